@@ -1,0 +1,118 @@
+"""Document: the cached summary of a run, made from its folded log and nothing else.
+
+Invariant: `document(state)` of the same log is always the same document. Its lists are cut at a limit and counted
+beyond it, since it is written again at every commit.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import msgspec
+
+from buoy.core.events import ErrorInfo, Parent
+from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.limits import DOCUMENT_LIST_MAX
+from buoy.core.questions import Question
+from buoy.core.state import Pause, State
+from buoy.errors import CorruptLog
+
+
+class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A leaf that has no outcome yet: under way, or waited for."""
+
+    leaf: LeafId
+    kind: str
+    name: str
+    since: float
+    attempt: int = 1
+    retrying: bool = False
+    due_at: float | None = None
+    question_id: str | None = None
+    question: Question | None = None
+    error: ErrorInfo | None = None
+
+
+class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What lists, pages and sweeps read without reading the log."""
+
+    run_id: RunId
+    workflow: str
+    status: Status
+    head_seq: int
+    created_at: float
+    updated_at: float
+    version: str = ""
+    branch: BranchId = BranchId(0)
+    queue: str = "default"
+    policy: str = "resume"
+    stack: str | None = None
+    env: str | None = None
+    parent: Parent | None = None
+    owner: str | None = None
+    claims: int = 0
+    recoveries: int = 0
+    open: tuple[OpenLeaf, ...] = ()
+    open_count: int = 0
+    completed_count: int = 0
+    failed_count: int = 0
+    wake_at: float | None = None
+    pause: Pause | None = None
+    cancel_requested: bool = False
+    error: ErrorInfo | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.status in TERMINAL
+
+
+def document(state: State) -> Document:
+    """The document that a folded log amounts to."""
+    created = state.created
+    if created is None or state.status is None:
+        raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
+    return Document(
+        run_id=state.run_id,
+        workflow=created.workflow,
+        status=state.status,
+        head_seq=state.head_seq,
+        created_at=state.created_at,
+        updated_at=state.updated_at,
+        version=state.version,
+        branch=state.branch,
+        queue=created.queue,
+        policy=created.policy,
+        stack=created.stack,
+        env=created.env,
+        parent=created.parent,
+        owner=state.owner,
+        claims=state.claims,
+        recoveries=state.recoveries,
+        open=_open_leaves(state),
+        open_count=len(state.open),
+        completed_count=state.ended.get("completed", 0),
+        failed_count=state.ended.get("failed", 0),
+        wake_at=state.wake_at,
+        pause=state.pause,
+        cancel_requested=state.cancel is not None,
+        error=state.error,
+    )
+
+
+def _open_leaves(state: State) -> tuple[OpenLeaf, ...]:
+    return tuple(
+        OpenLeaf(
+            leaf=leaf.id,
+            kind=leaf.kind,
+            name=leaf.name,
+            since=leaf.since,
+            attempt=leaf.attempt,
+            retrying=leaf.phase == "retrying",
+            due_at=leaf.due_at,
+            question_id=leaf.question_id,
+            question=leaf.question,
+            error=leaf.error,
+        )
+        for leaf in islice(state.open.values(), DOCUMENT_LIST_MAX)
+    )

@@ -1,0 +1,73 @@
+"""Identities: who a run, a leaf, a question and a runner are.
+
+Invariant: an identity depends only on what workflow code did (its order of creation), never on timing, so that a replay
+finds every leaf again. `run/scope/name#occurrence/epoch` is the idempotency key and the question id.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from buoy.core.limits import DEDUPE_CHARS_MAX, NAME_CHARS_MAX, RUN_ID_CHARS_MAX
+from buoy.errors import BadInput
+
+RunId = NewType("RunId", str)
+RunnerId = NewType("RunnerId", str)
+LeafId = NewType("LeafId", str)
+TaskId = NewType("TaskId", str)
+BranchId = NewType("BranchId", int)
+
+ROOT_BRANCH = BranchId(0)
+
+# Ids become file names and object keys: no slash, no leading dot, nothing that a shell or a path would read.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+# Step and workflow names stand before '#' and after '/' in a leaf id.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]*\Z")
+
+
+def check_run_id(text: str) -> RunId:
+    """The text as a run id, or a clear refusal."""
+    if len(text) > RUN_ID_CHARS_MAX or not _RUN_ID.match(text):
+        raise BadInput(
+            f"run id {text[:60]!r} is not allowed: use letters, digits, '.', '_' and '-', "
+            f"beginning with a letter or digit, at most {RUN_ID_CHARS_MAX} characters"
+        )
+    return RunId(text)
+
+
+def check_name(text: str, what: str) -> str:
+    """The text as the name of a step, workflow, signal or queue, or a clear refusal."""
+    if len(text) > NAME_CHARS_MAX or not _NAME.match(text):
+        raise BadInput(
+            f"{what} name {text[:60]!r} is not allowed: use letters, digits, '_', '.', ':' and '-', "
+            f"beginning with a letter, at most {NAME_CHARS_MAX} characters"
+        )
+    return text
+
+
+def check_dedupe(text: str) -> str:
+    """The text as a dedupe id, or a clear refusal."""
+    if not text or len(text) > DEDUPE_CHARS_MAX or not text.isprintable():
+        raise BadInput(f"dedupe id {text[:60]!r} is not allowed: 1 to {DEDUPE_CHARS_MAX} printable characters")
+    return text
+
+
+def leaf_id(scope: str, name: str, occurrence: int) -> LeafId:
+    """`scope/name#occurrence`; the root scope is left out, since most leaves live there."""
+    return LeafId(f"{scope}/{name}#{occurrence}" if scope else f"{name}#{occurrence}")
+
+
+def leaf_scope(leaf: LeafId) -> str:
+    """The scope part of a leaf id; empty for the root scope."""
+    return leaf.rpartition("/")[0]
+
+
+def effect_key(run: RunId, leaf: LeafId, epoch: int) -> str:
+    """The idempotency key and question id of a leaf. Recovery keeps it; the user's own retry raises the epoch."""
+    return f"{run}/{leaf}/{epoch}"
+
+
+def orchestrate_task_id(run: RunId, generation: int) -> TaskId:
+    """The task that drives a run. A new generation replaces one that ended while its run was still active."""
+    return TaskId(f"{run}:orchestrate:{generation}")

@@ -1,0 +1,53 @@
+"""Every limit of Buoy, with its reason. A loop, a batch or a payload without a limit is a bug.
+
+Invariant: raising a limit never breaks a stored log; lowering one may, so limits only grow.
+"""
+
+from __future__ import annotations
+
+# Payloads. A log is read whole at replay, so one value must never dominate it.
+PAYLOAD_BYTES_MAX = 1024 * 1024
+MESSAGE_BYTES_MAX = 256 * 1024
+ERROR_TEXT_CHARS_MAX = 4_000
+PROGRESS_NOTE_CHARS_MAX = 500
+
+# Names become keys of object stores and parts of ids.
+RUN_ID_CHARS_MAX = 128
+NAME_CHARS_MAX = 128
+DEDUPE_CHARS_MAX = 256
+
+# A log is replayed from its first event. Beyond this, `continue_as_new` is the way.
+LOG_EVENTS_MAX = 200_000
+
+# Messages that nobody asked for yet are kept in memory by the owner.
+INBOX_UNREAD_MAX = 10_000
+
+# One transaction: long enough to share a sync, short enough that other processes get their turn.
+COMMIT_WRITES_MAX = 500
+# What one read brings into memory.
+EVENTS_PAGE = 5_000
+INBOX_PAGE = 1_000
+RUNS_PAGE_MAX = 1_000
+TASKS_CLAIM_MAX = 200
+
+# A document is rewritten at every commit; its lists are cut here and counted beyond.
+DOCUMENT_LIST_MAX = 50
+
+# A beat every 30 s; silence is suspect after four of them.
+BEAT_S = 30.0
+SUSPECT_AFTER_S = 120.0
+# On networked stores: a runner that could not confirm a beat for so long must assume that it was declared dead.
+SELF_FENCE_AFTER_S = 90.0
+
+STOP_GRACE_S = 20.0
+
+# Waiting runs kept in memory by one runner; beyond this the longest waiting ones are evicted.
+WAITING_RUNS_MAX = 2_000
+# Runs with code or steps under way in one runner. More would only queue up in memory.
+DRIVING_RUNS_MAX = 2_000
+
+# Replay gives way to the real loop after so long, so that beats and other runs are not held up.
+REPLAY_SLICE_S = 0.01
+
+RETRIES_MAX = 1_000
+BACKOFF_MAX_S = 24 * 3600.0

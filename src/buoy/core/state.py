@@ -1,0 +1,205 @@
+"""State: what a run's log amounts to. `fold(run_id, events)` reads a whole log, `State.apply` adds one event.
+What each event does to the state stands in `core.transitions`.
+
+Invariants: leaf events count only on the current branch's lineage; run-level events count over the whole log; a message
+number is consumed once and remembered for the run's life. Folding never raises on odd orders: `anomalies` names them.
+Absent on purpose: the results of leaves. A replay takes them from the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import ROOT_BRANCH, BranchId, LeafId, RunId
+from buoy.core.lifecycle import TERMINAL, Status, allowed
+from buoy.core.lineage import visible
+from buoy.core.questions import Question
+
+LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation"]
+LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
+
+ANOMALIES_MAX = 20
+
+# Filled by `core.transitions`, one handler for each payload.
+Handler: TypeAlias = Callable[["State", e.Event, Any], None]
+HANDLERS: dict[type[e.Payload], Handler] = {}
+
+
+class Leaf(msgspec.Struct):
+    """One leaf as the log has it so far."""
+
+    id: LeafId
+    kind: LeafKind
+    name: str
+    since: float
+    phase: LeafPhase = "open"
+    attempt: int = 1
+    due_at: float | None = None
+    question_id: str | None = None
+    question: Question | None = None
+    error: e.ErrorInfo | None = None
+    started_seq: int = 0
+    ended_seq: int = 0
+
+
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
+    reason: str
+    detail: str | None = None
+    at: float = 0.0
+    by: str | None = None
+
+
+class State(msgspec.Struct):
+    """A folded log. Mutable: the owner of a run adds each event that it appends."""
+
+    run_id: RunId
+    status: Status | None = None
+    created: e.WorkflowCreated | None = None
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    head_seq: int = 0
+    branch: BranchId = ROOT_BRANCH
+    branch_count: int = 0
+    version: str = ""
+    leaves: dict[LeafId, Leaf] = {}
+    # The leaves that did not end, in order of their start: what the status is made of.
+    open: dict[LeafId, Leaf] = {}
+    tally: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    consumed: set[int] = set()
+    epochs: dict[LeafId, int] = {}
+    owner: str | None = None
+    claims: int = 0
+    pause: Pause | None = None
+    interrupted: bool = False
+    cancel: e.CancelRequested | None = None
+    error: e.ErrorInfo | None = None
+    ending_seq: int = 0
+    recoveries: int = 0
+    anomalies: list[str] = []
+
+    def apply(self, event: e.Event) -> None:
+        """Adds the next event of the log."""
+        body = event.body
+        if event.seq != self.head_seq + 1:
+            self.odd(f"event {event.seq} follows event {self.head_seq}")
+        if not allowed(self.status, type(body)):
+            self.odd(f"event {event.seq}: {event.type} while {self.status or 'not created'}")
+        self.head_seq = event.seq
+        self.updated_at = event.at
+        HANDLERS[type(body)](self, event, body)
+        self.settle()
+
+    @property
+    def wake_at(self) -> float | None:
+        """The earliest time at which something is due, or None if only a message can wake the run."""
+        times = [leaf.due_at for leaf in self.open.values() if leaf.due_at is not None]
+        return min(times) if times else None
+
+    def questions(self) -> list[Leaf]:
+        """The questions that wait for an answer."""
+        return [leaf for leaf in self.open.values() if leaf.kind == "ask"]
+
+    def odd(self, text: str) -> None:
+        """Remembers something that a sound log does not hold."""
+        if len(self.anomalies) < ANOMALIES_MAX:
+            self.anomalies.append(text)
+
+    def settle(self) -> None:
+        """Derives the status from what is open, unless something run-wide decides it."""
+        if self.status in TERMINAL or self.created is None:
+            return
+        if self.pause is not None:
+            self.status = Status.PAUSED
+        elif self.interrupted:
+            self.status = Status.INTERRUPTED
+        elif self.owner is None:
+            self.status = Status.PENDING
+        else:
+            self.status = self._going()
+
+    def _going(self) -> Status:
+        open_now = self.tally
+        if open_now.get("active"):
+            return Status.RUNNING
+        if open_now.get("compensation"):
+            return Status.COMPENSATING
+        if open_now.get("ask"):
+            return Status.AWAITING_INPUT
+        if open_now.get("signal"):
+            return Status.WAITING_SIGNAL
+        return Status.WAITING if open_now.get("rest") else Status.RUNNING
+
+    def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
+        """Moves an open leaf on, and keeps the tally of open leaves by what they mean for the status."""
+        self.tally[_meaning(leaf)] -= 1
+        leaf.phase = phase
+        self._count(leaf)
+
+    def _count(self, leaf: Leaf) -> None:
+        meaning = _meaning(leaf)
+        self.tally[meaning] = self.tally.get(meaning, 0) + 1
+
+    def begin(self, leaf: Leaf) -> None:
+        """A leaf is under way from here."""
+        if leaf.id in self.open:
+            self.odd(f"event {leaf.started_seq}: {leaf.id} begins, but is open already")
+            return
+        self.leaves[leaf.id] = leaf
+        self.open[leaf.id] = leaf
+        self._count(leaf)
+
+    def end(self, event: e.Event, leaf_id: LeafId, phase: LeafPhase, error: e.ErrorInfo | None = None) -> None:
+        """A leaf has its outcome."""
+        leaf = self.open.pop(leaf_id, None)
+        if leaf is None:
+            self.odd(f"event {event.seq}: {event.type} of {leaf_id}, which is not open")
+            return
+        self.tally[_meaning(leaf)] -= 1
+        leaf.phase = phase
+        leaf.ended_seq = event.seq
+        leaf.error = error
+        leaf.due_at = None
+        self.ended[phase] = self.ended.get(phase, 0) + 1
+
+    def consume(self, event: e.Event, message: int | None) -> None:
+        """A message has had its effect; it never has another."""
+        if message is None:
+            return
+        if message in self.consumed:
+            self.odd(f"event {event.seq}: message {message} is consumed twice")
+        self.consumed.add(message)
+
+
+def _meaning(leaf: Leaf) -> str:
+    """What an open leaf means for the status."""
+    match leaf.kind:
+        case "step" | "module":
+            return "active" if leaf.phase == "open" else "rest"
+        case "ask" | "signal" | "compensation":
+            return leaf.kind
+        case _:
+            return "rest"
+
+
+def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
+    """The state that a whole log amounts to."""
+    state = State(run_id=run_id)
+    if not events:
+        return state
+    shown = visible(events)
+    if len(shown) == len(events):
+        for event in events:
+            state.apply(event)
+        return state
+    for event in shown:
+        # Hidden events leave gaps in the numbers; the gap itself is no anomaly.
+        state.head_seq = event.seq - 1
+        state.apply(event)
+    state.head_seq = events[-1].seq
+    state.updated_at = events[-1].at
+    return state

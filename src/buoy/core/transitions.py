@@ -1,0 +1,249 @@
+"""Transitions: what each event does to a run's state. One small function for each payload, and the table of them.
+
+Invariant: a transition reads nothing but the state and the event, so that every fold of a log gives the same state.
+"""
+
+from __future__ import annotations
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.state import HANDLERS, Leaf, LeafKind, Pause, State
+
+
+def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
+    state.created = body
+    state.created_at = event.at
+    state.version = body.version
+    state.status = Status.PENDING
+
+
+def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
+    state.owner = body.runner
+    state.claims += 1
+    state.interrupted = False
+
+
+def _paused(state: State, event: e.Event, body: e.Paused) -> None:
+    state.consume(event, body.message)
+    state.pause = Pause(reason=body.reason, detail=body.detail, at=event.at, by=body.by)
+
+
+def _resumed(state: State, event: e.Event, body: e.Resumed) -> None:
+    state.consume(event, body.message)
+    state.pause = None
+
+
+def _interrupted(state: State, event: e.Event, body: e.Interrupted) -> None:
+    state.interrupted = True
+
+
+def _cancel_requested(state: State, event: e.Event, body: e.CancelRequested) -> None:
+    state.consume(event, body.message)
+    state.cancel = body
+
+
+def _jump_requested(state: State, event: e.Event, body: e.JumpRequested) -> None:
+    state.consume(event, body.message)
+
+
+def _branch_created(state: State, event: e.Event, body: e.BranchCreated) -> None:
+    """Only counts; `fold` is what hides. A live state must be folded anew after a branch."""
+    state.branch = body.branch
+    state.branch_count += 1
+    if body.cause in ("jump", "retry"):
+        for leaf in body.dropped:
+            state.epochs[leaf] = state.epochs.get(leaf, 0) + 1
+    if state.status in TERMINAL:
+        state.status = Status.RUNNING
+        state.error = None
+
+
+def _recovered(state: State, event: e.Event, body: e.WorkflowRecovered) -> None:
+    state.recoveries += 1
+
+
+def _version_bound(state: State, event: e.Event, body: e.VersionBound) -> None:
+    state.version = body.version
+
+
+def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
+    state.consume(event, body.message)
+
+
+def _step_started(state: State, event: e.Event, body: e.StepStarted) -> None:
+    _begin_step(state, event, body.leaf, "step", body.name, body.attempt)
+
+
+def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None:
+    _begin_step(state, event, body.leaf, "module", body.module, body.attempt)
+
+
+def _begin_step(state: State, event: e.Event, leaf_id: LeafId, kind: LeafKind, name: str, attempt: int) -> None:
+    leaf = state.open.get(leaf_id)
+    if leaf is None:
+        leaf = Leaf(id=leaf_id, kind=kind, name=name, since=event.at, started_seq=event.seq)
+        state.begin(leaf)
+    state.set_phase(leaf, "open")
+    leaf.attempt = attempt
+    leaf.due_at = None
+    leaf.since = event.at
+
+
+def _completed(state: State, event: e.Event, body: e.StepCompleted | e.ModuleCompleted) -> None:
+    if isinstance(body, e.StepCompleted):
+        state.consume(event, body.message)
+    state.end(event, body.leaf, "completed")
+
+
+def _failed(state: State, event: e.Event, body: e.StepFailed | e.ModuleFailed) -> None:
+    if isinstance(body, e.StepFailed):
+        state.consume(event, body.message)
+    state.end(event, body.leaf, "failed", body.error)
+
+
+def _retry_scheduled(state: State, event: e.Event, body: e.RetryScheduled) -> None:
+    leaf = state.open.get(body.leaf)
+    if leaf is None:
+        state.odd(f"event {event.seq}: retry of {body.leaf}, which is not open")
+        return
+    state.set_phase(leaf, "retrying")
+    leaf.due_at = body.due_at
+    leaf.error = body.error
+    leaf.attempt = body.attempt
+
+
+def _asked(state: State, event: e.Event, body: e.InteractionRequested) -> None:
+    state.begin(
+        Leaf(
+            id=body.leaf,
+            kind="ask",
+            name=body.question.title,
+            since=event.at,
+            question_id=body.question_id,
+            question=body.question,
+            started_seq=event.seq,
+        )
+    )
+
+
+def _answered(state: State, event: e.Event, body: e.InteractionResponse) -> None:
+    state.consume(event, body.message)
+    state.end(event, body.leaf, "completed")
+
+
+def _signal_waited(state: State, event: e.Event, body: e.SignalWaited) -> None:
+    state.begin(
+        Leaf(id=body.leaf, kind="signal", name=body.name, since=event.at, due_at=body.due_at, started_seq=event.seq)
+    )
+
+
+def _signal_received(state: State, event: e.Event, body: e.SignalReceived) -> None:
+    state.consume(event, body.message)
+    state.end(event, body.leaf, "completed")
+
+
+def _timer_started(state: State, event: e.Event, body: e.TimerStarted) -> None:
+    state.begin(
+        Leaf(id=body.leaf, kind="timer", name="timer", since=event.at, due_at=body.due_at, started_seq=event.seq)
+    )
+
+
+def _timer_fired(state: State, event: e.Event, body: e.TimerFired) -> None:
+    state.end(event, body.leaf, "completed")
+
+
+def _leaf_cancelled(state: State, event: e.Event, body: e.LeafCancelled) -> None:
+    state.end(event, body.leaf, "cancelled")
+
+
+def _child_started(state: State, event: e.Event, body: e.ChildStarted) -> None:
+    state.begin(Leaf(id=body.leaf, kind="child", name=body.workflow, since=event.at, started_seq=event.seq))
+    if body.detach:
+        state.end(event, body.leaf, "completed")
+
+
+def _child_finished(state: State, event: e.Event, body: e.ChildFinished) -> None:
+    state.consume(event, body.message)
+    state.end(event, body.leaf, "completed" if body.status == "completed" else "failed", body.error)
+
+
+def _compensation_started(state: State, event: e.Event, body: e.CompensationStarted) -> None:
+    leaf_id = compensation_leaf(body.leaf)
+    if leaf_id not in state.open:
+        state.begin(Leaf(id=leaf_id, kind="compensation", name=body.leaf, since=event.at, started_seq=event.seq))
+
+
+def _compensation_completed(state: State, event: e.Event, body: e.CompensationCompleted) -> None:
+    state.end(event, compensation_leaf(body.leaf), "completed")
+
+
+def _compensation_failed(state: State, event: e.Event, body: e.CompensationFailed) -> None:
+    state.end(event, compensation_leaf(body.leaf), "failed", body.error)
+
+
+def compensation_leaf(leaf: LeafId) -> LeafId:
+    """Under which id the compensation of a leaf stands among the open leaves."""
+    return LeafId(f"{leaf}!compensation")
+
+
+def _workflow_completed(state: State, event: e.Event, body: e.WorkflowCompleted) -> None:
+    _finish(state, event, Status.COMPLETED)
+
+
+def _workflow_failed(state: State, event: e.Event, body: e.WorkflowFailed) -> None:
+    state.error = body.error
+    _finish(state, event, Status.FAILED)
+
+
+def _workflow_cancelled(state: State, event: e.Event, body: e.WorkflowCancelled) -> None:
+    if body.reason:
+        state.error = e.ErrorInfo(type="Cancelled", message=body.reason, retryable=False, kind="cancelled")
+    _finish(state, event, Status.CANCELLED)
+
+
+def _finish(state: State, event: e.Event, status: Status) -> None:
+    state.status = status
+    state.ending_seq = event.seq
+    state.pause = None
+    state.open.clear()
+    state.tally.clear()
+
+
+HANDLERS.update(
+    {
+        e.WorkflowCreated: _created,
+        e.Claimed: _claimed,
+        e.Paused: _paused,
+        e.Resumed: _resumed,
+        e.Interrupted: _interrupted,
+        e.CancelRequested: _cancel_requested,
+        e.JumpRequested: _jump_requested,
+        e.BranchCreated: _branch_created,
+        e.WorkflowRecovered: _recovered,
+        e.VersionBound: _version_bound,
+        e.MessageRefused: _refused,
+        e.StepStarted: _step_started,
+        e.StepCompleted: _completed,
+        e.StepFailed: _failed,
+        e.RetryScheduled: _retry_scheduled,
+        e.ModuleStarted: _module_started,
+        e.ModuleCompleted: _completed,
+        e.ModuleFailed: _failed,
+        e.InteractionRequested: _asked,
+        e.InteractionResponse: _answered,
+        e.SignalWaited: _signal_waited,
+        e.SignalReceived: _signal_received,
+        e.TimerStarted: _timer_started,
+        e.TimerFired: _timer_fired,
+        e.LeafCancelled: _leaf_cancelled,
+        e.ChildStarted: _child_started,
+        e.ChildFinished: _child_finished,
+        e.CompensationStarted: _compensation_started,
+        e.CompensationCompleted: _compensation_completed,
+        e.CompensationFailed: _compensation_failed,
+        e.WorkflowCompleted: _workflow_completed,
+        e.WorkflowFailed: _workflow_failed,
+        e.WorkflowCancelled: _workflow_cancelled,
+    }
+)

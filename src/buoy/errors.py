@@ -1,0 +1,124 @@
+"""The tree of errors. A class tells the caller what to do next, its message what was expected and what was found.
+
+Problem
+├─ UserError                 fix the input and try again; nothing was changed
+│  ├─ UnknownWorkflow        no such workflow is registered here
+│  ├─ UnknownRun             no such run in this store
+│  ├─ UnknownQuestion        the run has no such open question
+│  ├─ BadInput               arguments, an answer or an option have the wrong form
+│  ├─ NotJson                a value cannot be stored as JSON
+│  ├─ TooLarge               a payload is over its limit
+│  ├─ WrongState             the run's status does not allow this
+│  └─ NotAllowedHere         the call is not possible at this place (I/O in workflow code...)
+├─ Fenced                    another runner took this run over: stop, do not write again
+├─ Unavailable               no answer: the write may or may not have happened; read before you retry
+├─ StoreUnusable             this store cannot be used as it is; a person must act
+├─ CorruptLog                the stored log breaks its own rules; nothing was changed
+├─ Diverged                  the workflow's code and its log disagree (with the first difference)
+├─ StepFailed                a step failed for good; seen by workflow code
+├─ RunFailed                 the run ended in failure; seen by who waits for its result
+└─ RunCancelled              the run was cancelled; seen by who waits for its result
+Cancelled      (BaseException) workflow code cancels its own run with it, and a sync workflow is cancelled by it
+Detached       (BaseException) this executor no longer speaks for the run; nothing can be recorded any more
+Suspended      (BaseException) a sync workflow leaves its thread; it is replayed when what it waits for is there
+"""
+
+from __future__ import annotations
+
+
+class Problem(Exception):
+    """Anything that Buoy itself raises."""
+
+
+class UserError(Problem):
+    """The request cannot be met as it is. Nothing was changed. Correct it and try again."""
+
+
+class UnknownWorkflow(UserError):
+    """No workflow of that name is registered in this process, or none is in that file."""
+
+
+class UnknownRun(UserError):
+    """This store has no such run."""
+
+
+class UnknownQuestion(UserError):
+    """The run has no such open question."""
+
+
+class BadInput(UserError):
+    """Arguments, an answer or an option have the wrong form."""
+
+
+class NotJson(UserError):
+    """A value cannot be stored as JSON and read back the same."""
+
+
+class TooLarge(UserError):
+    """A payload is over its limit. Store the data elsewhere and pass a reference."""
+
+
+class WrongState(UserError):
+    """The run's status does not allow this."""
+
+
+class NotAllowedHere(UserError):
+    """Not possible at this place: I/O in workflow code, a durable call outside of a workflow..."""
+
+
+class Fenced(Problem):
+    """Another runner took this run over. Stop; do not write again."""
+
+
+class Unavailable(Problem):
+    """No answer: the write may or may not have happened. Read before you retry."""
+
+
+class StoreUnusable(Problem):
+    """The store cannot be used as it is (not a store, read-only, newer schema, full). A person must act."""
+
+
+class CorruptLog(Problem):
+    """The stored log breaks its own rules. Nothing was changed."""
+
+
+class Diverged(Problem):
+    """The workflow's code does not do what its log says it did. The message has the first difference."""
+
+
+class StepFailed(Problem):
+    """A step failed for good. `type` names the original class, `attempts` how often it was tried."""
+
+    def __init__(self, message: str, *, step: str = "", type: str = "", attempts: int = 1) -> None:
+        super().__init__(message)
+        self.step = step
+        self.type = type
+        self.attempts = attempts
+
+
+class RunFailed(Problem):
+    """The run ended in failure. `type` names the class of the error that ended it."""
+
+    def __init__(self, message: str, *, run_id: str = "", type: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
+        self.type = type
+
+
+class RunCancelled(Problem):
+    """The run was cancelled."""
+
+
+class Cancelled(BaseException):
+    """Raise it in workflow code to cancel the run. A sync workflow that is cancelled sees it at its next durable call.
+
+    Not an `Exception`: `except Exception` in workflow code must not swallow a cancellation.
+    """
+
+
+class Detached(BaseException):
+    """This executor no longer speaks for the run (fenced, evicted or stopping). Nothing more can be recorded."""
+
+
+class Suspended(BaseException):
+    """A sync workflow leaves its thread until what it waits for has come. Never catch it."""
