@@ -1,0 +1,93 @@
+"""Buoy: durable workflows for Python that come back.
+
+    import buoy
+
+    @buoy.step(retries=3)
+    async def charge(order: str) -> str: ...
+
+    @buoy.workflow
+    async def checkout(order: str) -> str:
+        return await charge(order)
+"""
+
+from buoy.engine.calls import (
+    abandoned,
+    ask,
+    gather,
+    idempotency_key,
+    info,
+    now,
+    progress,
+    random,
+    sleep,
+    uuid,
+    wait_signal,
+)
+from buoy.engine.client import Client, Run
+from buoy.engine.definitions import Step, Workflow, step, workflow
+from buoy.engine.runner import RunnerOptions
+from buoy.errors import (
+    BadInput,
+    Cancelled,
+    Detached,
+    Diverged,
+    Fenced,
+    NotAllowedHere,
+    NotJson,
+    Problem,
+    RunCancelled,
+    RunFailed,
+    StepFailed,
+    StoreUnusable,
+    TooLarge,
+    Unavailable,
+    UnknownQuestion,
+    UnknownRun,
+    UnknownWorkflow,
+    UserError,
+    WrongState,
+)
+from buoy.wiring import open_app as open
+from buoy.wiring import open_client as connect
+
+__all__ = [
+    "BadInput",
+    "Cancelled",
+    "Client",
+    "Detached",
+    "Diverged",
+    "Fenced",
+    "NotAllowedHere",
+    "NotJson",
+    "Problem",
+    "Run",
+    "RunCancelled",
+    "RunFailed",
+    "RunnerOptions",
+    "Step",
+    "StepFailed",
+    "StoreUnusable",
+    "TooLarge",
+    "Unavailable",
+    "UnknownQuestion",
+    "UnknownRun",
+    "UnknownWorkflow",
+    "UserError",
+    "Workflow",
+    "WrongState",
+    "abandoned",
+    "ask",
+    "connect",
+    "gather",
+    "idempotency_key",
+    "info",
+    "now",
+    "open",
+    "progress",
+    "random",
+    "sleep",
+    "step",
+    "uuid",
+    "wait_signal",
+    "workflow",
+]

@@ -15,6 +15,7 @@ Designed so that create-if-absent and per-object compare-and-swap are enough to 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -220,6 +221,11 @@ class Store(Protocol):
     @property
     def one_host(self) -> bool:
         """All processes that can open this store are on this machine: lock files prove death."""
+        ...
+
+    @property
+    def lock_dir(self) -> Path | None:
+        """Where runners keep their lock files, if this store proves death so."""
         ...
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]: ...

@@ -12,33 +12,37 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.events import BODIES, NULL, VERSIONS, Event, event_name
+from buoy.core.events import BODIES, NULL, VERSIONS, Event, Payload, event_name
 from buoy.core.limits import PAYLOAD_BYTES_MAX
 from buoy.errors import BadInput, CorruptLog, NotJson, TooLarge
 
 _SCALARS = frozenset({type(None), bool, int, str})
-_KNOWN = frozenset(event_name(body) for body in BODIES)
+_KNOWN: dict[str, type[Payload]] = {event_name(body): body for body in BODIES}
 
 # (name, version) -> a function from the stored payload of that version to the payload of the next one.
 Upcasts = dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]
 UPCASTS: Upcasts = {}
 
 
-def _enc_hook(value: object) -> object:
+def enc_hook(value: object) -> object:
+    """How to write what the encoder does not know."""
     dump = getattr(value, "model_dump", None)  # pydantic models, without importing pydantic
     if callable(dump):
         return dump(mode="json")
-    raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__}")
+    # Plain containers are written without asking here, unless they stand where JSON wants a text.
+    place = " as a key" if isinstance(value, tuple | frozenset) else ""
+    raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__} has no JSON form{place}")
 
 
-def _dec_hook(kind: type, value: object) -> object:
+def dec_hook(kind: type, value: object) -> object:
+    """How to read what the decoder does not know."""
     validate = getattr(kind, "model_validate", None)
     if callable(validate):
         return validate(value)
     raise NotImplementedError(f"{kind.__module__}.{kind.__qualname__}")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_enc_hook)
+_ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _EVENTS_DECODER = msgspec.json.Decoder(list[Event])
 
 
@@ -62,37 +66,44 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.
     return msgspec.Raw(data)
 
 
-def _has_non_finite(value: object, depth: int = 0) -> bool:
-    if isinstance(value, float):
-        return not math.isfinite(value)
-    if depth > 64:
-        return False
-    if isinstance(value, dict):
-        return any(_has_non_finite(item, depth + 1) for item in value.values())
-    if isinstance(value, list | tuple | set | frozenset):
-        return any(_has_non_finite(item, depth + 1) for item in value)
-    if hasattr(type(value), "__struct_fields__") or hasattr(type(value), "__dataclass_fields__"):
-        names = getattr(type(value), "__struct_fields__", ()) or getattr(type(value), "__dataclass_fields__", ())
-        return any(_has_non_finite(getattr(value, name, None), depth + 1) for name in names)
+def _has_non_finite(value: object) -> bool:
+    """Looks at the plain form, so that no kind of object can hide one; a stack, since data may be nested deeply."""
+    left = [msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_hook)]
+    while left:
+        item = left.pop()
+        if isinstance(item, float) and not math.isfinite(item):
+            return True
+        if isinstance(item, dict):
+            left.extend(item.values())
+        elif isinstance(item, list | tuple | set | frozenset):
+            left.extend(item)
     return False
+
+
+def _plain_hook(value: object) -> object:
+    return None if isinstance(value, msgspec.Raw) else enc_hook(value)
 
 
 def decode(data: msgspec.Raw | bytes, kind: Any, what: str) -> Any:
     """The stored JSON as `kind`, or a refusal that says where they differ."""
     try:
-        return msgspec.json.decode(data, type=kind, dec_hook=_dec_hook)
+        return msgspec.json.decode(data, type=kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         raise BadInput(f"{what} does not fit: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadInput(f"{what} is not JSON: {error}") from error
+    except (NotImplementedError, TypeError, RecursionError) as error:
+        raise BadInput(f"{what} cannot be read as {kind!r}: {error}") from error
 
 
 def convert(value: object, kind: Any, what: str) -> Any:
     """A plain JSON value as `kind`, or a refusal that says where they differ."""
     try:
-        return msgspec.convert(value, kind, dec_hook=_dec_hook)
+        return msgspec.convert(value, kind, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
         raise BadInput(f"{what} does not fit: {error}") from error
+    except (NotImplementedError, TypeError, RecursionError) as error:
+        raise BadInput(f"{what} cannot be read as {kind!r}: {error}") from error
 
 
 def same_after_storage(value: object, kind: Any, data: msgspec.Raw) -> Any:
@@ -103,7 +114,9 @@ def same_after_storage(value: object, kind: Any, data: msgspec.Raw) -> Any:
 
 
 def encode_events(events: Sequence[Event]) -> bytes:
-    """One commit's events as stored."""
+    """One commit's events as stored, each with the version of its payload."""
+    if VERSIONS:
+        events = [msgspec.structs.replace(event, v=VERSIONS.get(type(event.body), 1)) for event in events]
     return _ENCODER.encode(events)
 
 
@@ -111,39 +124,72 @@ def decode_events(data: bytes, where: str = "the log") -> list[Event]:
     """Stored events of any known version as today's events."""
     try:
         events = _EVENTS_DECODER.decode(data)
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data, where)
-    if VERSIONS and any(event.v != VERSIONS.get(type(event.body), 1) for event in events):
+    if any(event.v != VERSIONS.get(type(event.body), 1) for event in events):
         return _decode_slowly(data, where)
     return events
 
 
+class _Tag(msgspec.Struct):
+    type: str
+
+
+class _Head(msgspec.Struct):
+    """As much of a stored event as tells which one it is."""
+
+    seq: int
+    body: _Tag
+    v: int = 1
+
+
 def _decode_slowly(data: bytes, where: str) -> list[Event]:
+    """One by one: old events are upcast, the others keep their raw JSON, and a refusal can name its event."""
+    place = where
+    events: list[Event] = []
     try:
-        items = msgspec.json.decode(data, type=list[dict[str, Any]])
-        return [msgspec.convert(_upcast(item, where), Event, strict=True) for item in items]
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CorruptLog(f"{where} cannot be read: {error}") from error
+        for item in msgspec.json.decode(data, type=list[msgspec.Raw]):
+            place = f"{where}: item {len(events) + 1}"
+            head = msgspec.json.decode(item, type=_Head)
+            place = f"{where}: event {head.seq}"
+            events.append(_decode_one(item, head, place))
+    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptLog(f"{place} cannot be read: {error}") from error
+    return events
 
 
-def _upcast(item: dict[str, Any], where: str) -> dict[str, Any]:
-    found = item.get("body")
-    body: dict[str, Any] = found if isinstance(found, dict) else {}
-    name = body.get("type")
-    if name not in _KNOWN:
+def _decode_one(item: msgspec.Raw, head: _Head, place: str) -> Event:
+    kind = _KNOWN.get(head.body.type)
+    if kind is None:
         raise CorruptLog(
-            f"{where}: event {item.get('seq')} is {name!r}, which this version of Buoy does not know; "
+            f"{place} is {head.body.type!r}, which this version of Buoy does not know; "
             "a newer Buoy wrote it: upgrade this one"
         )
-    version = item.get("v", 1)
-    while (name, version) in UPCASTS:
-        body = UPCASTS[name, version](body)
-        version += 1
-    # Payloads hold raw JSON; conversion from parsed values needs it back as bytes.
-    return {**item, "v": version, "body": _raw_again(name, body)}
+    current = VERSIONS.get(kind, 1)
+    if head.v == current:
+        return msgspec.json.decode(item, type=Event)
+    plain: dict[str, Any] = msgspec.json.decode(item)
+    body = _upcast(plain["body"], head, current, place)
+    return msgspec.convert({**plain, "v": current, "body": _raw_again(kind, body)}, Event)
 
 
-def _raw_again(name: str, body: dict[str, Any]) -> dict[str, Any]:
-    kind = next(each for each in BODIES if event_name(each) == name)
-    raw = {field.encode_name for field in msgspec.structs.fields(kind) if "Raw" in str(field.type)}
+def _upcast(body: dict[str, Any], head: _Head, current: int, place: str) -> dict[str, Any]:
+    name = head.body.type
+    for version in range(head.v, max(current, head.v + 1)):
+        step = UPCASTS.get((name, version))
+        if step is None:
+            raise CorruptLog(
+                f"{place} is {name!r} of version {head.v}, this version of Buoy reads up to {current}; "
+                "another Buoy wrote it: upgrade this one"
+            )
+        try:
+            body = step(body)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptLog(f"{place}, {name!r} of version {version}, cannot be upcast: {error!r}") from error
+    return body
+
+
+def _raw_again(kind: type[Payload], body: dict[str, Any]) -> dict[str, Any]:
+    """Payloads hold raw JSON; conversion from parsed values needs it back as bytes."""
+    raw = {field.encode_name for field in msgspec.structs.fields(kind) if field.type is msgspec.Raw}
     return {key: msgspec.Raw(_ENCODER.encode(value)) if key in raw else value for key, value in body.items()}

@@ -14,7 +14,6 @@ import msgspec
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.questions import Question
 
-
 # Left out of the stored form when it stands for "nothing".
 NULL = msgspec.Raw(b"null")
 
@@ -99,7 +98,10 @@ class JumpRequested(Payload, frozen=True, tag="jump_requested", kw_only=True):
 
 
 class BranchCreated(Payload, frozen=True, tag="branch_created", kw_only=True):
-    """`cause`: recovery, jump, retry, restart. Only jump and retry raise the epoch of what they drop."""
+    """`cause`: recovery, jump, retry, restart. Only jump and retry raise the epoch of what they drop.
+
+    So a jump or retry names in `dropped` every leaf that is to run again, also those that its cutoff hides anyway.
+    """
 
     branch: BranchId
     parent: BranchId

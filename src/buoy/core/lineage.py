@@ -1,6 +1,7 @@
 """Lineage: which events of a run's log its current branch can see.
 
-Invariants: events are only ever hidden by a cutoff or a dropped leaf, never removed; run-level events are never hidden.
+Invariants: events are only ever hidden by a cutoff or a dropped leaf, never removed; run-level events are never hidden;
+a leaf whose compensation began is dropped by every new branch, whatever the branch says, since its effect was undone.
 Absent on purpose: the store. Callers hand in the events that they read.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from buoy.core.events import BranchCreated, Event, is_run_level, leaf_of
+from buoy.core.events import BranchCreated, CompensationStarted, Event, is_run_level, leaf_of
 from buoy.core.ids import ROOT_BRANCH, BranchId
 from buoy.errors import CorruptLog
 
@@ -50,7 +51,8 @@ def visible(events: Sequence[Event], branch: BranchId | None = None) -> list[Eve
 
 def _inherit(parent: list[Event], created: BranchCreated) -> list[Event]:
     """What a new branch takes over of its parent's lineage."""
-    kept, dropped = set(created.kept), set(created.dropped)
+    undone = {event.body.leaf for event in parent if isinstance(event.body, CompensationStarted)}
+    kept, dropped = set(created.kept), undone.union(created.dropped)
     out: list[Event] = []
     for event in parent:
         leaf = leaf_of(event.body)

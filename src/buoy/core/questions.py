@@ -6,16 +6,25 @@ answer counts. A wrong answer leaves the question open.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, cast
+import re
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast
 
 import jsonschema
 import msgspec
-import referencing
+from referencing import Resource
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, Schema
 
 from buoy.errors import BadInput
 
+if TYPE_CHECKING:
+    from referencing._core import Resolver
+
 Kind: TypeAlias = Literal["confirm", "choose", "choose_many", "text", "form"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+
+# What a schema itself can break while it judges. Each is a refusal with a reason, never a crash of the run.
+_SCHEMA_TROUBLES = (Unresolvable, RecursionError, re.error, ArithmeticError, ValueError, TypeError)
 
 _TRUE = {"yes", "y", "true"}
 _FALSE = {"no", "n", "false"}
@@ -40,13 +49,32 @@ def check_question(question: Question) -> Question:
     if question.kind == "form":
         if question.schema is None:
             raise BadInput("a question of kind 'form' needs a schema (JSON Schema)")
-        try:
-            jsonschema.Draft202012Validator.check_schema(question.schema)
-        except jsonschema.SchemaError as error:
-            raise BadInput(
-                f"the schema of question {question.title!r} is not a JSON Schema: {error.message}"
-            ) from error
+        _check_schema(question.title, question.schema)
     return question
+
+
+def _check_schema(title: str, schema: dict[str, object]) -> None:
+    validator = jsonschema.Draft202012Validator
+    try:
+        validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)
+        root = DRAFT202012.create_resource(cast(Schema, schema))
+        _check_references(EMPTY_REGISTRY.resolver_with_root(root), root)
+    except jsonschema.SchemaError as error:
+        raise BadInput(f"the schema of question {title!r} is not a JSON Schema: {error.message}") from error
+    except _SCHEMA_TROUBLES as error:
+        raise BadInput(
+            f"the schema of question {title!r} cannot be used: {error}; references must stay inside of it"
+        ) from error
+
+
+def _check_references(resolver: Resolver[Schema], part: Resource[Schema]) -> None:
+    """Looks every reference up now: later, a person would have a question that no answer can fit."""
+    if isinstance(part.contents, dict):
+        for key in ("$ref", "$dynamicRef"):
+            if key in part.contents:
+                resolver.lookup(cast(str, part.contents[key]))
+    for inner in part.subresources():
+        _check_references(resolver.in_subresource(inner), inner)
 
 
 def check_answer(question: Question, answer: object) -> Json:
@@ -69,6 +97,8 @@ def check_answer(question: Question, answer: object) -> Json:
             return answer
         case "form":
             return _form(question, answer)
+        case _:
+            assert_never(question.kind)
 
 
 def _confirm(answer: object) -> bool:
@@ -87,9 +117,13 @@ def _choice(question: Question, answer: object) -> str:
 
 
 def _form(question: Question, answer: object) -> Json:
-    # An empty registry: a `$ref` to some address must never make Buoy fetch it.
-    validator = jsonschema.Draft202012Validator(question.schema or {}, registry=referencing.Registry())
-    for error in validator.iter_errors(answer):
+    # A registry that fetches nothing: a `$ref` to some address must never make Buoy call there.
+    validator = jsonschema.Draft202012Validator(question.schema or {}, registry=EMPTY_REGISTRY)
+    try:
+        error = next(validator.iter_errors(answer), None)
+    except _SCHEMA_TROUBLES as trouble:
+        raise BadInput(f"the answer cannot be judged by the schema of {question.title!r}: {trouble}") from trouble
+    if error is not None:
         place = "/".join(str(part) for part in error.absolute_path) or "the answer"
         raise BadInput(f"{place}: {error.message}")
     return cast(Json, answer)
@@ -100,5 +134,8 @@ def _options(question: Question) -> str:
 
 
 def _show(answer: object) -> str:
-    text = repr(answer)
+    try:
+        text = repr(answer)
+    except (ValueError, RecursionError):  # a number of thousands of digits, lists in lists in lists...
+        text = f"a {type(answer).__name__}"
     return text if len(text) <= 80 else text[:77] + "..."

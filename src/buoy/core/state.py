@@ -83,16 +83,32 @@ class State(msgspec.Struct):
     anomalies: list[str] = []
 
     def apply(self, event: e.Event) -> None:
-        """Adds the next event of the log."""
+        """Adds the next event of the log. After a `branch_created` only a new `fold` knows what it hides."""
         body = event.body
-        if event.seq != self.head_seq + 1:
-            self.odd(f"event {event.seq} follows event {self.head_seq}")
+        self._advance(event)
         if not allowed(self.status, type(body)):
             self.odd(f"event {event.seq}: {event.type} while {self.status or 'not created'}")
-        self.head_seq = event.seq
-        self.updated_at = event.at
         HANDLERS[type(body)](self, event, body)
         self.settle()
+
+    def pass_over(self, event: e.Event) -> None:
+        """Adds an event that the current branch does not see. Only what it settled for the whole run counts."""
+        self._advance(event)
+        if isinstance(event.body, e.ENDINGS):
+            # Going on after an end is a new start: neither an old pause nor a cancel that was met or came too late
+            # may stop it again.
+            self.pause = None
+            self.cancel = None
+            self.settle()
+        elif isinstance(event.body, e.CompensationStarted) and event.body.attempt == 1:
+            # What was undone is done anew, not once more: the old key would get the old, undone effect.
+            self.raise_epoch(event.body.leaf)
+
+    def _advance(self, event: e.Event) -> None:
+        if event.seq != self.head_seq + 1:
+            self.odd(f"event {event.seq} follows event {self.head_seq}")
+        self.head_seq = event.seq
+        self.updated_at = event.at
 
     @property
     def wake_at(self) -> float | None:
@@ -149,6 +165,8 @@ class State(msgspec.Struct):
         if leaf.id in self.open:
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins, but is open already")
             return
+        if leaf.id in self.leaves:
+            self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
         self.leaves[leaf.id] = leaf
         self.open[leaf.id] = leaf
         self._count(leaf)
@@ -174,6 +192,10 @@ class State(msgspec.Struct):
             self.odd(f"event {event.seq}: message {message} is consumed twice")
         self.consumed.add(message)
 
+    def raise_epoch(self, leaf: LeafId) -> None:
+        """The leaf's next execution is a new effect, under a new key."""
+        self.epochs[leaf] = self.epochs.get(leaf, 0) + 1
+
 
 def _meaning(leaf: Leaf) -> str:
     """What an open leaf means for the status."""
@@ -187,19 +209,12 @@ def _meaning(leaf: Leaf) -> str:
 
 
 def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
-    """The state that a whole log amounts to."""
+    """The state that a whole log amounts to. Raises `CorruptLog` only if its branches have no sound order."""
     state = State(run_id=run_id)
-    if not events:
-        return state
-    shown = visible(events)
-    if len(shown) == len(events):
-        for event in events:
+    shown = {event.seq for event in visible(events)}
+    for event in events:
+        if event.seq in shown:
             state.apply(event)
-        return state
-    for event in shown:
-        # Hidden events leave gaps in the numbers; the gap itself is no anomaly.
-        state.head_seq = event.seq - 1
-        state.apply(event)
-    state.head_seq = events[-1].seq
-    state.updated_at = events[-1].at
+        else:
+            state.pass_over(event)
     return state

@@ -8,6 +8,8 @@ from datetime import timedelta
 from buoy.errors import BadInput
 
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+# Some 300 years.
+_ENDLESS_S = 1e10
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+\Z")
 
@@ -26,8 +28,8 @@ def seconds(value: Duration, what: str = "duration") -> float:
     elif isinstance(value, bool) or not isinstance(value, int | float):
         raise BadInput(f"{what} {value!r} is not a duration; write a number of seconds or '30s'")
     else:
-        found = float(value)
-    if not 0 <= found < 1e10:
+        found = float(value) if 0 <= value < _ENDLESS_S else -1.0
+    if not 0 <= found < _ENDLESS_S:
         raise BadInput(f"{what} {value!r} must not be negative or endless")
     return found
 

@@ -12,6 +12,8 @@ from buoy.core.state import HANDLERS, Leaf, LeafKind, Pause, State
 
 
 def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
+    if state.created is not None:
+        return  # noted as an anomaly; a second birth must not undo what happened since the first
     state.created = body
     state.created_at = event.at
     state.version = body.version
@@ -53,10 +55,12 @@ def _branch_created(state: State, event: e.Event, body: e.BranchCreated) -> None
     state.branch_count += 1
     if body.cause in ("jump", "retry"):
         for leaf in body.dropped:
-            state.epochs[leaf] = state.epochs.get(leaf, 0) + 1
+            state.raise_epoch(leaf)
     if state.status in TERMINAL:
         state.status = Status.RUNNING
         state.error = None
+        state.cancel = None
+        state.ending_seq = 0
 
 
 def _recovered(state: State, event: e.Event, body: e.WorkflowRecovered) -> None:

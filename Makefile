@@ -1,0 +1,46 @@
+# Everything that a person does with a clone. `make` alone says what there is.
+VENV ?= .venv
+SEEDS ?= 200
+JOBS ?= 2
+
+# The newest Python that really runs: some version managers leave commands behind that only print an error.
+PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
+	if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$each; break; fi; done)
+
+READY := $(VENV)/.ready
+
+.PHONY: help venv demo test check bench sim clean
+.DEFAULT_GOAL := help
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: $(READY) ## make the environment; again only when pyproject.toml changed
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Buoy needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@$(VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+demo: $(READY) ## kill a workflow in the middle and watch it come back
+	@$(VENV)/bin/python examples/demo.py
+
+test: $(READY) ## run all tests
+	$(VENV)/bin/python -m pytest -n $(JOBS)
+
+check: $(READY) ## format, lint, types, layers
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+bench: $(READY) ## measure; the results are printed as ratios
+	@$(VENV)/bin/python benchmarks/bench.py
+
+sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
+	@$(VENV)/bin/python -m buoy.testing.sim --seeds $(SEEDS)
+
+clean: ## remove caches; the environment and all data stay
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

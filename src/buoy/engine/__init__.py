@@ -1,0 +1,1 @@
+"""The engine: drives runs by their logs, on any store."""

@@ -1,0 +1,176 @@
+"""Bodies: executes steps. Async ones on the process's real loop, sync ones on a bounded pool of threads.
+
+Invariants: a body starts only after its `step_started` is durable (the execution sees to that); a body that was given up
+reports nothing. A sync step cannot be killed: its retry starts when its thread has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable
+from contextvars import copy_context
+from typing import Any
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core.events import ErrorInfo
+from buoy.core.limits import ERROR_TEXT_CHARS_MAX
+from buoy.engine.context import CURRENT, StepContext
+from buoy.engine.definitions import Step
+from buoy.engine.pool import Pool
+from buoy.errors import BadInput, NotAllowedHere, NotJson, StepFailed, TooLarge
+
+# Errors that would be the same at every attempt.
+_HOPELESS = (BadInput, NotAllowedHere, NotJson, TooLarge)
+
+
+class Success(msgspec.Struct):
+    """A body's result: as stored, and as workflow code sees it."""
+
+    stored: msgspec.Raw
+    value: Any
+
+
+class Failure(msgspec.Struct):
+    error: ErrorInfo
+
+
+Report = Callable[[Success | Failure], None]
+
+
+class Body:
+    """One attempt of one step, under way."""
+
+    def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
+        self._step = step
+        self._context = context
+        self._report: Report | None = report
+        self._task: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timed_out = False
+
+    def start(self, raw: msgspec.Raw, pool: Pool | None, *, last_attempt: bool) -> None:
+        try:
+            args, kwargs = self._step.arguments.decode(raw)
+        except BadInput as error:
+            self._finish(self._failure(error))
+            return
+        if self._step.is_async:
+            self._start_async(args, kwargs)
+        elif pool is None:
+            self._finish(self._call(args, kwargs))
+        else:
+            self._start_sync(pool, args, kwargs, last_attempt=last_attempt)
+
+    def give_up(self) -> None:
+        """Nobody waits for this body any more. An async one is cancelled, a sync one can ask `buoy.abandoned()`."""
+        self._report = None
+        self._context.abandoned = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()
+
+    # async
+
+    def _start_async(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        context = copy_context()
+        context.run(CURRENT.set, self._context)
+        coro = self._guarded(args, kwargs)
+        self._task = asyncio.get_running_loop().create_task(coro, context=context)
+        self._task.add_done_callback(self._async_done)
+
+    async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            if self._step.timeout_s is None:
+                return await self._step.fn(*args, **kwargs)
+            async with asyncio.timeout(self._step.timeout_s) as limit:
+                return await self._step.fn(*args, **kwargs)
+        except TimeoutError as error:
+            if self._step.timeout_s is not None and limit.expired():
+                raise TimeoutError(self._too_slow()) from error
+            raise
+        except (SystemExit, KeyboardInterrupt) as error:
+            # A step must not end the runner and all the other runs in it.
+            raise RuntimeError(f"step {self._step.name} tried to end the process: {error!r}") from error
+
+    def _too_slow(self) -> str:
+        return f"step {self._step.name} took longer than its timeout of {self._step.timeout_s:g} s"
+
+    def _async_done(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled():
+            if self._report is not None:
+                self._finish(self._failure(asyncio.CancelledError("the step cancelled itself")))
+            return
+        error = task.exception()
+        self._finish(self._success(task.result()) if error is None else self._failure(error))
+
+    # sync
+
+    def _start_sync(self, pool: Pool, args: list[Any], kwargs: dict[str, Any], *, last_attempt: bool) -> None:
+        loop = asyncio.get_running_loop()
+        context = copy_context()
+
+        def work() -> None:
+            outcome = context.run(self._call, args, kwargs)
+            loop.call_soon_threadsafe(self._sync_done, outcome, pool)
+
+        if self._step.timeout_s is not None:
+            self._timer = loop.call_later(self._step.timeout_s, self._sync_late, last_attempt)
+        pool.submit(work)
+
+    def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Success | Failure:
+        token = CURRENT.set(self._context)
+        try:
+            return self._success(self._step.fn(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - whatever a step raises is its outcome, and is recorded
+            return self._failure(error)
+        finally:
+            CURRENT.reset(token)
+
+    def _sync_late(self, last_attempt: bool) -> None:
+        self._timed_out = True
+        self._context.abandoned = True
+        if last_attempt:
+            self._finish(self._failure(TimeoutError(self._too_slow())))
+
+    def _sync_done(self, outcome: Success | Failure, pool: Pool) -> None:
+        pool.done()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._timed_out:
+            outcome = self._failure(TimeoutError(self._too_slow()))
+        self._finish(outcome)
+
+    # outcomes
+
+    def _finish(self, outcome: Success | Failure) -> None:
+        report, self._report = self._report, None
+        if report is not None:
+            report(outcome)
+
+    def _success(self, value: Any) -> Success | Failure:
+        what = f"the result of step {self._step.name}"
+        try:
+            stored = codec.encode(value, what)
+            return Success(stored, codec.same_after_storage(value, self._step.arguments.returns, stored))
+        except (NotJson, TooLarge, BadInput) as error:
+            return self._failure(error)
+
+    def _failure(self, error: BaseException) -> Failure:
+        hopeless = isinstance(error, (*_HOPELESS, *self._step.retry.never_on))
+        return Failure(error_info(error, retryable=not hopeless))
+
+
+def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
+    """An error as the log keeps it."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return ErrorInfo(
+        type=error.type if isinstance(error, StepFailed) and error.type else type(error).__name__,
+        message=(str(error) or type(error).__name__)[:ERROR_TEXT_CHARS_MAX],
+        retryable=retryable,
+        kind="unknown" if retryable else "permanent",
+        traceback="".join(lines)[-ERROR_TEXT_CHARS_MAX:],
+    )

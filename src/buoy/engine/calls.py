@@ -1,0 +1,263 @@
+"""Calls: the durable calls of workflow code, sync and async, and what steps may ask about themselves.
+
+Invariant: a call takes its identity when it is made and stores its arguments then; what happens later to the caller's
+objects changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+import uuid as uuid_module
+from collections.abc import Coroutine, Generator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId, check_name, effect_key
+from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
+from buoy.core.questions import Kind, Question, check_question
+from buoy.core.time_text import Duration, seconds
+from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, step_context, workflow_context
+from buoy.errors import BadInput, NotAllowedHere
+
+if TYPE_CHECKING:
+    from buoy.engine.definitions import Step
+
+T = TypeVar("T")
+
+
+class StepCall(Coroutine[Any, Any, T], Generic[T]):
+    """A call of a step: a coroutine that any asyncio form takes. Outside of a workflow it is the plain call."""
+
+    __slots__ = ("_args", "_context", "_iterator", "_kwargs", "_request", "_step")
+
+    def __init__(self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._step = step
+        self._args = args
+        self._kwargs = kwargs
+        self._iterator: Any = None
+        context = CURRENT.get()
+        self._context: WorkflowContext | None = None
+        self._request: Request | None = None
+        if context is not None and not isinstance(context, StepContext):
+            self._context = context
+            self._request = self._identify(context)
+
+    def _identify(self, context: WorkflowContext) -> Request:
+        step = self._step
+        leaf = context.scope().next_leaf(step.name)
+        started = e.StepStarted(
+            leaf=leaf,
+            name=step.name,
+            args=step.arguments.encode(self._args, self._kwargs),
+            key=effect_key(context.run_id, leaf, context.epoch(leaf)),
+            compensate=None if step.compensate is None else step.compensate.name,
+        )
+        return Request(leaf, "step", started, step, step.arguments.returns)
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return cast("Generator[Any, Any, T]", self._begin())
+
+    def _begin(self) -> Any:
+        if self._iterator is not None:
+            raise RuntimeError(f"the call of step {self._step.name} was awaited twice; call the step again")
+        if self._context is None:
+            self._iterator = self._plain().__await__()
+        elif not self._context.is_async:
+            raise NotAllowedHere("a sync workflow cannot await; use buoy.gather(...) or .result()")
+        else:
+            self._iterator = self._context.ask_for(self._require()).__await__()
+        return self._iterator
+
+    async def _plain(self) -> Any:
+        found = self._step.fn(*self._args, **self._kwargs)
+        return await found if self._step.is_async else found
+
+    def _require(self) -> Request:
+        assert self._request is not None
+        return self._request
+
+    def send(self, value: Any) -> Any:
+        return (self._iterator or self._begin()).send(value)
+
+    def throw(self, *args: Any) -> Any:
+        if self._iterator is None:
+            # Cancelled before it began: it never asks for its leaf.
+            self._iterator = iter(())
+            raise args[0] if isinstance(args[0], BaseException) else args[0](*args[1:2])
+        return self._iterator.throw(*args)
+
+    def close(self) -> None:
+        if self._iterator is not None and hasattr(self._iterator, "close"):
+            self._iterator.close()
+
+    def result(self) -> T:
+        """In a sync workflow: waits for the step and gives its result."""
+        return cast(T, call_now(self))
+
+    def __bool__(self) -> bool:
+        raise NotAllowedHere(
+            f"the call of step {self._step.name} was not awaited; write `await {self._step.name}(...)`"
+        )
+
+
+def call_now(call: StepCall[Any]) -> Any:
+    """The outcome of a call for sync code: waits in a sync workflow, plainly calls outside of workflows."""
+    context, step = call._context, call._step
+    if context is None:
+        if step.is_async:
+            raise NotAllowedHere(f"step {step.name} is async: await it")
+        return step.fn(*call._args, **call._kwargs)
+    if context.is_async:
+        raise NotAllowedHere(
+            f"step {step.name} is a plain function; in an async workflow write `await {step.name}.call(...)`"
+        )
+    return context.ask_for(call._require())
+
+
+def gather(*calls: Any) -> Any:
+    """The outcomes of several calls that run at the same time, in the order of the calls.
+
+    In an async workflow it is `asyncio.gather`. In a sync workflow it takes `step.call(...)` and gives a list.
+    """
+    context = CURRENT.get()
+    if context is None or isinstance(context, StepContext) or context.is_async:
+        return asyncio.gather(*calls)
+    if not all(isinstance(call, StepCall) for call in calls):
+        raise BadInput("buoy.gather in a sync workflow takes calls: buoy.gather(fetch.call(1), fetch.call(2))")
+    return context.ask_for_all([call._require() for call in calls])
+
+
+def ask(
+    title: str,
+    *,
+    kind: Kind | None = None,
+    options: list[str] | tuple[str, ...] = (),
+    schema: dict[str, object] | None = None,
+    detail: str | None = None,
+) -> Any:
+    """Asks a person and waits for the answer, minutes or months. Await it in an async workflow.
+
+    `kind`: confirm (a bool), choose (one of `options`), choose_many (a list of them), text, form (a JSON `schema`).
+    """
+    context = workflow_context("buoy.ask")
+    guessed: Kind = kind or ("form" if schema is not None else "choose" if options else "text")
+    question = check_question(Question(title, guessed, tuple(options), schema, detail))
+    leaf = context.scope().next_leaf("ask")
+    started = e.InteractionRequested(
+        leaf=leaf, question_id=effect_key(context.run_id, leaf, context.epoch(leaf)), question=question
+    )
+    return _begin(context, Request(leaf, "ask", started))
+
+
+def wait_signal(name: str, *, timeout: Duration | None = None) -> Any:
+    """Waits for a signal of this name and gives its payload; `TimeoutError` after `timeout`. Await it in async code."""
+    context = workflow_context("buoy.wait_signal")
+    check_name(name, "signal")
+    leaf = context.scope().next_leaf(f"signal:{name}")
+    due_at = None if timeout is None else context.now() + seconds(timeout, "timeout")
+    return _begin(context, Request(leaf, "signal", e.SignalWaited(leaf=leaf, name=name, due_at=due_at)))
+
+
+def sleep(duration: Duration) -> Any:
+    """Sleeps durably: a crash does not start the wait anew. Await it in async code."""
+    context = workflow_context("buoy.sleep")
+    leaf = context.scope().next_leaf("timer")
+    due_at = context.now() + seconds(duration, "sleep")
+    return _begin(context, Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=due_at)))
+
+
+def _begin(context: WorkflowContext, request: Request) -> Any:
+    return _Wait(context, request) if context.is_async else context.ask_for(request)
+
+
+class _Wait(Coroutine[Any, Any, Any]):
+    """An ask, a signal or a sleep before it is awaited. A coroutine, so that any asyncio form takes it."""
+
+    __slots__ = ("_context", "_iterator", "_request")
+
+    def __init__(self, context: WorkflowContext, request: Request) -> None:
+        self._context = context
+        self._request = request
+        self._iterator: Any = None
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        if self._iterator is not None:
+            raise RuntimeError(f"{self._request.leaf} was awaited twice; make the call again")
+        self._iterator = self._context.ask_for(self._request).__await__()
+        return cast("Generator[Any, Any, Any]", self._iterator)
+
+    def send(self, value: Any) -> Any:
+        return (self._iterator or self.__await__()).send(value)
+
+    def throw(self, *args: Any) -> Any:
+        if self._iterator is None:
+            self._iterator = iter(())
+            raise args[0] if isinstance(args[0], BaseException) else args[0](*args[1:2])
+        return self._iterator.throw(*args)
+
+    def close(self) -> None:
+        if self._iterator is not None and hasattr(self._iterator, "close"):
+            self._iterator.close()
+
+    def __bool__(self) -> bool:
+        raise NotAllowedHere(f"{self._request.leaf} was not awaited; write `await` before it")
+
+
+def now() -> datetime:
+    """The time of the last recorded event: the same at every replay."""
+    return datetime.fromtimestamp(workflow_context("buoy.now").now(), UTC)
+
+
+def uuid() -> uuid_module.UUID:
+    """A UUID derived from the run and the place of the call: the same at every replay."""
+    return uuid_module.uuid5(uuid_module.NAMESPACE_OID, _derived("uuid"))
+
+
+def random() -> random_module.Random:
+    """A random generator seeded by the run and the place of the call: the same at every replay."""
+    return random_module.Random(_derived("random"))
+
+
+def _derived(name: str) -> str:
+    context = workflow_context(f"buoy.{name}")
+    leaf: LeafId = context.scope().next_leaf(name)
+    return effect_key(context.run_id, leaf, context.epoch(leaf))
+
+
+def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
+    """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
+    step_context("buoy.progress").report(done, total, note[:PROGRESS_NOTE_CHARS_MAX])
+
+
+class Info(msgspec.Struct, frozen=True):
+    """Where the calling code stands. `key` is the idempotency key, in steps only."""
+
+    run_id: str
+    step: str | None = None
+    leaf: str | None = None
+    attempt: int | None = None
+    key: str | None = None
+
+
+def info() -> Info:
+    """The run, and inside a step its name, attempt and idempotency key."""
+    context = CURRENT.get()
+    if context is None:
+        raise NotAllowedHere("buoy.info works in workflows and steps only")
+    if isinstance(context, StepContext):
+        return Info(context.run_id, context.name, context.leaf, context.attempt, context.key)
+    return Info(context.run_id)
+
+
+def idempotency_key() -> str:
+    """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call."""
+    return step_context("buoy.idempotency_key").key
+
+
+def abandoned() -> bool:
+    """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
+    return step_context("buoy.abandoned").abandoned

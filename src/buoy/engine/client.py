@@ -1,0 +1,298 @@
+"""Client: starts runs and speaks to them. Everything that it says to a run goes through the run's inbox.
+
+Invariants: `start` returns when the run is durable; an id that exists already gives back that run, never a second one.
+A request is checked before it is stored, so that a wrong answer or an impossible request changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core import events as e
+from buoy.core.document import Document, OpenLeaf, document
+from buoy.core.ids import RunId, check_dedupe, check_name, check_run_id
+from buoy.core.limits import MESSAGE_BYTES_MAX
+from buoy.core.questions import check_answer
+from buoy.core.state import State, fold
+from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.loading import read_log
+from buoy.engine.messages import Answer, Reason, Signal
+from buoy.engine.requests import Requested, direct_request, waits_for_whom
+from buoy.engine.runner import Runner
+from buoy.errors import RunCancelled, RunFailed, UnknownQuestion, UnknownRun, WrongState
+from buoy.ports import (
+    Clock,
+    Committed,
+    Ids,
+    Liveness,
+    Message,
+    Receipt,
+    Released,
+    RunPage,
+    RunQuery,
+    RunRecord,
+    Store,
+    Write,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOOK_AGAIN_S = 1.0
+
+
+class Client:
+    """A store, seen as runs. With a runner, what it starts is driven in this very process."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        clock: Clock,
+        ids: Ids,
+        liveness: Liveness,
+        runner: Runner | None = None,
+        actor: str = "client",
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.liveness = liveness
+        self.runner = runner
+        self.actor = actor
+
+    # ---- starting
+
+    async def start(self, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+        """A new run, durable when this returns."""
+        return await self.start_as(self.ids.new(f"{workflow.name.lower()[:40]}-"), workflow, *args, **kwargs)
+
+    async def start_as(self, run_id: str, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+        """A run with an id of your own. If it exists already with the same input, that run is given back."""
+        return await self.start_stored(run_id, workflow, workflow.arguments.encode(args, kwargs))
+
+    async def start_stored(self, run_id: str, workflow: Workflow[P, T], stored: msgspec.Raw) -> Run[T]:
+        """As `start_as`, with the input as JSON by parameter name."""
+        checked = check_run_id(run_id)
+        workflow.arguments.decode(stored)
+        self.registry.add(workflow)
+        created = e.WorkflowCreated(
+            workflow=workflow.name,
+            input=stored,
+            version=workflow.version,
+            policy=workflow.recovery,
+            queue=workflow.queue,
+            by=self.actor,
+        )
+        if self.runner is not None and not self.runner.full:
+            made = await self.runner.create(workflow, checked, created)
+        else:
+            made = await self._create(checked, created)
+        if not made:
+            await self._check_same(checked, created)
+        return Run(self, checked)
+
+    async def _create(self, run_id: RunId, created: e.WorkflowCreated) -> bool:
+        """A run for whichever runner takes it."""
+        now = self.clock.now()
+        event = e.Event(1, now, created, nonce=self.ids.nonce())
+        write = Write(run_id, 0, (event,), document(fold(run_id, [event])), Released(due_at=now, cause="created"))
+        outcome = (await self.store.commit([write]))[0]
+        if isinstance(outcome, Committed):
+            return True
+        first = await self.store.events(run_id, limit=1)
+        return bool(first) and first[0].nonce == event.nonce
+
+    async def _check_same(self, run_id: RunId, created: e.WorkflowCreated) -> None:
+        first = await self.store.events(run_id, limit=1)
+        there = first[0].body if first else None
+        if not isinstance(there, e.WorkflowCreated) or there.workflow != created.workflow:
+            other = there.workflow if isinstance(there, e.WorkflowCreated) else "something else"
+            raise WrongState(f"run {run_id} exists already, and is a run of {other}; choose another id")
+        if msgspec.json.decode(there.input) != msgspec.json.decode(created.input):
+            raise WrongState(f"run {run_id} exists already, with another input; choose another id")
+
+    # ---- looking
+
+    async def record(self, run_id: str) -> RunRecord:
+        found = await self.store.run(check_run_id(run_id))
+        if found is None:
+            raise UnknownRun(f"no run {run_id!r} in {self.store.url}; `buoy ps --all` lists them")
+        return found
+
+    async def get(self, run_id: str) -> Run[Any]:
+        """A run that exists."""
+        return Run(self, (await self.record(run_id)).document.run_id)
+
+    async def state(self, run_id: str) -> State:
+        """The folded log of a run."""
+        record = await self.record(run_id)
+        checked = record.document.run_id
+        return fold(checked, await read_log(self.store, checked))
+
+    async def runs(self, query: RunQuery | None = None, cursor: str | None = None, limit: int = 100) -> RunPage:
+        return await self.store.find_runs(query or RunQuery(), cursor, limit)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[e.Event]:
+        """The events of a run, those to come too, until it ends."""
+        checked = (await self.record(run_id)).document.run_id
+        while True:
+            record = await self.record(checked)
+            for event in await read_log(self.store, checked, after):
+                after = event.seq
+                yield event
+            if record.document.ended and after >= record.document.head_seq:
+                return
+            await self.store.changed(_LOOK_AGAIN_S)
+
+    # ---- speaking to runs
+
+    async def answer(self, run_id: str, answer: object, question_id: str | None = None) -> Receipt:
+        """Answers an open question. A wrong answer is refused here, and the question stays open."""
+        doc = (await self.record(run_id)).document
+        leaf = _question(doc, question_id)
+        assert leaf.question is not None
+        assert leaf.question_id is not None
+        value = check_answer(leaf.question, answer)
+        body = Answer(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
+        receipt = await self._send(doc, "answer", f"answer:{leaf.question_id}", body)
+        if receipt.duplicate:
+            raise WrongState(f"question {leaf.question_id} was answered already (message {receipt.number})")
+        return receipt
+
+    async def signal(self, run_id: str, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
+        """Sends a signal. With a dedupe id of your own, sending it again does nothing more."""
+        doc = (await self.record(run_id)).document
+        check_name(name, "signal")
+        body = Signal(name, codec.encode(payload, "the payload", MESSAGE_BYTES_MAX))
+        key = f"signal:{check_dedupe(dedupe)}" if dedupe is not None else f"signal:{self.ids.nonce()}"
+        return await self._send(doc, "signal", key, body)
+
+    async def pause(self, run_id: str, reason: str | None = None) -> Requested:
+        """No new step starts; those under way end and are recorded."""
+        return await self._request(run_id, "pause", reason)
+
+    async def resume(self, run_id: str) -> Requested:
+        """A paused run goes on."""
+        return await self._request(run_id, "resume", None)
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> Requested:
+        """The workflow's code sees a cancellation, cleans up, and the run ends as cancelled."""
+        return await self._request(run_id, "cancel", reason)
+
+    async def _request(self, run_id: str, kind: str, reason: str | None) -> Requested:
+        record = await self.record(run_id)
+        _check_request(record.document, kind)
+        done = await direct_request(self, record, kind, reason)
+        if done is not None:
+            return done
+        await self._send(record.document, kind, f"{kind}:{self.ids.nonce()}", Reason(reason))
+        return Requested(done=False, text=await waits_for_whom(self, record))
+
+    async def _send(self, doc: Document, kind: str, dedupe: str, body: msgspec.Struct) -> Receipt:
+        if doc.ended:
+            raise WrongState(f"run {doc.run_id} is {doc.status} already; nothing was sent")
+        message = Message(
+            run_id=doc.run_id,
+            kind=kind,
+            dedupe=dedupe,
+            body=codec.encode(body, f"the {kind}", MESSAGE_BYTES_MAX),
+            sent_at=self.clock.now(),
+            by=self.actor,
+        )
+        return await self.store.send(message)
+
+
+def _check_request(doc: Document, kind: str) -> None:
+    if doc.ended:
+        raise WrongState(f"run {doc.run_id} is {doc.status} already; it cannot be asked to {kind}")
+    if kind == "pause" and doc.pause is not None:
+        raise WrongState(f"run {doc.run_id} is paused already")
+    if kind == "resume" and doc.pause is None:
+        raise WrongState(f"run {doc.run_id} is not paused, it is {doc.status}")
+
+
+def _question(doc: Document, question_id: str | None) -> OpenLeaf:
+    asked = [leaf for leaf in doc.open if leaf.question_id is not None]
+    if question_id is None and len(asked) == 1:
+        return asked[0]
+    for leaf in asked:
+        if question_id in (leaf.question_id, leaf.leaf):
+            return leaf
+    known = ", ".join(str(leaf.question_id) for leaf in asked) or "none"
+    if question_id is None:
+        raise UnknownQuestion(
+            f"run {doc.run_id} has no open question; it is {doc.status}"
+            if not asked
+            else f"run {doc.run_id} has several open questions, say which: {known}"
+        )
+    raise UnknownQuestion(
+        f"run {doc.run_id} has no open question {question_id!r} (answered, given up or never asked); open: {known}"
+    )
+
+
+class Run(Generic[T]):
+    """A run, by its id."""
+
+    def __init__(self, client: Client, run_id: RunId) -> None:
+        self.id = run_id
+        self._client = client
+
+    async def document(self) -> Document:
+        """What the run is doing now."""
+        return (await self._client.record(self.id)).document
+
+    async def result(self) -> T:
+        """Waits for the end and gives the result; raises `RunFailed` or `RunCancelled`. Bound it by asyncio.timeout."""
+        while True:
+            runner = self._client.runner
+            waiter = None if runner is None else runner.wait_end(self.id)
+            if waiter is not None:
+                execution = await waiter
+                if execution is not None:
+                    return self._outcome(execution.state, execution.result)
+                continue  # the run left this process; the store tells how it goes on
+            record = await self._client.record(self.id)
+            if record.document.ended:
+                return await self._stored_outcome()
+            await self._client.store.changed(_LOOK_AGAIN_S)
+
+    async def _stored_outcome(self) -> T:
+        log = await read_log(self._client.store, self.id)
+        state = fold(self.id, log)
+        ending = log[state.ending_seq - 1].body
+        return self._outcome(state, ending.result if isinstance(ending, e.WorkflowCompleted) else e.NULL)
+
+    def _outcome(self, state: State, stored: msgspec.Raw) -> T:
+        match state.status:
+            case "completed":
+                workflow = self._client.registry.get(state.created.workflow) if state.created else None
+                returns = Any if workflow is None else workflow.arguments.returns
+                return cast(T, codec.decode(stored, returns, f"the result of run {self.id}"))
+            case "cancelled":
+                why = f": {state.error.message}" if state.error else ""
+                raise RunCancelled(f"run {self.id} was cancelled{why}")
+            case _:
+                error = state.error or e.ErrorInfo(type="unknown", message="no reason was recorded")
+                raise RunFailed(f"run {self.id} failed: {error.type}: {error.message}", run_id=self.id, type=error.type)
+
+    async def answer(self, answer: object, question_id: str | None = None) -> Receipt:
+        return await self._client.answer(self.id, answer, question_id)
+
+    async def signal(self, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
+        return await self._client.signal(self.id, name, payload, dedupe)
+
+    async def pause(self, reason: str | None = None) -> Requested:
+        return await self._client.pause(self.id, reason)
+
+    async def resume(self) -> Requested:
+        return await self._client.resume(self.id)
+
+    async def cancel(self, reason: str | None = None) -> Requested:
+        return await self._client.cancel(self.id, reason)

@@ -1,0 +1,120 @@
+"""Context: where a durable call stands. Workflow code and steps each find theirs through one context variable.
+
+Invariant: a scope numbers its leaves and its concurrent parts in the order in which workflow code makes them, so that
+timing never changes an identity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId, RunId, check_run_id, leaf_id
+from buoy.core.state import LeafKind
+from buoy.errors import NotAllowedHere
+
+if TYPE_CHECKING:
+    from buoy.engine.definitions import Step
+
+Started = e.StepStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted
+
+
+class Scope:
+    """One concurrent part of a workflow: its path, and its counters."""
+
+    __slots__ = ("_counts", "_parts", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.path = path
+        self._parts = 0
+        self._counts: dict[str, int] = {}
+
+    def next_leaf(self, name: str) -> LeafId:
+        """The identity of the next call of this name; taken when the call is made, not when it is awaited."""
+        occurrence = self._counts.get(name, 0) + 1
+        self._counts[name] = occurrence
+        return leaf_id(self.path, name, occurrence)
+
+    def next_part(self) -> Scope:
+        """The scope of a concurrent part that is made here."""
+        self._parts += 1
+        return Scope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
+
+
+class Request(msgspec.Struct):
+    """A leaf that workflow code asks for: the event that starts it, and how to read its outcome."""
+
+    leaf: LeafId
+    kind: LeafKind
+    started: Started
+    step: Step[..., Any] | None = None
+    returns: Any = Any
+
+
+class WorkflowContext(Protocol):
+    """What durable calls in workflow code talk to; one for async, one for sync workflows."""
+
+    run_id: RunId
+
+    def scope(self) -> Scope: ...
+
+    def now(self) -> float: ...
+
+    def epoch(self, leaf: LeafId) -> int: ...
+
+    def ask_for(self, request: Request) -> Any:
+        """Async: a future of the outcome. Sync: waits, and gives the outcome."""
+        ...
+
+    def ask_for_all(self, requests: list[Request]) -> list[Any]:
+        """Sync only: waits for all of them."""
+        ...
+
+    @property
+    def is_async(self) -> bool: ...
+
+
+class StepContext(msgspec.Struct):
+    """What a step can know about itself. `key` is stable over retries and crashes: hand it to whatever you call."""
+
+    run_id: RunId
+    leaf: LeafId
+    name: str
+    attempt: int
+    key: str
+    report: Callable[[float | None, float | None, str], None]
+    # For sync steps, which cannot be interrupted: true once nobody waits for the result any more.
+    abandoned: bool = False
+
+
+CURRENT: ContextVar[WorkflowContext | StepContext | None] = ContextVar("buoy_current", default=None)
+
+
+def workflow_context(what: str) -> WorkflowContext:
+    """The context of the workflow code that calls, or a refusal that says what to do."""
+    context = CURRENT.get()
+    if context is None:
+        raise NotAllowedHere(f"{what} works in workflow code only, and no workflow is running here")
+    if isinstance(context, StepContext):
+        raise NotAllowedHere(
+            f"{what} works in workflow code only, and this is step {context.name}; "
+            "call it from the workflow, before or after the step"
+        )
+    return context
+
+
+def step_context(what: str) -> StepContext:
+    """The context of the step that calls, or a refusal."""
+    context = CURRENT.get()
+    if not isinstance(context, StepContext):
+        raise NotAllowedHere(f"{what} works inside a step only")
+    return context
+
+
+def run_id_of(text: str) -> RunId:
+    """A run id that came from a user."""
+    return check_run_id(text)

@@ -1,0 +1,219 @@
+"""Deciders: the two ways to run workflow code. Both ask an execution for leaves and are told outcomes.
+
+The async decider runs the code on its private loop, in the process's own thread, between two outcomes.
+The sync decider is in `engine.sync_decider`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import copy_context
+from typing import Any, Protocol
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import REPLAY_SLICE_S
+from buoy.core.state import State
+from buoy.engine.context import CURRENT, Request, Scope
+from buoy.engine.guard import guarded
+from buoy.engine.loop import PrivateLoop, ScopedTask
+from buoy.engine.replay import OUTCOMES, History, outcome_of
+from buoy.errors import Detached
+from buoy.ports import Clock
+
+
+class Timed(Protocol):
+    """Somebody who has a clock."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+
+class Asked(Protocol):
+    """The execution, as a decider sees it."""
+
+    run_id: RunId
+    replaying: bool
+    history: History
+    state: State
+
+    @property
+    def host(self) -> Timed: ...
+
+    def open_leaf(self, request: Request) -> None: ...
+
+    def cancel_leaf(self, leaf: LeafId) -> None: ...
+
+    def code_returned(self, value: Any) -> None: ...
+
+    def code_raised(self, error: BaseException) -> None: ...
+
+    def epoch(self, leaf: LeafId) -> int: ...
+
+    def flush(self) -> None: ...
+
+    def look_at_rest(self) -> None: ...
+
+
+class Decider(Protocol):
+    """Runs workflow code."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether workflow code is executing at this moment."""
+        ...
+
+    def begin(self, at: float) -> None:
+        """Runs the code of a new run until it waits."""
+        ...
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        """Brings the code back to where the visible log ends."""
+        ...
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        """An exception instance as outcome is raised in the code."""
+        ...
+
+    def cancel(self, at: float) -> None: ...
+
+    def detach(self) -> None:
+        """The code can record nothing from here on."""
+        ...
+
+
+class AsyncDecider:
+    """An async workflow on its private loop. Also the context of its durable calls."""
+
+    is_async = True
+
+    def __init__(self, execution: Asked, coro_fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.run_id = execution.run_id
+        self._execution = execution
+        self._start = (coro_fn, args, kwargs)
+        self._loop = PrivateLoop(self)  # type: ignore[abstract]
+        self._futures: dict[LeafId, asyncio.Future[Any]] = {}
+        self._handles: dict[LeafId, asyncio.TimerHandle] = {}
+        self._main: ScopedTask | None = None
+        self._detached = False
+        self._returns: dict[LeafId, Any] = {}
+
+    # As a decider.
+
+    @property
+    def busy(self) -> bool:
+        return False
+
+    def begin(self, at: float) -> None:
+        self._loop.clock = at
+        context = copy_context()
+        context.run(CURRENT.set, self)
+        fn, args, kwargs = self._start
+        # The coroutine is made inside the context, so that durable calls in default arguments find it too.
+        coro = context.run(fn, *args, **kwargs)
+        self._main = self._loop.start(coro, context)
+        self._drain()
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        execution = self._execution
+        self.begin(at)
+        began = execution.host.clock.monotonic()
+        for place, event in enumerate(events):
+            body = event.body
+            if isinstance(body, OUTCOMES):
+                execution.history.need(event, body.leaf)
+                self.deliver(body.leaf, outcome_of(body, self._returns.pop(body.leaf, Any)), event.at)
+            elif isinstance(body, e.CancelRequested):
+                self.cancel(event.at)
+            if place % 64 == 63 and execution.host.clock.monotonic() - began > REPLAY_SLICE_S:
+                await asyncio.sleep(0)
+                began = execution.host.clock.monotonic()
+        self._returns.clear()
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        self._loop.clock = at
+        handle = self._handles.pop(leaf, None)
+        if handle is not None:
+            self._loop.fire(handle)
+        else:
+            future = self._futures.pop(leaf, None)
+            if future is None or future.done():
+                return
+            if isinstance(outcome, BaseException):
+                future.set_exception(outcome)
+                # A result that nobody looks at is the workflow's business, not a message on stderr.
+                future._Future__log_traceback = False  # type: ignore[attr-defined]
+            else:
+                future.set_result(outcome)
+        self._drain()
+
+    def cancel(self, at: float) -> None:
+        self._loop.clock = at
+        if self._main is not None:
+            self._main.cancel()
+        self._drain()
+
+    def detach(self) -> None:
+        self._detached = True
+        self._loop.abandon()
+        self._futures.clear()
+        self._handles.clear()
+
+    def _drain(self) -> None:
+        with guarded():
+            self._loop.drain()
+        main = self._main
+        if main is None or not main.done() or self._detached:
+            return
+        self._main = None
+        if main.cancelled():
+            self._execution.code_raised(asyncio.CancelledError())
+            return
+        error = main.exception()
+        if error is None:
+            self._execution.code_returned(main.result())
+        else:
+            self._execution.code_raised(error)
+
+    # As the context of durable calls.
+
+    def scope(self) -> Scope:
+        return self._loop.scope()
+
+    def now(self) -> float:
+        return self._loop.clock
+
+    def epoch(self, leaf: LeafId) -> int:
+        return self._execution.epoch(leaf)
+
+    def ask_for(self, request: Request) -> asyncio.Future[Any]:
+        if self._detached:
+            raise Detached(f"run {self.run_id} is no longer driven here")
+        future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
+        leaf = request.leaf
+        self._futures[leaf] = future
+        if self._execution.replaying:
+            self._returns[leaf] = request.returns
+        future.add_done_callback(lambda done: self._given_up(leaf) if done.cancelled() else None)
+        self._execution.open_leaf(request)
+        return future
+
+    def ask_for_all(self, requests: list[Request]) -> list[Any]:
+        raise NotImplementedError("async workflows use asyncio.gather")
+
+    def _given_up(self, leaf: LeafId) -> None:
+        if self._futures.pop(leaf, None) is not None and not self._detached:
+            self._execution.cancel_leaf(leaf)
+
+    # As the host of the loop's timers.
+
+    def timer_started(self, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None:
+        if self._detached:
+            raise Detached(f"run {self.run_id} is no longer driven here")
+        self._handles[leaf] = handle
+        self._execution.open_leaf(Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=when)))
+
+    def timer_cancelled(self, leaf: LeafId) -> None:
+        if self._handles.pop(leaf, None) is not None and not self._detached:
+            self._execution.cancel_leaf(leaf)

@@ -1,0 +1,265 @@
+"""Definitions: what `@buoy.step` and `@buoy.workflow` make of a function.
+
+Absent on purpose: any global registry. A process knows the workflows that were handed to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import io
+import textwrap
+import tokenize
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+
+import msgspec
+
+from buoy.core.ids import check_name
+from buoy.core.limits import BACKOFF_MAX_S, RETRIES_MAX
+from buoy.core.time_text import Duration, seconds
+from buoy.engine.arguments import Arguments
+from buoy.engine.calls import StepCall, call_now
+from buoy.errors import BadInput, UnknownWorkflow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Recovery = Literal["resume", "restart", "fail", "hold"]
+_POLICIES = ("resume", "restart", "fail", "hold")
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """How often and how soon a failed attempt is repeated."""
+
+    retries: int = 0
+    backoff_s: float = 1.0
+    factor: float = 2.0
+    backoff_max_s: float = 60.0
+    never_on: tuple[type[BaseException], ...] = ()
+
+    def delay_s(self, attempt: int) -> float:
+        """The wait after attempt `attempt` failed. No jitter: a durable wait need not be random."""
+        return min(self.backoff_s * self.factor ** min(attempt - 1, 60), self.backoff_max_s)
+
+
+class Step(Generic[P, T]):
+    """A durable unit of work. Inside a workflow a call is recorded; outside it is an ordinary call."""
+
+    def __init__(
+        self,
+        fn: Callable[P, Any],
+        *,
+        name: str | None,
+        retry: Retry,
+        timeout_s: float | None,
+        compensate: Step[..., Any] | None,
+    ) -> None:
+        self.fn = fn
+        self.name = check_name(name or fn.__name__, "step")
+        self.retry = retry
+        self.timeout_s = timeout_s
+        self.compensate = compensate
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.arguments = Arguments(fn, f"step {self.name}")
+        self.__name__ = self.name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
+        """The call without waiting for it: await it, or hand it to `buoy.gather`."""
+        return StepCall(self, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<step {self.name}>"
+
+
+class AsyncStep(Step[P, T]):
+    """A step made from an `async def`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return StepCall(self, args, kwargs)
+
+
+class SyncStep(Step[P, T]):
+    """A step made from a plain `def`. It runs in a thread of its own; a sync workflow waits for it."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        return cast(T, call_now(StepCall(self, args, kwargs)))
+
+
+class Workflow(Generic[P, T]):
+    """A workflow: ordinary Python whose durable calls are recorded, so that it can be replayed."""
+
+    def __init__(self, fn: Callable[P, Any], *, name: str | None, recovery: Recovery, queue: str) -> None:
+        if recovery not in _POLICIES:
+            raise BadInput(f"recovery={recovery!r} is unknown; choose one of {', '.join(_POLICIES)}")
+        self.fn = fn
+        self.name = check_name(name or fn.__name__, "workflow")
+        self.recovery = recovery
+        self.queue = check_name(queue, "queue")
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.arguments = Arguments(fn, f"workflow {self.name}")
+        self.version = content_hash(fn)
+        self.__name__ = self.name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """An ordinary call: for unit tests, with its steps as ordinary calls too."""
+        return self.fn(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name} {self.version}>"
+
+
+def content_hash(fn: Callable[..., Any]) -> str:
+    """A hash of the source without comments and layout, the same on every version of Python."""
+    try:
+        source = textwrap.dedent(inspect.getsource(fn))
+        tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+        layout = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER)
+        words = [_word(token) for token in tokens if token.type not in layout]
+        text = " ".join(words)
+    except (OSError, TypeError, tokenize.TokenError, IndentationError):
+        # No source to be had (a shell, a frozen program): the compiled code is the next best thing.
+        text = fn.__code__.co_code.hex() + repr(fn.__code__.co_names)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _word(token: tokenize.TokenInfo) -> str:
+    if token.type == tokenize.INDENT:
+        return "<indent>"
+    return "<dedent>" if token.type == tokenize.DEDENT else token.string
+
+
+class Registry:
+    """The workflows that this process has code for."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Workflow[..., Any]] = {}
+
+    def add(self, workflow: Workflow[..., Any]) -> None:
+        """Refuses two different workflows of one name: a log could be replayed by the wrong one."""
+        known = self._by_name.get(workflow.name)
+        if known is not None and known is not workflow and known.version != workflow.version:
+            raise BadInput(
+                f"two different workflows are named {workflow.name!r}: {_place(known.fn)} and {_place(workflow.fn)}; "
+                "give one of them another name with @buoy.workflow(name=...)"
+            )
+        self._by_name[workflow.name] = workflow
+
+    def get(self, name: str) -> Workflow[..., Any] | None:
+        return self._by_name.get(name)
+
+    def need(self, name: str) -> Workflow[..., Any]:
+        found = self._by_name.get(name)
+        if found is None:
+            known = ", ".join(sorted(self._by_name)) or "none"
+            raise UnknownWorkflow(f"no workflow named {name!r} is known here; known: {known}")
+        return found
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(sorted(self._by_name))
+
+    def versions(self) -> dict[str, tuple[str, ...]]:
+        return {name: (workflow.version,) for name, workflow in self._by_name.items()}
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    return f"{fn.__module__}.{fn.__qualname__}"
+
+
+@overload
+def step(fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncStep[P, T]: ...  # type: ignore[overload-overlap]
+@overload
+def step(fn: Callable[P, T], /) -> SyncStep[P, T]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: Duration = 1.0,
+    backoff_factor: float = 2.0,
+    backoff_max: Duration = 60.0,
+    never_retry: tuple[type[BaseException], ...] = (),
+    timeout: Duration | None = None,
+    compensate: Step[..., Any] | None = None,
+) -> StepMaker: ...
+def step(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: Duration = 1.0,
+    backoff_factor: float = 2.0,
+    backoff_max: Duration = 60.0,
+    never_retry: tuple[type[BaseException], ...] = (),
+    timeout: Duration | None = None,
+    compensate: Step[..., Any] | None = None,
+) -> Any:
+    """Makes a function a step: recorded before it starts and when it ends, never run again once it completed."""
+    if not 0 <= retries <= RETRIES_MAX:
+        raise BadInput(f"retries={retries} is out of range: 0 to {RETRIES_MAX}")
+    retry = Retry(
+        retries=retries,
+        backoff_s=seconds(backoff, "backoff"),
+        factor=backoff_factor,
+        backoff_max_s=min(seconds(backoff_max, "backoff_max"), BACKOFF_MAX_S),
+        never_on=never_retry,
+    )
+    timeout_s = None if timeout is None else seconds(timeout, "timeout")
+
+    def make(function: Callable[..., Any]) -> Step[..., Any]:
+        kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
+        return kind(function, name=name, retry=retry, timeout_s=timeout_s, compensate=compensate)
+
+    return make if fn is None else make(fn)
+
+
+class StepMaker:
+    """What `@buoy.step(...)` gives back: only for type checkers; at run time it is a plain function."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncStep[P, T]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> SyncStep[P, T]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        raise NotImplementedError
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]: ...
+@overload
+def workflow(fn: Callable[P, T], /) -> Workflow[P, T]: ...
+@overload
+def workflow(*, name: str | None = None, recovery: Recovery = "resume", queue: str = "default") -> WorkflowMaker: ...
+def workflow(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    recovery: Recovery = "resume",
+    queue: str = "default",
+) -> Any:
+    """Makes a function a workflow: its log is kept, and it is replayed after a crash."""
+
+    def make(function: Callable[..., Any]) -> Workflow[..., Any]:
+        return Workflow(function, name=name, recovery=recovery, queue=queue)
+
+    return make if fn is None else make(fn)
+
+
+class WorkflowMaker:
+    """What `@buoy.workflow(...)` gives back, for type checkers."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]: ...
+    @overload
+    def __call__(self, fn: Callable[P, T], /) -> Workflow[P, T]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        raise NotImplementedError

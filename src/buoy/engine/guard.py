@@ -1,0 +1,101 @@
+"""Guard: refuses I/O while workflow code runs, with the advice to put it in a step.
+
+How: one audit hook for the process, made when the first workflow runs, that looks at a flag of the current thread. What
+Python itself opens meanwhile (imports, tracebacks, warnings) is let through. Code that never asks Python (C extensions)
+is beyond it; a divergence at replay tells on that.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from buoy.errors import NotAllowedHere
+
+_REFUSED = frozenset(
+    {
+        "open",
+        "os.listdir",
+        "os.mkdir",
+        "os.remove",
+        "os.rename",
+        "os.rmdir",
+        "os.scandir",
+        "os.system",
+        "os.posix_spawn",
+        "os.fork",
+        "shutil.copyfile",
+        "shutil.rmtree",
+        "socket.bind",
+        "socket.connect",
+        "socket.getaddrinfo",
+        "socket.gethostbyname",
+        "sqlite3.connect",
+        "subprocess.Popen",
+        "time.sleep",
+        "_thread.start_new_thread",
+        "urllib.Request",
+    }
+)
+# Modules on whose behalf Python reads files while ordinary code runs.
+_PYTHONS_OWN = frozenset(
+    {"importlib._bootstrap", "importlib._bootstrap_external", "linecache", "traceback", "warnings"}
+)
+_LOOK_UP_FRAMES_MAX = 60
+
+
+class _Flag(threading.local):
+    on = False
+
+
+_flag = _Flag()
+_hook_made = False
+
+
+def _hook(event: str, args: tuple[object, ...]) -> None:
+    if not _flag.on or event not in _REFUSED:
+        return
+    if _python_itself(sys._getframe(1)):
+        return
+    what = f"{event}({args[0]!r})" if args and isinstance(args[0], str | bytes) else event
+    raise NotAllowedHere(f"workflow code may not do I/O ({what[:120]}): put it in a step, whose result is recorded")
+
+
+def _python_itself(frame: FrameType | None) -> bool:
+    for _ in range(_LOOK_UP_FRAMES_MAX):
+        if frame is None:
+            return False
+        name = frame.f_globals.get("__name__")
+        if name in _PYTHONS_OWN or name == "logging":
+            return True
+        if name == "buoy.engine.loop":
+            return False
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Workflow code runs inside."""
+    global _hook_made
+    if not _hook_made:
+        sys.addaudithook(_hook)
+        _hook_made = True
+    before, _flag.on = _flag.on, True
+    try:
+        yield
+    finally:
+        _flag.on = before
+
+
+@contextmanager
+def unguarded() -> Iterator[None]:
+    """The engine itself works inside, called from workflow code."""
+    before, _flag.on = _flag.on, False
+    try:
+        yield
+    finally:
+        _flag.on = before

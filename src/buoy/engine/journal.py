@@ -1,0 +1,134 @@
+"""The journal: one per process, group commit over all its runs.
+
+Invariants: what is queued while one commit is being synced goes into the next; outcomes are per run; a write is only
+called lost after its place in the log was read back and somebody else's nonce was found there. While the store gives
+no answer the journal keeps trying: nothing that it took is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from buoy.core.limits import COMMIT_WRITES_MAX
+from buoy.errors import Problem, StoreUnusable, Unavailable
+from buoy.ports import Committed, FencedOut, Outcome, Store, Write
+
+Done = Callable[[Outcome], None]
+
+_PAUSE_FIRST_S = 0.05
+_PAUSE_MAX_S = 5.0
+
+
+class Journal:
+    """Takes writes from the executions of one process and commits them in groups, one group at a time."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._queue: deque[tuple[Write, Done]] = deque()
+        self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._closed = False
+        self._worker: asyncio.Task[None] | None = None
+        self.commits = 0
+        self.errors = 0
+        self.last_error: str | None = None
+        self.failing_since_errors = 0
+
+    def start(self) -> None:
+        self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-journal")
+
+    def submit(self, write: Write, done: Done) -> None:
+        """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
+        self._queue.append((write, done))
+        self._idle.clear()
+        self._wake.set()
+
+    async def settled(self) -> None:
+        """Waits until everything that was submitted has its outcome."""
+        await self._idle.wait()
+
+    async def close(self, *, at_once: bool = False) -> None:
+        """Ends the journal; what is still queued is committed first, unless it must end at once."""
+        self._closed = True
+        self._wake.set()
+        if self._worker is None:
+            return
+        if at_once:
+            self._worker.cancel()
+        await asyncio.wait([self._worker])
+
+    async def _work(self) -> None:
+        while True:
+            while not self._queue:
+                self._idle.set()
+                if self._closed:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+            group = [self._queue.popleft() for _ in range(min(len(self._queue), COMMIT_WRITES_MAX))]
+            outcomes = await self._commit([write for write, _ in group])
+            self.commits += 1
+            for (_, done), outcome in zip(group, outcomes, strict=True):
+                done(outcome)
+            if self._queue:
+                # A store may commit without ever giving way; steps, beats and other processes want their turn.
+                await asyncio.sleep(0)
+
+    async def _commit(self, writes: list[Write]) -> list[Outcome]:
+        """The certain outcome of each write, however long the store stays away."""
+        outcomes: dict[int, Outcome] = {}
+        pending = list(enumerate(writes))
+        pause_s = _PAUSE_FIRST_S
+        while pending:
+            try:
+                answers = await self._store.commit([write for _, write in pending])
+                for (place, write), answer in zip(pending, answers, strict=True):
+                    outcomes[place] = answer if isinstance(answer, Committed) else await self._confirm(write, answer)
+                self.failing_since_errors = 0
+                break
+            except (Unavailable, StoreUnusable) as error:
+                self._note(error)
+            await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+            pending = await self._still_open(pending, outcomes)
+        return [outcomes[place] for place in range(len(writes))]
+
+    async def _still_open(
+        self, pending: list[tuple[int, Write]], outcomes: dict[int, Outcome]
+    ) -> list[tuple[int, Write]]:
+        """Reads back what an unclear commit may have done; what is not there is tried again."""
+        left: list[tuple[int, Write]] = []
+        for place, write in pending:
+            if place in outcomes:
+                continue
+            try:
+                found = await self._read_back(write)
+            except (Unavailable, StoreUnusable) as error:
+                self._note(error)
+                found = None
+            if found is None:
+                left.append((place, write))
+            else:
+                outcomes[place] = found
+        return left
+
+    async def _confirm(self, write: Write, answer: FencedOut) -> Outcome:
+        """A store may call the true winner a loser (a write that was sent twice): its nonce tells."""
+        return await self._read_back(write) or answer
+
+    async def _read_back(self, write: Write) -> Outcome | None:
+        """Whose commit stands in our place: ours, somebody else's, or nobody's (None)."""
+        there = await self._store.events(write.run_id, after=write.after_seq, limit=1)
+        if not there:
+            return None
+        if there[0].nonce == write.events[0].nonce:
+            return Committed(head_seq=write.events[-1].seq)
+        return FencedOut(head_seq=there[0].seq)
+
+    def _note(self, error: Problem) -> None:
+        self.errors += 1
+        self.failing_since_errors += 1
+        self.last_error = str(error)

@@ -1,0 +1,162 @@
+"""Leaves: starts, retries and ends the leaves of one execution.
+
+Invariants: a body, an alarm or a hand-over of a signal begins only after the commit that started its leaf; a leaf that
+an earlier incarnation left open is taken up with the attempt and arguments that the log has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.core.limits import LOG_EVENTS_MAX
+from buoy.core.state import Leaf
+from buoy.engine.alarms import Alarm
+from buoy.engine.bodies import Body, Failure, Success
+from buoy.engine.context import Request, StepContext
+from buoy.engine.definitions import Step
+from buoy.engine.replay import step_failed
+from buoy.errors import TooLarge
+from buoy.ports import Progress
+
+if TYPE_CHECKING:
+    from buoy.engine.execution import Execution
+
+
+class Leaves:
+    """The open leaves of one execution, with what belongs to them in this process."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._steps: dict[LeafId, tuple[Step[..., Any], msgspec.Raw, str]] = {}
+        self._bodies: dict[LeafId, Body] = {}
+        self._alarms: dict[LeafId, Alarm] = {}
+
+    @property
+    def executing(self) -> bool:
+        """Whether a step's body is under way in this process."""
+        return bool(self._bodies)
+
+    def open(self, request: Request, *, in_log: bool) -> None:
+        """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
+        execution = self._execution
+        if request.step is not None:
+            started = execution.history.started.get(request.leaf, request.started)
+            assert isinstance(started, e.StepStarted)
+            self._steps[request.leaf] = (request.step, started.args, started.key)
+        if not in_log:
+            if execution.state.head_seq >= LOG_EVENTS_MAX:
+                raise TooLarge(
+                    f"the log of run {execution.run_id} has reached {LOG_EVENTS_MAX:,} events; "
+                    "start a new run for what is left to do"
+                )
+            execution.record(request.started)
+            execution.history.add(request)
+        if not execution.replaying:
+            leaf = execution.state.open.get(request.leaf)
+            if leaf is not None:
+                execution.after_commit(lambda: self._start(leaf))
+
+    def take_up(self) -> None:
+        """Goes on with every open leaf that the code asked for and that nothing moves yet."""
+        for leaf in list(self._execution.state.open.values()):
+            if leaf.id in self._execution.history.asked:
+                self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
+
+    def _start(self, leaf: Leaf) -> None:
+        execution = self._execution
+        if leaf.id not in execution.state.open or leaf.id in self._bodies or leaf.id in self._alarms:
+            return
+        if execution.withholds:
+            return
+        if leaf.kind == "step" and leaf.phase == "open":
+            self._run_body(leaf)
+        elif leaf.kind == "signal" and execution.mailbox.give_signal(leaf.id, leaf.name):
+            execution.flush()
+        elif leaf.due_at is not None:
+            self._alarms[leaf.id] = execution.host.alarms.set(leaf.due_at, lambda: self._due(leaf))
+
+    # steps
+
+    def _run_body(self, leaf: Leaf) -> None:
+        execution = self._execution
+        step, args, key = self._steps[leaf.id]
+        context = StepContext(
+            run_id=execution.run_id,
+            leaf=leaf.id,
+            name=leaf.name,
+            attempt=leaf.attempt,
+            key=key,
+            report=lambda done, total, note: self._progress(leaf.id, done, total, note),
+        )
+        body = Body(step, context, lambda outcome: self._body_done(leaf, outcome))
+        self._bodies[leaf.id] = body
+        body.start(args, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries)
+
+    def _progress(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
+        host = self._execution.host
+        progress = Progress(at=host.clock.now(), done=done, total=total, note=note, leaf=leaf)
+        host.progressed(self._execution.run_id, progress)
+
+    def _body_done(self, leaf: Leaf, outcome: Success | Failure) -> None:
+        execution = self._execution
+        self._bodies.pop(leaf.id, None)
+        if execution.detached or leaf.id not in execution.state.open:
+            return
+        if isinstance(outcome, Success):
+            completed = e.StepCompleted(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt)
+            execution.settle(completed, outcome.value)
+        else:
+            self._failed(leaf, outcome.error)
+        execution.flush()
+        execution.look_at_rest()
+
+    def _failed(self, leaf: Leaf, error: e.ErrorInfo) -> None:
+        execution = self._execution
+        retry = self._steps[leaf.id][0].retry
+        if error.retryable and leaf.attempt <= retry.retries:
+            due_at = execution.host.clock.now() + retry.delay_s(leaf.attempt)
+            execution.record(e.RetryScheduled(leaf=leaf.id, attempt=leaf.attempt, due_at=due_at, error=error))
+            execution.after_commit(lambda: self._start(leaf))
+        else:
+            failed = e.StepFailed(leaf=leaf.id, error=error, attempt=leaf.attempt)
+            execution.settle(failed, step_failed(failed))
+
+    # times
+
+    def _due(self, leaf: Leaf) -> None:
+        execution = self._execution
+        self._alarms.pop(leaf.id, None)
+        if execution.detached or leaf.id not in execution.state.open or execution.withholds:
+            return
+        match leaf.kind:
+            case "timer":
+                execution.settle(e.TimerFired(leaf=leaf.id), None)
+            case "signal":
+                late = e.SignalReceived(leaf=leaf.id, message=None)
+                execution.settle(late, TimeoutError(f"no signal came in time for {leaf.id}"))
+            case _:
+                _, args, key = self._steps[leaf.id]
+                again = e.StepStarted(leaf=leaf.id, name=leaf.name, attempt=leaf.attempt + 1, args=args, key=key)
+                execution.record(again)
+                execution.after_commit(lambda: self._start(leaf))
+        execution.flush()
+        execution.look_at_rest()
+
+    # ends
+
+    def drop(self, leaf: LeafId) -> None:
+        """Nobody waits for this leaf any more."""
+        body = self._bodies.pop(leaf, None)
+        if body is not None:
+            body.give_up()
+        alarm = self._alarms.pop(leaf, None)
+        if alarm is not None:
+            alarm.cancel()
+
+    def drop_all(self) -> None:
+        for leaf in [*self._bodies, *self._alarms]:
+            self.drop(leaf)

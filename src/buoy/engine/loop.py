@@ -1,0 +1,182 @@
+"""The private event loop: one per async run. Workflow code runs here, and nothing else does.
+
+Invariants: its ready queue moves only in `drain`, after one outcome was delivered, so that the same outcomes in the
+same order always do the same; its time is the time of the last delivered event; timers become recorded leaves.
+It cannot do I/O: each of those methods refuses, with the advice to put it in a step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import Any, NoReturn, Protocol, cast
+
+from buoy.core.ids import LeafId
+from buoy.engine.context import Scope
+from buoy.errors import NotAllowedHere
+
+# One drain that needs more turns than this does not wait for anything: it spins.
+TURNS_MAX = 1_000_000
+
+
+class TimerHost(Protocol):
+    """Who records the timers of the loop."""
+
+    def timer_started(self, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None: ...
+
+    def timer_cancelled(self, leaf: LeafId) -> None: ...
+
+
+class ScopedTask(asyncio.Task[Any]):
+    """A concurrent part of the workflow. Its scope comes from the part that made it."""
+
+    buoy_scope: Scope
+    buoy_context: Context
+
+
+class PrivateLoop(asyncio.AbstractEventLoop):
+    """A deterministic event loop for one run."""
+
+    def __init__(self, host: TimerHost) -> None:
+        self._host = host
+        self._ready: deque[asyncio.Handle] = deque()
+        self._root = Scope()
+        self._timers: dict[int, LeafId] = {}
+        self._closed = False
+        self.clock = 0.0
+        self.errors: list[str] = []
+        self.tasks: set[ScopedTask] = set()
+
+    # What asyncio needs of a loop.
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.clock + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        leaf = self.scope().next_leaf("timer")
+        self._timers[id(handle)] = leaf
+        self._host.timer_started(leaf, when, handle)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        leaf = self._timers.pop(id(handle), None)
+        if leaf is not None:
+            self._host.timer_cancelled(leaf)
+
+    def time(self) -> float:
+        return self.clock
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any) -> Any:
+        return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
+
+    def _make(self, coro: Coroutine[Any, Any, Any], scope: Scope, name: str | None, context: Context | None) -> Any:
+        within = copy_context() if context is None else context
+        task = ScopedTask(coro, loop=self, name=name, context=within)
+        task.buoy_scope = scope
+        task.buoy_context = within
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return True
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(f"{context.get('message', 'error')}: {error!r}")
+
+    async def shutdown_asyncgens(self) -> None:
+        return
+
+    # What the executor does with it.
+
+    def start(self, coro: Coroutine[Any, Any, Any], context: Context) -> ScopedTask:
+        """The workflow's main task, in the root scope."""
+        return cast(ScopedTask, self._make(coro, self._root, "workflow", context))
+
+    def scope(self) -> Scope:
+        """The scope of the code that is running now."""
+        task = asyncio.current_task(self)
+        return task.buoy_scope if isinstance(task, ScopedTask) else self._root
+
+    def fire(self, handle: asyncio.TimerHandle) -> None:
+        """A recorded timer is due."""
+        self._timers.pop(id(handle), None)
+        if not handle.cancelled():
+            self._ready.append(handle)
+
+    def drain(self) -> None:
+        """Runs workflow code until it waits for something that is not there yet."""
+        ready = self._ready
+        outer = asyncio._get_running_loop()
+        asyncio._set_running_loop(self)
+        try:
+            for _ in range(TURNS_MAX):
+                if not ready:
+                    return
+                handle = ready.popleft()
+                if not handle._cancelled:
+                    handle._run()
+        finally:
+            asyncio._set_running_loop(outer)
+        raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
+
+    def abandon(self) -> None:
+        """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
+        self._closed = True
+        self._ready.clear()
+        for task in list(self.tasks):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coro = task.get_coro()
+            try:
+                if coro is not None:
+                    # In the task's own context: there a durable call finds itself detached. Elsewhere it would be
+                    # taken for a plain call, and a step in a `finally` would really run.
+                    task.buoy_context.run(coro.close)
+            except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
+                self.errors.append(f"while dropped: {error!r}")
+        self.tasks.clear()
+
+
+def _refuse(name: str) -> Any:
+    def refused(self: PrivateLoop, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotAllowedHere(
+            f"workflow code may not do I/O or leave its loop (loop.{name}): put it in a step, whose result is recorded"
+        )
+
+    return refused
+
+
+_REFUSED = """
+    run_forever run_until_complete stop close call_soon_threadsafe run_in_executor set_default_executor getaddrinfo
+    getnameinfo create_connection create_server sendfile start_tls create_unix_connection create_unix_server
+    connect_accepted_socket create_datagram_endpoint connect_read_pipe connect_write_pipe subprocess_shell
+    subprocess_exec add_reader remove_reader add_writer remove_writer sock_recv sock_recv_into sock_recvfrom
+    sock_recvfrom_into sock_sendall sock_sendto sock_connect sock_accept sock_sendfile add_signal_handler
+    remove_signal_handler set_task_factory get_task_factory set_debug shutdown_default_executor
+"""
+for _name in _REFUSED.split():
+    setattr(PrivateLoop, _name, _refuse(_name))

@@ -1,0 +1,155 @@
+"""Messages: what reaches a run through its inbox, and the event by which each one is consumed.
+
+Invariants: messages are looked at in the order of their numbers; each is consumed by exactly one event that names it,
+or stays unread (a signal that nobody waits for yet); a twin (same dedupe id) is consumed without effect.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.core.questions import check_answer
+from buoy.core.state import Leaf
+from buoy.errors import BadInput
+from buoy.ports import Message
+
+if TYPE_CHECKING:
+    from buoy.engine.execution import Execution
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Body of a message of kind `answer`."""
+
+    question_id: str
+    answer: msgspec.Raw
+
+
+class Signal(msgspec.Struct, frozen=True):
+    """Body of a message of kind `signal`."""
+
+    name: str
+    payload: msgspec.Raw = e.NULL
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Body of the messages `pause`, `resume` and `cancel`."""
+
+    reason: str | None = None
+
+
+class Mailbox:
+    """The inbox of one execution."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._signals: dict[str, deque[tuple[int, msgspec.Raw]]] = {}
+        self._first: dict[str, int] = {}
+        self.seen = 0
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Looks at messages, the oldest first. Those looked at before change nothing."""
+        for message in sorted(messages, key=lambda each: each.number):
+            if message.number <= self.seen:
+                continue
+            self.seen = message.number
+            if self._execution.ended:
+                continue
+            first = self._first.setdefault(message.dedupe, message.number)
+            if message.number in self._execution.state.consumed:
+                continue
+            if first != message.number:
+                self._refuse(message, f"a twin of message {first}")
+            else:
+                self._look_at(message)
+
+    def _look_at(self, message: Message) -> None:
+        try:
+            match message.kind:
+                case "signal":
+                    self._signal(message, codec.decode(message.body, Signal, "a signal"))
+                case "answer":
+                    self._answer(message, codec.decode(message.body, Answer, "an answer"))
+                case "pause":
+                    self._pause(message)
+                case "resume":
+                    self._resume(message)
+                case "cancel":
+                    self._cancel(message, codec.decode(message.body, Reason, "a cancel request"))
+                case _:
+                    self._refuse(message, f"messages of kind {message.kind!r} are unknown to this version of Buoy")
+        except BadInput as error:
+            self._refuse(message, str(error))
+
+    # signals
+
+    def _signal(self, message: Message, signal: Signal) -> None:
+        self._signals.setdefault(signal.name, deque()).append((message.number, signal.payload))
+        for leaf in self._execution.state.open.values():
+            if leaf.kind == "signal" and leaf.name == signal.name:
+                self.give_signal(leaf.id, signal.name)
+                return
+
+    def give_signal(self, leaf: LeafId, name: str) -> bool:
+        """Hands the oldest unread signal of that name to a leaf that waits for it."""
+        unread = self._signals.get(name)
+        if not unread:
+            return False
+        number, payload = unread.popleft()
+        body = e.SignalReceived(leaf=leaf, message=number, payload=payload)
+        self._execution.settle(body, codec.decode(payload, Any, "a payload"))
+        return True
+
+    # answers
+
+    def _answer(self, message: Message, answer: Answer) -> None:
+        leaf = self._question(answer.question_id)
+        if leaf is None:
+            self._refuse(
+                message, f"question {answer.question_id} is not open: it was answered, given up or never asked"
+            )
+            return
+        assert leaf.question is not None
+        value = check_answer(leaf.question, codec.decode(answer.answer, Any, "the answer"))
+        stored = codec.encode(value, "the answer")
+        body = e.InteractionResponse(
+            leaf=leaf.id, question_id=answer.question_id, answer=stored, message=message.number, by=message.by
+        )
+        self._execution.settle(body, value)
+
+    def _question(self, question_id: str) -> Leaf | None:
+        for leaf in self._execution.state.open.values():
+            if leaf.question_id == question_id:
+                return leaf
+        return None
+
+    # control
+
+    def _pause(self, message: Message) -> None:
+        if self._execution.state.pause is not None:
+            self._refuse(message, "the run is paused already")
+        else:
+            self._execution.pause(e.Paused(reason="user", message=message.number, by=message.by))
+
+    def _resume(self, message: Message) -> None:
+        if self._execution.state.pause is None:
+            self._refuse(message, "the run is not paused")
+        else:
+            self._execution.unpause(e.Resumed(message=message.number, by=message.by))
+
+    def _cancel(self, message: Message, body: Reason) -> None:
+        if self._execution.state.cancel is not None:
+            self._refuse(message, "the run is being cancelled already")
+            return
+        if self._execution.state.pause is not None:
+            self._execution.unpause(e.Resumed(by=message.by))
+        self._execution.cancel(e.CancelRequested(message=message.number, reason=body.reason, by=message.by))
+
+    def _refuse(self, message: Message, reason: str) -> None:
+        self._execution.record(e.MessageRefused(message=message.number, reason=reason))

@@ -1,0 +1,65 @@
+"""Releases: gives tasks back to the store, however long the store stays away.
+
+Why apart: an execution is detached before its task is given back, so a release that failed and was forgotten would
+leave a run that its runner holds and nobody drives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.errors import Problem
+from buoy.ports import Released, Store
+
+_PAUSE_S = 0.5
+_CLOSE_TRIES = 20
+
+
+class Releases:
+    """A queue of releases, worked off one by one."""
+
+    def __init__(self, store: Store, runner: RunnerId) -> None:
+        self._store = store
+        self._runner = runner
+        self._queue: deque[tuple[RunId, Released]] = deque()
+        self._wake = asyncio.Event()
+        self._worker: asyncio.Task[None] | None = None
+        self._closing = False
+        self.errors = 0
+        self.last_error: str | None = None
+
+    def start(self) -> None:
+        self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-releases")
+
+    def add(self, run_id: RunId, change: Released) -> None:
+        self._queue.append((run_id, change))
+        self._wake.set()
+
+    async def close(self) -> None:
+        """Works off what is left; gives up after a while, since the runner's death then releases it all."""
+        self._closing = True
+        self._wake.set()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def _work(self) -> None:
+        tries = 0
+        while True:
+            while not self._queue:
+                if self._closing:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+            run_id, change = self._queue[0]
+            try:
+                await self._store.release(run_id, self._runner, change)
+                self._queue.popleft()
+            except Problem as error:
+                self.errors += 1
+                self.last_error = str(error)
+                tries += 1
+                if self._closing and tries > _CLOSE_TRIES:
+                    return
+                await asyncio.sleep(_PAUSE_S)

@@ -1,0 +1,116 @@
+"""Replay: brings workflow code back to where its log ends, and compares the two on the way.
+
+Invariants: outcomes are delivered in log order, with the code drained between them; a leaf is matched by identity,
+never by position or count. The first difference between code and log ends the replay with `Diverged`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.engine.context import Request, Started
+from buoy.errors import Diverged, StepFailed
+
+STARTS = (e.StepStarted, e.InteractionRequested, e.SignalWaited, e.TimerStarted)
+OUTCOMES = (e.StepCompleted, e.StepFailed, e.InteractionResponse, e.SignalReceived, e.TimerFired)
+Ended = e.StepCompleted | e.StepFailed | e.InteractionResponse | e.SignalReceived | e.TimerFired
+
+
+class History:
+    """What the visible log says about each leaf, for comparison with what the code asks for."""
+
+    def __init__(self, events: Sequence[e.Event]) -> None:
+        self.started: dict[LeafId, Started] = {}
+        self.asked: set[LeafId] = set()
+        self.fresh: list[LeafId] = []
+        for event in events:
+            if isinstance(event.body, STARTS):
+                self.started.setdefault(event.body.leaf, event.body)
+
+    def begin_again(self) -> None:
+        """The code starts from its first line: nothing was asked for yet."""
+        self.asked.clear()
+        self.fresh.clear()
+
+    def match(self, request: Request) -> bool:
+        """Whether the log has this leaf. A leaf that is there but different is a divergence."""
+        there = self.started.get(request.leaf)
+        if there is None:
+            self.fresh.append(request.leaf)
+            return False
+        self.asked.add(request.leaf)
+        _compare(there, request)
+        return True
+
+    def add(self, request: Request) -> None:
+        """A new leaf was recorded: from here on the log has it."""
+        self.started[request.leaf] = request.started
+        self.asked.add(request.leaf)
+
+    def need(self, event: e.Event, leaf: LeafId) -> None:
+        """An outcome is about to be delivered: the code must have asked for its leaf."""
+        if leaf not in self.asked:
+            raise Diverged(f"event {event.seq} is the outcome of {leaf}, {self._instead()}")
+
+    def finish(self) -> None:
+        """All outcomes were delivered: the code must have asked for everything that the log has."""
+        for leaf in self.started:
+            if leaf not in self.asked:
+                raise Diverged(f"the log has {leaf}, {self._instead()}")
+
+    def _instead(self) -> str:
+        if self.fresh:
+            return f"but the code asked for {self.fresh[0]} instead"
+        return "but the code no longer asks for it"
+
+
+def _compare(there: Started, request: Request) -> None:
+    here = request.started
+    if type(there) is not type(here):
+        raise Diverged(f"{request.leaf} was a {e.event_name(type(there))}, and the code now asks for a {request.kind}")
+    if isinstance(there, e.StepStarted) and isinstance(here, e.StepStarted) and not _same(there.args, here.args):
+        raise Diverged(
+            f"{request.leaf} was called with {_show(there.args)}, and the code now calls it with {_show(here.args)}"
+        )
+
+
+def _same(one: msgspec.Raw, other: msgspec.Raw) -> bool:
+    if bytes(one) == bytes(other):
+        return True
+    return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+
+
+def _show(raw: msgspec.Raw) -> str:
+    text = bytes(raw).decode()
+    return text if len(text) <= 200 else text[:197] + "..."
+
+
+def outcome_of(body: Ended, returns: Any) -> Any:
+    """The value that workflow code gets, or the exception that it sees (as an object to raise)."""
+    match body:
+        case e.StepCompleted():
+            return codec.decode(body.result, returns, f"the stored result of {body.leaf}")
+        case e.StepFailed():
+            return step_failed(body)
+        case e.InteractionResponse():
+            return codec.decode(body.answer, Any, "a stored answer")
+        case e.SignalReceived():
+            if body.message is None:
+                return TimeoutError(f"no signal came in time for {body.leaf}")
+            return codec.decode(body.payload, Any, "a stored payload")
+        case e.TimerFired():
+            return None
+
+
+def step_failed(body: e.StepFailed) -> StepFailed:
+    """The error that workflow code sees: the same object live and at every replay."""
+    error = body.error
+    return StepFailed(
+        f"{body.leaf} failed: {error.type}: {error.message}", step=body.leaf, type=error.type, attempts=body.attempt
+    )

@@ -1,0 +1,88 @@
+"""Requests without an owner: what a sender may do itself when nobody drives the run.
+
+Invariant: only when no user code need run, and always as claim, request and release in one commit: a live owner that
+nobody knew of makes it fail, and then the request goes through the inbox after all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.lifecycle import RESTING, Status
+from buoy.core.state import fold
+from buoy.engine.loading import read_log
+from buoy.ports import Committed, Ended, Released, RunnerRecord, RunRecord, TaskChange, Write
+
+if TYPE_CHECKING:
+    from buoy.engine.client import Client
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """`done`: it has happened. Else it is stored, and `text` says who will see to it."""
+
+    done: bool
+    text: str
+
+
+async def live_runners(client: Client) -> list[RunnerRecord]:
+    """The runners that are not known to be gone."""
+    return [each for each in await client.store.runners() if client.liveness.proof_of_death(each) is None]
+
+
+async def waits_for_whom(client: Client, record: RunRecord) -> str:
+    """Who will see to a request, in words."""
+    doc = record.document
+    runners = await live_runners(client)
+    if any(each.info.id == record.holder for each in runners):
+        return f"requested; runner {record.holder} drives the run and will see to it"
+    if any(doc.workflow in each.info.workflows for each in runners):
+        return "requested; a live worker will take the run and see to it"
+    return f"requested; no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
+
+
+async def direct_request(client: Client, record: RunRecord, kind: str, reason: str | None) -> Requested | None:
+    """Does it at once if nobody drives the run and none of its code need run; None if it must go through the inbox."""
+    doc = record.document
+    quiet = doc.status in RESTING or doc.status in (Status.PENDING, Status.PAUSED, Status.INTERRUPTED)
+    if not quiet or await _somebody_will(client, record, kind):
+        return None
+    log = await read_log(client.store, doc.run_id)
+    state = fold(doc.run_id, log)
+    compensated = any(isinstance(each.body, e.StepStarted) and each.body.compensate for each in log)
+    if state.head_seq != doc.head_seq or (kind == "cancel" and compensated):
+        return None
+    bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
+    now = max(client.clock.now(), state.updated_at)
+    change: TaskChange = Released(due_at=None, seen=record.inbox_head, cause="resumed")
+    match kind:
+        case "pause":
+            bodies.append(e.Paused(reason="user", detail=reason, by=client.actor))
+        case "resume":
+            bodies.append(e.Resumed(by=client.actor))
+            change = Released(due_at=now, seen=record.inbox_head, cause="resumed")
+        case _:
+            bodies.append(e.CancelRequested(reason=reason, by=client.actor))
+            bodies.append(e.WorkflowCancelled(reason=reason))
+            change = Ended()
+    events = [
+        e.Event(state.head_seq + place, now, body, state.branch, nonce=client.ids.nonce() if place == 1 else None)
+        for place, body in enumerate(bodies, 1)
+    ]
+    for event in events:
+        state.apply(event)
+    write = Write(doc.run_id, doc.head_seq, tuple(events), document(state), change, record.inbox_head)
+    outcome = (await client.store.commit([write]))[0]
+    return Requested(done=True, text=f"run {doc.run_id} is {state.status}") if isinstance(outcome, Committed) else None
+
+
+async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:
+    """Whether a live runner holds the run, or (for a cancellation, whose clean-up code should run) could take it."""
+    runners = await live_runners(client)
+    if any(each.info.id == record.holder for each in runners):
+        return True
+    knows = any(record.document.workflow in each.info.workflows for each in runners)
+    return kind == "cancel" and knows and record.document.status is not Status.PENDING

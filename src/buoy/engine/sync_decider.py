@@ -1,0 +1,264 @@
+"""The sync decider: a plain function as workflow, in a thread of the pool.
+
+How: a durable call whose outcome is known returns it. Else the thread asks the loop and waits while steps execute. For
+longer waits (a person, a signal, a time) it leaves its thread by `Suspended`, and the code is run again from its start
+when the outcome is there: every earlier call then returns at once.
+Invariant: the code is sequential, so the outcome of each call depends on its identity alone, not on the order of
+events. Without a pool (simulation) the code runs inline and suspends at every unknown outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Sequence
+from contextvars import copy_context
+from typing import Any, Literal
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.engine.context import CURRENT, Request, Scope
+from buoy.engine.deciders import Asked
+from buoy.engine.guard import guarded, unguarded
+from buoy.engine.pool import Pool
+from buoy.engine.replay import OUTCOMES, outcome_of
+from buoy.errors import Cancelled, Detached, Diverged, Problem, Suspended
+
+Reply = Literal["go", "suspend", "cancel", "detach"]
+# A thread waits for steps only; everything else may take months.
+_SHORT = frozenset({"step"})
+
+
+class SyncDecider:
+    """A sync workflow. Also the context of its durable calls, which come from its thread."""
+
+    is_async = False
+
+    def __init__(self, execution: Asked, fn: Any, args: list[Any], kwargs: dict[str, Any], pool: Pool | None) -> None:
+        self.run_id = execution.run_id
+        self._execution = execution
+        self._code = (fn, args, kwargs)
+        self._pool = pool
+        self._known: dict[LeafId, tuple[Any, float]] = {}
+        self._started_at = 0.0
+        self._detached = False
+        self._running = False
+        self._ended = False
+        self._waiting: frozenset[LeafId] = frozenset()
+        self._reply: queue.SimpleQueue[Reply | Problem] = queue.SimpleQueue()
+        self._blocked = False
+        self._cancel_at: float | None = None
+        # Of the thread that runs the code now.
+        self._scope = Scope()
+        self._clock = 0.0
+        self._cancel_seen = False
+
+    # As a decider, on the loop's thread.
+
+    @property
+    def busy(self) -> bool:
+        return self._running and not self._blocked
+
+    def begin(self, at: float) -> None:
+        self._started_at = at
+        self._launch()
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        for event in events:
+            if isinstance(event.body, OUTCOMES):
+                self._known[event.body.leaf] = (event.body, event.at)
+            elif isinstance(event.body, e.CancelRequested):
+                self._cancel_at = event.at
+        # The thread compares the code with the log as it goes; nothing is left to be delivered.
+        self._execution.replaying = False
+        self.begin(at)
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        self._known[leaf] = (outcome, at)
+        if self._waiting and self._waiting <= self._known.keys():
+            self._go_on("go")
+
+    def cancel(self, at: float) -> None:
+        self._cancel_at = at
+        if not self._waiting:
+            return
+        for leaf in sorted(self._waiting - self._known.keys()):
+            self._execution.cancel_leaf(leaf)
+        self._go_on("cancel")
+
+    def detach(self) -> None:
+        self._detached = True
+        if self._blocked:
+            self._go_on("detach")
+
+    def _go_on(self, reply: Reply) -> None:
+        """What the code waited for is there: wakes its thread, or starts the code again if it left its thread."""
+        if self._blocked:
+            self._blocked = False
+            self._waiting = frozenset()
+            self._reply.put(reply)
+        elif not self._running:
+            self._waiting = frozenset()
+            self._launch()
+
+    def _launch(self) -> None:
+        if self._detached or self._ended:
+            return
+        self._running = True
+        self._scope, self._clock, self._cancel_seen = Scope(), self._started_at, False
+        self._execution.history.begin_again()
+        if self._pool is None:
+            self._left(self._run_code())
+            return
+        loop, pool, context = asyncio.get_running_loop(), self._pool, copy_context()
+
+        def work() -> None:
+            outcome = context.run(self._run_code)
+            loop.call_soon_threadsafe(self._left, outcome, pool)
+
+        self._loop = loop
+        pool.submit(work)
+
+    def _left(self, outcome: tuple[Any, BaseException | None], pool: Pool | None = None) -> None:
+        """The code has left its thread: it ended, or waits for something longer."""
+        if pool is not None:
+            pool.done()
+        self._running = False
+        value, error = outcome
+        if self._detached:
+            return
+        if isinstance(error, Suspended):
+            if self._waiting <= self._known.keys() or (self._cancel_at is not None and not self._cancel_seen):
+                self._go_on("go")
+        else:
+            self._finish(value, error)
+        self._execution.flush()
+        self._execution.look_at_rest()
+
+    def _finish(self, value: Any, error: BaseException | None) -> None:
+        self._ended = True
+        try:
+            if not isinstance(error, Diverged | Detached):
+                self._execution.history.finish()
+        except Diverged as diverged:
+            error = diverged
+        if error is None:
+            self._execution.code_returned(value)
+        else:
+            self._execution.code_raised(error)
+
+    def _asked(self, requests: list[Request]) -> Reply | Problem:
+        """On the loop: the thread asks for leaves. What it does next."""
+        if self._detached:
+            return "detach"
+        if self._cancel_at is not None and not self._cancel_seen:
+            return "cancel"
+        try:
+            self._check_order(requests)
+            for request in requests:
+                self._execution.open_leaf(request)
+        except (Problem, Detached) as error:
+            return error if isinstance(error, Problem) else "detach"
+        missing = frozenset(request.leaf for request in requests if request.leaf not in self._known)
+        if not missing:
+            return "go"
+        self._waiting = missing
+        if self._pool is None or any(r.kind not in _SHORT for r in requests if r.leaf in missing):
+            return "suspend"
+        self._blocked = True
+        return "go"
+
+    def _check_order(self, requests: list[Request]) -> None:
+        """Sequential code asks for something new only after everything that its log has."""
+        history = self._execution.history
+        fresh = [request.leaf for request in requests if request.leaf not in history.started]
+        if fresh:
+            history.asked.update(request.leaf for request in requests)
+            history.fresh.extend(fresh)
+            history.finish()
+
+    def _asked_by_thread(self, requests: list[Request]) -> None:
+        reply = self._asked(requests)
+        if not self._blocked:
+            self._reply.put(reply)
+        self._execution.flush()
+
+    # In the thread.
+
+    def _run_code(self) -> tuple[Any, BaseException | None]:
+        token = CURRENT.set(self)
+        fn, args, kwargs = self._code
+        try:
+            with guarded():
+                return fn(*args, **kwargs), None
+        except BaseException as error:  # noqa: BLE001 - whatever the code raises is its end, and is recorded
+            return None, error
+        finally:
+            CURRENT.reset(token)
+
+    # As the context of durable calls, in the thread.
+
+    def scope(self) -> Scope:
+        return self._scope
+
+    def now(self) -> float:
+        return self._clock
+
+    def epoch(self, leaf: LeafId) -> int:
+        return self._execution.epoch(leaf)
+
+    def ask_for(self, request: Request) -> Any:
+        return self.ask_for_all([request])[0]
+
+    def ask_for_all(self, requests: list[Request]) -> list[Any]:
+        if self._detached:
+            raise Detached(f"run {self.run_id} is no longer driven here")
+        with unguarded():
+            self._check_cancelled(requests)
+            if any(request.leaf not in self._known for request in requests):
+                self._wait_for(requests)
+            else:
+                for request in requests:
+                    self._execution.history.match(request)
+            outcomes = [self._outcome(request) for request in requests]
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+        return outcomes
+
+    def _wait_for(self, requests: list[Request]) -> None:
+        if self._pool is None:
+            reply = self._asked(requests)
+        else:
+            self._loop.call_soon_threadsafe(self._asked_by_thread, requests)
+            reply = self._reply.get()
+        match reply:
+            case "go":
+                return
+            case "suspend":
+                raise Suspended(f"run {self.run_id} waits")
+            case "cancel":
+                self._cancel_seen = True
+                raise Cancelled("the run was cancelled")
+            case "detach":
+                raise Detached(f"run {self.run_id} is no longer driven here")
+            case _:
+                raise reply
+
+    def _check_cancelled(self, requests: list[Request]) -> None:
+        """At replay: a call that a cancel request ended raises again."""
+        if self._cancel_at is None or self._cancel_seen:
+            return
+        leaves = self._execution.state.leaves
+        for request in requests:
+            leaf = leaves.get(request.leaf)
+            if leaf is not None and leaf.phase == "cancelled":
+                for each in requests:
+                    self._execution.history.match(each)
+                self._cancel_seen = True
+                raise Cancelled("the run was cancelled")
+
+    def _outcome(self, request: Request) -> Any:
+        found, at = self._known[request.leaf]
+        self._clock = max(self._clock, at)
+        return outcome_of(found, request.returns) if isinstance(found, OUTCOMES) else found

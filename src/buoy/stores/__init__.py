@@ -1,0 +1,44 @@
+"""Stores: where runs live. One URL chooses; each store keeps the contract in `buoy.testing.contracts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from buoy.errors import BadInput
+from buoy.ports import Clock, Store
+
+_FORMS = "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', or 'file:///folder'"
+
+
+async def open_store(url: str, clock: Clock) -> Store:
+    """The store that a URL names, made if it is not there. Only the chosen adapter is imported."""
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        if not url.endswith(".db"):
+            raise BadInput(f"store {url!r} is neither a URL nor a path to a .db file; {_FORMS}")
+        return await _sqlite(url, clock)
+    match scheme:
+        case "sqlite":
+            return await _sqlite(_path(url, rest), clock)
+        case "file":
+            from buoy.stores.folder import FolderStore
+
+            # A URL's path is absolute: file:///dir is the folder /dir.
+            return await FolderStore.open(Path("/" + _path(url, rest).lstrip("/")), clock=clock)
+        case "postgresql" | "postgres" | "s3" | "http" | "https":
+            raise BadInput(f"store {url!r}: {scheme} is not built in yet; {_FORMS}")
+        case _:
+            raise BadInput(f"store {url!r}: there is no store for {scheme!r}; {_FORMS}")
+
+
+async def _sqlite(path: str, clock: Clock) -> Store:
+    from buoy.stores.sqlite import SqliteStore
+
+    return await SqliteStore.open(Path(path), clock=clock)
+
+
+def _path(url: str, rest: str) -> str:
+    """The path after `scheme:///`; a fourth slash makes it absolute."""
+    if not rest.startswith("/") or len(rest) < 2:
+        raise BadInput(f"store {url!r} names no path; {_FORMS}")
+    return rest[1:]

@@ -1,0 +1,201 @@
+"""Layout: under which keys the object store keeps what, and how they are read back.
+
+    buoy.json                               what this bucket is
+    workflow/{run}/state.json               document, envelope and task; compare-and-swap
+    workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
+    workflow/{run}/inbox/{number}.json      one message; create-if-absent
+    workflow/{run}/dedupe/{hash}            from which number on to look for a message with that dedupe id
+    index/{newest first}~{run}              every run
+    active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
+    tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
+    held/{runner}/{run}~{version}           work that a runner holds
+    wake/{run}~{number}                     a message that the run's owner has not yet seen
+    runners/{runner}.json, living/{runner}  runners, and those of them that are not gone
+
+Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
+entry that the truth has passed can be deleted by anybody at any time, with no race.
+Ids hold no '~' and no '/', so these separate; '~' sorts after every character of an id.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import NamedTuple
+from urllib.parse import quote
+
+from buoy.core.ids import RunId, RunnerId
+
+MARKER = "buoy.json"
+TASKS = "tasks/"
+WAKE = "wake/"
+HELD = "held/"
+ACTIVE = "active/"
+INDEX = "index/"
+RUNNERS = "runners/"
+LIVING = "living/"
+
+# Microseconds until far beyond any timer; 17 digits.
+_TIME_MAX_US = 10**17 - 1
+
+
+class Version(NamedTuple):
+    """Which state of a run's task: the commit that last changed it, and the changes without a commit since then."""
+
+    seq: int
+    rev: int
+
+    def __str__(self) -> str:
+        return f"{self.seq:012}-{self.rev:06}"
+
+
+class TaskEntry(NamedTuple):
+    key: str
+    due_us: int
+    run_id: RunId
+    version: Version
+    kind: str
+
+
+class HeldEntry(NamedTuple):
+    key: str
+    runner: RunnerId
+    run_id: RunId
+    version: Version
+
+
+class WakeEntry(NamedTuple):
+    key: str
+    run_id: RunId
+    number: int
+
+
+class RunEntry(NamedTuple):
+    """An entry of `index/` or `active/`. `place` orders and continues lists; `seq` is 0 for `index/`."""
+
+    key: str
+    place: str
+    run_id: RunId
+    seq: int
+
+
+def state_key(run_id: RunId) -> str:
+    return f"workflow/{run_id}/state.json"
+
+
+def log_prefix(run_id: RunId) -> str:
+    return f"workflow/{run_id}/log/"
+
+
+def log_key(run_id: RunId, first_seq: int) -> str:
+    return f"{log_prefix(run_id)}{first_seq:012}.json"
+
+
+def inbox_prefix(run_id: RunId) -> str:
+    return f"workflow/{run_id}/inbox/"
+
+
+def inbox_key(run_id: RunId, number: int) -> str:
+    return f"{inbox_prefix(run_id)}{number:012}.json"
+
+
+def number_of(key: str) -> int:
+    """The number in the key of a commit or a message."""
+    return int(key.rpartition("/")[2].removesuffix(".json"))
+
+
+def dedupe_key(run_id: RunId, dedupe: str) -> str:
+    return f"workflow/{run_id}/dedupe/{blake2b(dedupe.encode(), digest_size=16).hexdigest()}"
+
+
+def index_key(run_id: RunId, created_at: float) -> str:
+    return f"{INDEX}{_newest_first(created_at)}~{run_id}"
+
+
+def active_key(run_id: RunId, created_at: float, seq: int) -> str:
+    return f"{ACTIVE}{_newest_first(created_at)}~{run_id}~{seq:012}"
+
+
+def run_entry(key: str) -> RunEntry | None:
+    parts = key.rpartition("/")[2].split("~")
+    if len(parts) not in (2, 3):
+        return None
+    seq = parts[2] if len(parts) == 3 else "0"
+    return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(seq)) if seq.isdecimal() else None
+
+
+def after_place(prefix: str, place: str) -> str:
+    """From where to go on listing runs after that place."""
+    return f"{prefix}{place}" if prefix == INDEX else f"{prefix}{place}~~"
+
+
+def queue_prefix(queue: str) -> str:
+    return f"{TASKS}{quote(queue, safe='')}/"
+
+
+def task_key(queue: str, due_at: float, run_id: RunId, version: Version, kind: str) -> str:
+    due_us = microseconds(due_at)
+    return f"{queue_prefix(queue)}{due_us // 60_000_000:010}/{due_us:017}~{run_id}~{version}~{kind}"
+
+
+def task_entry(key: str) -> TaskEntry | None:
+    parts = key.rpartition("/")[2].split("~")
+    version = _version(parts[2]) if len(parts) == 4 else None
+    if version is None or not parts[0].isdecimal():
+        return None
+    return TaskEntry(key, int(parts[0]), RunId(parts[1]), version, parts[3])
+
+
+def work_kind(workflow: str, stack: str | None, env: str | None) -> str:
+    """Tells apart what runners choose tasks by, so that they need to read only one entry of each kind."""
+    text = "\0".join((workflow, *("-" if part is None else f"={part}" for part in (stack, env))))
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def held_prefix(runner: RunnerId) -> str:
+    return f"{HELD}{runner}/"
+
+
+def held_key(runner: RunnerId, run_id: RunId, version: Version) -> str:
+    return f"{held_prefix(runner)}{run_id}~{version}"
+
+
+def held_entry(key: str) -> HeldEntry | None:
+    _, runner, name = key.split("/", 2)
+    run_id, mark, text = name.partition("~")
+    version = _version(text)
+    return HeldEntry(key, RunnerId(runner), RunId(run_id), version) if mark and version is not None else None
+
+
+def wake_key(run_id: RunId, number: int) -> str:
+    return f"{wake_prefix(run_id)}{number:012}"
+
+
+def wake_prefix(run_id: RunId) -> str:
+    return f"{WAKE}{run_id}~"
+
+
+def wake_entry(key: str) -> WakeEntry | None:
+    run_id, mark, number = key.removeprefix(WAKE).partition("~")
+    return WakeEntry(key, RunId(run_id), int(number)) if mark and number.isdecimal() else None
+
+
+def runner_key(runner: RunnerId) -> str:
+    return f"{RUNNERS}{runner}.json"
+
+
+def living_key(runner: RunnerId) -> str:
+    return f"{LIVING}{runner}"
+
+
+def microseconds(at: float) -> int:
+    """A time as it stands in keys; beyond their range all times are the same."""
+    return int(min(max(at, 0.0) * 1e6, float(_TIME_MAX_US)))
+
+
+def _newest_first(created_at: float) -> str:
+    return f"{_TIME_MAX_US - min(microseconds(created_at), _TIME_MAX_US):017}"
+
+
+def _version(text: str) -> Version | None:
+    seq, mark, rev = text.partition("-")
+    return Version(int(seq), int(rev)) if mark and seq.isdecimal() and rev.isdecimal() else None

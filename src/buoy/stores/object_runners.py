@@ -1,0 +1,121 @@
+"""Runners in objects: one record each, changed by compare-and-swap only, so that a beat and a verdict cannot both win.
+
+Invariant: gone is final. `living/` is an index of those that are not gone: written before the record, removed after the
+verdict, so that the dead of years cost nothing.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.ids import RunnerId, check_run_id
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.errors import Unavailable, WrongState
+from buoy.ports import Beat, Clock, RunnerInfo, RunnerRecord
+from buoy.stores import layout
+from buoy.stores.bucket import Bucket, Changed, Exists
+from buoy.stores.object_index import Index, each
+from buoy.stores.object_records import RunnerObject
+
+TRIES_MAX = 20
+
+_OBJECTS = msgspec.json.Decoder(RunnerObject)
+
+
+class Runners:
+    """Registers, beats and verdicts."""
+
+    def __init__(self, bucket: Bucket, index: Index, clock: Clock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._clock = clock
+        # Only to spare the read before a beat.
+        self._last: dict[RunnerId, tuple[RunnerObject, str]] = {}
+
+    async def register(self, info: RunnerInfo) -> None:
+        check_run_id(info.id)
+        entries = [(layout.living_key(info.id), b"{}")]
+        since = await self._index.add(entries)
+        await self._index.freshen(entries, since)
+        now = self._clock.now()
+        first = RunnerObject(1, RunnerRecord(info=info, registered_at=now, beat_at=now, beat=Beat(number=0)))
+        try:
+            etag = await self._bucket.create(layout.runner_key(info.id), msgspec.json.encode(first))
+        except Exists:
+            if not await self._change(info.id, info=info):
+                raise WrongState(f"runner {info.id} was declared gone; register under a new id") from None
+        else:
+            self._last[info.id] = (first, etag)
+
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        return await self._change(runner, beat=beat, beat_at=self._clock.now(), suspected_at=None, suspected_beat=None)
+
+    async def declare_gone(self, runner: RunnerId, why: str) -> None:
+        await self._change(runner, gone_at=self._clock.now(), gone_why=why)
+        self._last.pop(runner, None)
+        await self._index.drop([layout.living_key(runner)])
+
+    async def _change(self, runner: RunnerId, **fields: object) -> bool:
+        """Changes the record of a runner that is not gone. False if it is, or if there is none."""
+        known = self._last.pop(runner, None)
+        for _ in range(TRIES_MAX):
+            known = known or await self._read(runner)
+            if known is None or known[0].record.gone_at is not None:
+                return False
+            changed = RunnerObject(known[0].counter + 1, msgspec.structs.replace(known[0].record, **fields))
+            try:
+                etag = await self._bucket.replace(layout.runner_key(runner), msgspec.json.encode(changed), known[1])
+            except Changed:
+                known = None
+                continue
+            self._last[runner] = (changed, etag)
+            return True
+        raise Unavailable(f"the record of runner {runner} is changed by others all the time; try again")
+
+    async def _read(self, runner: RunnerId) -> tuple[RunnerObject, str] | None:
+        found = await self._bucket.get(layout.runner_key(runner))
+        return None if found is None else (_OBJECTS.decode(found[0]), found[1])
+
+    async def why_not_living(self, runner: RunnerId) -> str | None:
+        """None for a runner that is registered and not gone."""
+        found = await self._read(runner)
+        if found is None:
+            return "is not registered"
+        return None if found[0].record.gone_at is None else "is gone"
+
+    async def all(self, *, gone: bool) -> list[RunnerRecord]:
+        """The living; with `gone` also the latest of the dead."""
+        if not gone:
+            records = await self._records([key.removeprefix(layout.LIVING) for key in await self._list(layout.LIVING)])
+            return sorted((one for one in records if one.gone_at is None), key=_since)
+        keys = await self._list(layout.RUNNERS)
+        records = await self._records([key.removeprefix(layout.RUNNERS).removesuffix(".json") for key in keys])
+        living = sorted((one for one in records if one.gone_at is None), key=_since)
+        dead = sorted((one for one in records if one.gone_at is not None), key=lambda one: -(one.gone_at or 0.0))
+        return living + dead[:RUNS_PAGE_MAX]
+
+    async def living(self) -> set[RunnerId]:
+        return {record.info.id for record in await self.all(gone=False)}
+
+    async def _list(self, prefix: str) -> list[str]:
+        return await self._bucket.list(prefix)
+
+    async def _records(self, names: list[str]) -> list[RunnerRecord]:
+        found = await each([RunnerId(name) for name in names], self._record)
+        return [record for record in found if record is not None]
+
+    async def _record(self, runner: RunnerId) -> RunnerRecord | None:
+        found = await self._read(runner)
+        key = layout.living_key(runner)
+        if found is None:
+            await self._index.doubt(key)
+            return None
+        if found[0].record.gone_at is not None:
+            await self._index.drop([key])
+        else:
+            self._index.trust(key)
+        return found[0].record
+
+
+def _since(record: RunnerRecord) -> float:
+    return record.registered_at

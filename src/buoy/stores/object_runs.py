@@ -1,0 +1,224 @@
+"""Runs in objects: how one is read, and how its task is changed without a commit.
+
+Invariants: `load` gives the true document and task, however far `state.json` lags behind: the last commit's object
+holds both. `move` is one compare-and-swap: of many movers of a task one wins. The index entry of a task's new state is
+written before, that of its old state removed after.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.codec import decode_events
+from buoy.core.document import Document
+from buoy.core.document import document as document_of
+from buoy.core.events import Event
+from buoy.core.ids import RunId, check_run_id, orchestrate_task_id
+from buoy.core.state import fold
+from buoy.errors import CorruptLog, Unavailable
+from buoy.ports import Envelope, RunRecord
+from buoy.stores import layout
+from buoy.stores.bucket import Bucket, Changed, Exists
+from buoy.stores.object_index import Entry, Index, each
+from buoy.stores.object_records import (
+    LogObject,
+    StateObject,
+    TaskState,
+    View,
+    entry_of,
+    merged,
+    passed,
+    saved_view,
+    state_object,
+)
+
+# Runs of which this process remembers what it last saw: those that it drives, and then some.
+KNOWN_MAX = 20_000
+
+_STATES = msgspec.json.Decoder(StateObject)
+_LOGS = msgspec.json.Decoder(LogObject)
+_DOCUMENTS = msgspec.json.Decoder(Document)
+
+
+class Runs:
+    """Reads runs, and remembers them to save reads. What is remembered is never trusted where it decides anything."""
+
+    def __init__(self, bucket: Bucket, index: Index) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._known: dict[RunId, View] = {}
+        # What owners in this process looked at; durable with their next commit or release.
+        self.seen: dict[RunId, int] = {}
+
+    def known(self, run_id: RunId) -> View | None:
+        return self._known.get(run_id)
+
+    def remember(self, view: View, *, read: bool = True) -> View:
+        """Adds what was just read or written. What was read of `state.json` counts, even if it seems to be older."""
+        old = self._known.pop(view.run_id, None)
+        if old is not None:
+            view = merged(old, view, state=view if read or view.counter >= old.counter else old)
+        elif len(self._known) >= KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        self._known[view.run_id] = view
+        return view
+
+    async def load(self, run_id: RunId) -> View | None:
+        """The run as it is now, or None if there is positively none."""
+        check_run_id(run_id)
+        found = await self._bucket.get(layout.state_key(run_id))
+        saved = None if found is None else _state(found[0])
+        head = 0 if saved is None else saved.head_seq
+        keys = await self._bucket.list(layout.log_prefix(run_id), after=layout.log_key(run_id, head))
+        etag = None if found is None else found[1]
+        if not keys:
+            return None if saved is None or etag is None else self.remember(saved_view(run_id, saved, etag))
+        last = await self.log_object(run_id, layout.number_of(keys[-1]))
+        if last is None:
+            raise CorruptLog(f"{keys[-1]} was listed, but is not there")
+        document = await self._document(run_id, last)
+        view = View(run_id=run_id, head_seq=last.last_seq, document=document, task=last.task, etag=etag)
+        if saved is not None and etag is not None:
+            before = saved_view(run_id, saved, etag)
+            view = merged(view, before, state=before)
+        return self.remember(view)
+
+    async def log_object(self, run_id: RunId, first_seq: int) -> LogObject | None:
+        key = layout.log_key(run_id, first_seq)
+        found = await self._bucket.get(key)
+        if found is None:
+            return None
+        try:
+            return _LOGS.decode(found[0])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise CorruptLog(f"{key} cannot be read: {error}") from error
+
+    async def _document(self, run_id: RunId, last: LogObject) -> Document:
+        """The document of the last commit; folded anew if another version of Buoy wrote it."""
+        try:
+            return _DOCUMENTS.decode(last.document)
+        except msgspec.DecodeError:
+            return document_of(fold(run_id, await self.events(run_id, 0, None)))
+
+    async def events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
+        """The events after that number. Follows the numbers: a listing may miss what is written meanwhile."""
+        firsts = await self._firsts(run_id, after)
+        found: list[Event] = []
+        for begin in range(0, len(firsts), 64):
+            chunk = firsts[begin : begin + 64]
+            for first, log in zip(chunk, await each(chunk, lambda seq: self.log_object(run_id, seq)), strict=True):
+                if log is None:
+                    raise CorruptLog(f"the log of {run_id} has lost the commit that began with event {first}")
+                expected = found[-1].seq + 1 if found else first
+                if first != expected:
+                    found += await self._between(run_id, expected, first)
+                found += decode_events(log.events, f"the log of {run_id}")
+            if limit is not None and found and found[-1].seq - after >= limit:
+                break
+        begin = next((place for place, event in enumerate(found) if event.seq > after), len(found))
+        return found[begin:] if limit is None else found[begin : begin + limit]
+
+    async def _firsts(self, run_id: RunId, after: int) -> list[int]:
+        """The first numbers of the commits that hold the events after that one."""
+        check_run_id(run_id)
+        prefix = layout.log_prefix(run_id)
+        keys = await self._bucket.list(prefix, after=layout.log_key(run_id, after))
+        if keys and layout.number_of(keys[0]) == after + 1:
+            return [layout.number_of(key) for key in keys]
+        known = self._known.get(run_id)
+        if not keys and known is not None and known.head_seq <= after:
+            return []
+        # `after` is no last event of a commit, so far as we know: look for the commit that it is in.
+        firsts = [layout.number_of(key) for key in await self._bucket.list(prefix)]
+        inside = [first for first in firsts if first <= after + 1]
+        return firsts[max(len(inside) - 1, 0) :]
+
+    async def _between(self, run_id: RunId, first: int, end: int) -> list[Event]:
+        """Commits that a listing left out."""
+        found: list[Event] = []
+        while first < end:
+            log = await self.log_object(run_id, first)
+            if log is None:
+                raise CorruptLog(f"the log of {run_id} has no event {first}, though it has event {end}")
+            found += decode_events(log.events, f"the log of {run_id}")
+            first = log.last_seq + 1
+        return found
+
+    async def save(self, view: View) -> View:
+        """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`."""
+        saved = state_object(view)
+        data = msgspec.json.encode(saved)
+        key = layout.state_key(view.run_id)
+        if view.etag is not None:
+            return self.remember(saved_view(view.run_id, saved, await self._bucket.replace(key, data, view.etag)))
+        try:
+            return self.remember(saved_view(view.run_id, saved, await self._bucket.create(key, data)))
+        except Exists as error:
+            raise Changed(key) from error
+
+    async def move(self, view: View, task: TaskState) -> View | None:
+        """Gives the run's task its next state; None if somebody else was quicker. Raises Unavailable if unclear."""
+        entry = entry_of(view.document, task)
+        entries = [] if entry is None else [entry]
+        since = await self._index.add(entries)
+        await self._index.freshen(entries, since)
+        try:
+            moved = await self._save_for_sure(msgspec.structs.replace(view, task=task))
+        except Changed:
+            moved = None
+        if moved is None:
+            await self._tidy(view.run_id, task, entry)
+            return None
+        old = entry_of(view.document, view.task)
+        await self._index.drop([None if old is None else old[0]])
+        return moved
+
+    async def _save_for_sure(self, view: View) -> View | None:
+        try:
+            return await self.save(view)
+        except Unavailable:
+            # Law 2: read back before concluding anything. A version is one mover's only.
+            now = await self.load(view.run_id)
+            if now is not None and now.task.version >= view.task.version:
+                return now if _same(now.task, view.task) else None
+            raise
+
+    async def _tidy(self, run_id: RunId, task: TaskState, entry: Entry | None) -> None:
+        """Removes the entry of a lost move, but only if the truth has passed it: another mover may be using it."""
+        view = None if entry is None else await self.load(run_id)
+        if view is not None and entry is not None and passed(entry[0], task.version, view):
+            await self._index.drop([entry[0]])
+
+    async def inbox_head(self, view: View) -> int:
+        """The number of the last message."""
+        keys = await self._bucket.list(
+            layout.inbox_prefix(view.run_id), after=layout.inbox_key(view.run_id, view.task.seen)
+        )
+        return layout.number_of(keys[-1]) if keys else view.task.seen
+
+    async def record(self, view: View, now: float) -> RunRecord:
+        """The run as the port shows it. An unseen message makes a task that nobody holds due at once."""
+        task = view.task
+        inbox_head = await self.inbox_head(view)
+        due_at = task.due_at if task.kind == "due" else None
+        if task.kind in ("due", "parked") and inbox_head > task.seen:
+            due_at = now if due_at is None else min(due_at, now)
+        return RunRecord(
+            document=view.document,
+            envelope=Envelope(orchestrate_task_id(view.run_id, task.generation), task.generation),
+            holder=task.holder if task.kind == "held" else None,
+            due_at=due_at,
+            inbox_head=inbox_head,
+        )
+
+
+def _state(data: bytes) -> StateObject | None:
+    """A damaged document loses nothing: the log has all of it."""
+    try:
+        return _STATES.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _same(one: TaskState, other: TaskState) -> bool:
+    return (one.version, one.kind, one.holder) == (other.version, other.kind, other.holder)

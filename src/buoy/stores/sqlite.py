@@ -1,0 +1,213 @@
+"""The SQLite store: one file, several processes on one machine, every answered commit on the disk.
+
+Invariants: those of `buoy.ports.Store`. Commit means synced (write-ahead log, `synchronous=FULL`). One connection
+writes and one reads per store; both are closed by `close`, and nothing is left running.
+Absent on purpose: SQL. It stands next to the table it is about, in `sqlite_commit`, `sqlite_runs` and `sqlite_tasks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId
+from buoy.errors import StoreUnusable
+from buoy.ports import (
+    Beat,
+    Clock,
+    Evidence,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Released,
+    RunnerInfo,
+    RunnerRecord,
+    RunPage,
+    RunQuery,
+    RunRecord,
+    Task,
+    Wants,
+    Write,
+)
+from buoy.stores import sqlite_runs as runs
+from buoy.stores import sqlite_tasks as tasks
+from buoy.stores.sqlite_commit import commit_work, wakes_others
+from buoy.stores.sqlite_errors import translated
+from buoy.stores.sqlite_lanes import ReadLane, WriteLane
+from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, connect, prepare
+from buoy.stores.sqlite_watch import Watch
+
+# More than this in one transaction, and the event loop would feel it.
+SMALL_WRITES_MAX = 2
+SMALL_CLAIMS_MAX = 8
+
+
+class SqliteStore:
+    """A store in one SQLite file. Open it with `await SqliteStore.open(path, clock=clock)`."""
+
+    def __init__(self, path: Path, clock: Clock, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+        self._path = path
+        self._clock = clock
+        self._writer = WriteLane(writer, path, f"buoy-writer-{path.name}", clock)
+        self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
+        self._watch = Watch(self._writer.data_version)
+
+    @classmethod
+    async def open(cls, path: Path, *, clock: Clock) -> SqliteStore:
+        """The store at that path; made if it is not there, brought to today's schema if it is older."""
+        path = path.absolute()
+        writer, reader = await asyncio.to_thread(_open_file, path)
+        return cls(path, clock, writer, reader)
+
+    @property
+    def url(self) -> str:
+        return f"sqlite:///{self._path}"
+
+    @property
+    def one_host(self) -> bool:
+        return True
+
+    @property
+    def lock_dir(self) -> Path:
+        """Where the runners of this store keep their lock files."""
+        return _lock_dir(self._path)
+
+    async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        if not writes:
+            return []
+        work = commit_work(writes, self._clock.now())
+        outcomes = await self._writer.write(work, small=len(writes) <= SMALL_WRITES_MAX)
+        if wakes_others(writes):
+            self._watch.notify()
+        return outcomes
+
+    async def run(self, run_id: RunId) -> RunRecord | None:
+        return await self._reader.read(lambda c: runs.run_record(c, run_id), quick=True)
+
+    async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
+        found = await self._reader.read(lambda c: runs.short_log(c, run_id, after, limit), quick=True)
+        if found is None:
+            found = await self._reader.read(lambda c: runs.whole_log(c, run_id, after, limit))
+        return found
+
+    async def send(self, message: Message) -> Receipt:
+        receipt = await self._writer.write(runs.send_work(message, self._clock.now()))
+        if not receipt.duplicate:
+            self._watch.notify()
+        return receipt
+
+    async def inbox(self, run_id: RunId, after: int = 0) -> list[Message]:
+        return await self._reader.read(lambda c: runs.messages(c, run_id, after))
+
+    async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
+        return await self._reader.read(lambda c: runs.page_of_runs(c, query, cursor, limit))
+
+    async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        now = self._clock.now()
+        # Looking costs no lock: idle runners do not disturb those at work.
+        due = await self._reader.read(lambda c: len(tasks.due_tasks(c, wants, limit, now)), quick=True)
+        if not due:
+            return []
+        work = tasks.claim_work(runner, wants, limit, now)
+        return await self._writer.write(work, small=due <= SMALL_CLAIMS_MAX)
+
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released) -> bool:
+        done = await self._writer.write(tasks.release_work(run_id, runner, change, self._clock.now()))
+        self._watch.notify()
+        return done
+
+    async def pokes(self, runner: RunnerId) -> list[RunId]:
+        return await self._reader.read(lambda c: tasks.pokes(c, runner), quick=True)
+
+    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        await self._writer.write(tasks.seen_work(run_id, runner, number))
+
+    async def register(self, info: RunnerInfo) -> None:
+        await self._writer.write(tasks.register_work(info, self._clock.now()))
+
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        return await self._writer.write(tasks.beat_work(runner, beat, self._clock.now()))
+
+    async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
+        return await self._reader.read(lambda c: tasks.all_runners(c, gone=gone))
+
+    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
+        work = tasks.bury_work(runner, why, cause, evidence, self._clock.now())
+        released = await self._writer.write(work, small=False)
+        self._watch.notify()
+        return released
+
+    async def orphans(self, limit: int) -> list[Orphan]:
+        return await self._reader.read(lambda c: tasks.orphans(c, limit))
+
+    async def adopt(self, orphan: Orphan) -> bool:
+        adopted = await self._writer.write(tasks.adopt_work(orphan, self._clock.now()))
+        self._watch.notify()
+        return adopted
+
+    async def now(self) -> float:
+        return self._clock.now()
+
+    async def changed(self, timeout_s: float) -> bool:
+        return await self._watch.wait(timeout_s)
+
+    async def close(self) -> None:
+        await self._writer.close()
+        await self._reader.close()
+
+
+def _open_file(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+    """The connections that write and read."""
+    try:
+        _make_private_file(path)
+        # The writing lane waits for locks by itself, so SQLite must not.
+        writer = connect(path, timeout_s=0.0)
+        try:
+            prepare(writer, path, threading.Event().wait)
+            reader = connect(path, timeout_s=BUSY_TIMEOUT_S)
+            reader.execute("PRAGMA query_only = 1")
+            _lock_dir(path).mkdir(mode=0o700, exist_ok=True)
+        except BaseException:
+            writer.close()
+            raise
+        return writer, reader
+    except sqlite3.Error as error:
+        raise translated(error, path) from error
+    except OSError as error:
+        raise StoreUnusable(
+            f"{path} cannot be used as a store: {error}; correct the path or its permissions"
+        ) from error
+
+
+def _make_private_file(path: Path) -> None:
+    """An empty file that only this user can read, unless there is one. The other files of SQLite copy its permissions.
+
+    Never opens a file that is there: closing it would drop the locks that this process holds on it through SQLite.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    made = Path(name)
+    try:
+        path.hardlink_to(made)
+    except FileExistsError:
+        # Another process was quicker; its file is as good.
+        return
+    finally:
+        made.unlink()
+
+
+def _lock_dir(path: Path) -> Path:
+    return path.with_name(f"{path.name}-runners")
+
+
+__all__ = ["SqliteStore"]

@@ -1,0 +1,50 @@
+"""The border to SQLite: its error codes as Buoy's errors, each with what the person can do.
+
+Invariant: `Unavailable` where the outcome of a commit may be unclear or waiting may help, `StoreUnusable` where nothing
+was written and only a person can change that.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from buoy.errors import Problem, StoreUnusable, Unavailable
+
+# Primary codes; the low byte of every extended one.
+_PRIMARY = 0xFF
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_FOR_A_PERSON = {
+    sqlite3.SQLITE_NOTADB: "is not an SQLite database; name another file, or move this one away to begin anew",
+    sqlite3.SQLITE_CORRUPT: "is damaged; stop all runners, keep a copy, and repair it with `sqlite3 FILE .recover`",
+    sqlite3.SQLITE_FULL: "has no room to grow: the disk is full; nothing was written; free some space and go on",
+    sqlite3.SQLITE_READONLY: "cannot be written; give this user write permission on the file and its folder",
+    sqlite3.SQLITE_PERM: "may not be used by this user; correct the permissions of the file and its folder",
+    sqlite3.SQLITE_AUTH: "may not be used by this user; correct the permissions of the file and its folder",
+    sqlite3.SQLITE_CANTOPEN: "cannot be opened; see that its folder is there and that this user may write to it",
+}
+
+
+def busy(error: BaseException) -> bool:
+    """Whether another connection had the lock. Then nothing has happened, and the whole transaction can be repeated."""
+    return isinstance(error, sqlite3.OperationalError) and _code(error) in _BUSY
+
+
+def translated(error: sqlite3.Error, path: Path) -> Problem:
+    """The same trouble in Buoy's words. Raise it `from` the original."""
+    advice = _FOR_A_PERSON.get(_code(error))
+    if advice is not None:
+        return StoreUnusable(f"{path} {advice} (SQLite says: {error})")
+    if busy(error):
+        return Unavailable(f"{path} is locked by another process for too long; find out which, or try again")
+    return Unavailable(f"{path} gave no clear answer: {error}; read before you write again")
+
+
+def closed(path: Path) -> Unavailable:
+    """What every call on a closed store gets."""
+    return Unavailable(f"the store {path} is closed; open it again")
+
+
+def _code(error: BaseException) -> int:
+    code = getattr(error, "sqlite_errorcode", None)
+    return code & _PRIMARY if isinstance(code, int) else 0

@@ -1,0 +1,153 @@
+"""Lanes to the database: one connection, one lock and one thread each, for writing and for reading.
+
+Invariants: a connection is used under its lock only. Work on the writing lane is one transaction that commits or rolls
+back as a whole, and may be repeated when it met a lock. What is small and has been quick of late runs on the caller's
+thread without suspending (a thread switch costs more than such a transaction); all else runs on the lane's thread.
+The event loop never waits for another process: whoever meets a lock there goes over to the thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from buoy.errors import Unavailable
+from buoy.ports import Clock
+from buoy.stores.sqlite_errors import busy, closed, translated
+from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Connection], T]
+
+# Above this average the disk, not Python, is what takes the time: leave the event loop alone.
+QUICK_S = 0.002
+_AVERAGE_WEIGHT = 0.1
+# Pauses between two tries for the lock. Much shorter than SQLite's own, which lets busy processes starve others.
+_PAUSE_FIRST_S = 0.0005
+_PAUSE_MAX_S = 0.01
+
+
+class Lane:
+    """A connection, its lock and its thread."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, name: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    async def close(self) -> None:
+        """Lets the work in hand end, then closes. Twice is once."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._close)
+        self._pool.shutdown()
+
+    def _close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed(self._path)
+
+
+class ReadLane(Lane):
+    """Reads never wait for writers, nor writers for them."""
+
+    async def read(self, query: Work[T], *, quick: bool = False) -> T:
+        """`quick`: a few rows found by an index, worth no thread switch."""
+        self._check_open()
+        if quick and self._lock.acquire(blocking=False):
+            try:
+                return self._run(query)
+            finally:
+                self._lock.release()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_locked, query)
+
+    def _run_locked(self, query: Work[T]) -> T:
+        with self._lock:
+            return self._run(query)
+
+    def _run(self, query: Work[T]) -> T:
+        try:
+            return query(self._connection)
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+
+class WriteLane(Lane):
+    """The only connection of this process that writes."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, name: str, clock: Clock) -> None:
+        super().__init__(connection, path, name)
+        self._clock = clock
+        self._average_s = 0.0
+
+    async def write(self, work: Work[T], *, small: bool = True) -> T:
+        """Runs `work` in a transaction. When this returns, what it wrote is durable."""
+        self._check_open()
+        if small and self._average_s < QUICK_S and self._lock.acquire(blocking=False):
+            try:
+                return self._transact(work)
+            except sqlite3.Error as error:
+                if not busy(error):
+                    raise translated(error, self._path) from error
+            finally:
+                self._lock.release()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
+
+    def data_version(self) -> int | None:
+        """A number that changes when another connection has committed; None while this one is at work."""
+        if self._closing.is_set() or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            return found
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+        finally:
+            self._lock.release()
+
+    def _write_patiently(self, work: Work[T]) -> T:
+        with self._lock:
+            waited_s, pause_s = 0.0, _PAUSE_FIRST_S
+            while True:
+                try:
+                    return self._transact(work)
+                except sqlite3.Error as error:
+                    if not busy(error) or waited_s >= BUSY_TIMEOUT_S:
+                        raise translated(error, self._path) from error
+                if self._closing.wait(pause_s):
+                    raise Unavailable(f"{self._path} was closed before its lock was free; nothing was written")
+                waited_s += pause_s
+                pause_s = min(pause_s * 2, _PAUSE_MAX_S)
+
+    def _transact(self, work: Work[T]) -> T:
+        connection = self._connection
+        began = self._clock.monotonic()
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(error)
+            raise
+        self._average_s += _AVERAGE_WEIGHT * (self._clock.monotonic() - began - self._average_s)
+        return result
+
+    def _roll_back(self, cause: BaseException) -> None:
+        # SQLite has rolled back by itself after some errors (full disk, I/O).
+        if not self._connection.in_transaction:
+            return
+        try:
+            self._connection.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            cause.add_note(f"and the transaction could not be rolled back: {error}")

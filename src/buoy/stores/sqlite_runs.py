@@ -1,0 +1,167 @@
+"""Runs, logs and inboxes in SQLite: how they are read, listed and sent to.
+
+Invariants: a run's row, its task and the head of its inbox are read by one statement, so they belong together. Lists go
+by `runs.number`, which only grows: a page is neither shifted nor repeated by runs that are created meanwhile.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from buoy.core.codec import decode_events
+from buoy.core.document import Document
+from buoy.core.events import Event
+from buoy.core.ids import RunId, check_dedupe
+from buoy.core.lifecycle import TERMINAL
+from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
+from buoy.errors import BadInput, TooLarge, UnknownRun, WrongState
+from buoy.ports import Envelope, Message, Receipt, RunPage, RunQuery, RunRecord
+from buoy.stores.sqlite_lanes import Work
+
+# Commits of a log that are read on the event loop; a longer log goes to the reader's thread.
+QUICK_COMMITS_MAX = 32
+
+_DOCUMENTS = msgspec.json.Decoder(Document)
+_RECORD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
+    CASE WHEN t.holder IS NULL THEN t.due_at END,
+    coalesce(t.inbox_head, (SELECT max(number) FROM inbox WHERE run = r.number), 0)
+    FROM runs r LEFT JOIN tasks t ON t.run = r.number"""
+_RUN = f"{_RECORD} WHERE r.run_id = ?"
+_HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder, NULL, t.inbox_head
+    FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
+# From the commit that holds event `after + 1`, which may have begun earlier.
+_LOG = """SELECT l.last_seq, l.body FROM runs r CROSS JOIN log l ON l.run = r.number WHERE r.run_id = ?1
+    AND l.first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE run = r.number AND first_seq <= ?2 + 1), 0)
+    ORDER BY l.first_seq"""
+_LOG_QUICK = f"{_LOG} LIMIT {QUICK_COMMITS_MAX + 1}"
+_INBOX = """SELECT i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by
+    FROM runs r CROSS JOIN inbox i ON i.run = r.number WHERE r.run_id = ? AND i.number > ? ORDER BY i.number"""
+_TARGET = """SELECT r.number, t.seen, coalesce((SELECT max(number) FROM inbox WHERE run = r.number), 0),
+    (SELECT number FROM inbox WHERE run = r.number AND dedupe = ?2)
+    FROM runs r LEFT JOIN tasks t ON t.run = r.number WHERE r.run_id = ?1"""
+_SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ARRIVED = "UPDATE tasks SET inbox_head = ? WHERE run = ?"
+_WAKE = """UPDATE tasks SET due_at = ?1, cause = 'woken', evidence = '{}'
+    WHERE run = ?2 AND holder IS NULL AND (due_at IS NULL OR due_at > ?1)"""
+
+
+def run_record(connection: sqlite3.Connection, run_id: RunId) -> RunRecord | None:
+    row = connection.execute(_RUN, (run_id,)).fetchone()
+    return None if row is None else _record(row)
+
+
+def _record(row: tuple[Any, ...]) -> RunRecord:
+    _, doc, task_id, generation, holder, due_at, inbox_head = row
+    return RunRecord(
+        document=_DOCUMENTS.decode(doc),
+        envelope=Envelope(orchestrator_task_id=task_id, generation=generation),
+        holder=holder,
+        due_at=due_at,
+        inbox_head=inbox_head,
+    )
+
+
+def short_log(connection: sqlite3.Connection, run_id: RunId, after: int, limit: int | None) -> list[Event] | None:
+    """The events after that number, or None if there are so many that a thread should read them."""
+    rows = connection.execute(_LOG_QUICK, (run_id, after)).fetchall()
+    return None if len(rows) > QUICK_COMMITS_MAX else _events(rows, run_id, after, limit)
+
+
+def whole_log(connection: sqlite3.Connection, run_id: RunId, after: int, limit: int | None) -> list[Event]:
+    return _events(connection.execute(_LOG, (run_id, after)), run_id, after, limit)
+
+
+def _events(rows: Iterable[tuple[int, bytes]], run_id: RunId, after: int, limit: int | None) -> list[Event]:
+    found: list[Event] = []
+    for last_seq, body in rows:
+        if limit is not None and len(found) >= limit:
+            break
+        if last_seq > after:
+            found.extend(decode_events(body, f"the log of {run_id}"))
+    begin = next((index for index, event in enumerate(found) if event.seq > after), len(found))
+    return found[begin:] if limit is None else found[begin : begin + limit]
+
+
+def messages(connection: sqlite3.Connection, run_id: RunId, after: int) -> list[Message]:
+    return [
+        Message(run_id, kind, dedupe, msgspec.Raw(body), sent_at, number, by)
+        for kind, dedupe, body, sent_at, number, by in connection.execute(_INBOX, (run_id, after))
+    ]
+
+
+def send_work(message: Message, now: float) -> Work[Receipt]:
+    """The transaction that puts a message into its run's inbox and wakes a run that nobody holds."""
+    check_dedupe(message.dedupe)
+    body = bytes(message.body)
+    if len(body) > MESSAGE_BYTES_MAX:
+        raise TooLarge(
+            f"the {message.kind} for {message.run_id} has {len(body):,} bytes, the limit is {MESSAGE_BYTES_MAX:,}; "
+            "store it elsewhere and send a reference"
+        )
+
+    def work(connection: sqlite3.Connection) -> Receipt:
+        target = connection.execute(_TARGET, (message.run_id, message.dedupe)).fetchone()
+        if target is None:
+            raise UnknownRun(f"there is no run {message.run_id} in this store")
+        run, seen, head, known = target
+        if known is not None:
+            return Receipt(known, duplicate=True)
+        if seen is not None and head - seen >= INBOX_UNREAD_MAX:
+            raise WrongState(
+                f"{message.run_id} has {head - seen:,} messages that nobody has read; see `buoy why {message.run_id}`"
+            )
+        number = head + 1
+        values = (run, number, message.dedupe, message.kind, message.by, message.sent_at or now, body)
+        connection.execute(_SEND, values)
+        # A run that ended has no task: these touch nothing.
+        connection.execute(_ARRIVED, (number, run))
+        connection.execute(_WAKE, (now, run))
+        return Receipt(number)
+
+    return work
+
+
+def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | None, limit: int) -> RunPage:
+    """Newest first. One statement per index that can serve the query, merged here."""
+    limit = max(1, min(limit, RUNS_PAGE_MAX))
+    before = _before(cursor)
+    rows: list[tuple[Any, ...]] = []
+    for where, values in _searches(query):
+        record = _HELD if query.holder is not None else f"{_RECORD} WHERE 1"
+        held = () if query.holder is None else (query.holder,)
+        order = "AND r.number < ? ORDER BY r.number DESC LIMIT ?"
+        rows += connection.execute(f"{record} {where} {order}", (*held, *values, before, limit + 1))
+    rows.sort(key=lambda row: -row[0])
+    shown = rows[:limit]
+    return RunPage(
+        runs=tuple(_record(row) for row in shown),
+        cursor=str(shown[-1][0]) if len(rows) > limit else None,
+    )
+
+
+def _searches(query: RunQuery) -> list[tuple[str, tuple[str, ...]]]:
+    """Conditions and their values, so that each is served by one index: all active ones, or one way of ending."""
+    named = "" if query.workflow is None else " AND r.workflow = ?"
+    name = () if query.workflow is None else (query.workflow,)
+    if not query.statuses:
+        return [(named, name)]
+    found: list[tuple[str, tuple[str, ...]]] = []
+    ended = sorted({status for status in query.statuses if status in TERMINAL})
+    active = sorted(set(query.statuses) - set(ended))
+    if active:
+        marks = ", ".join("?" * len(active))
+        found.append((f"AND r.ended = 0 AND r.status IN ({marks}){named}", (*active, *name)))
+    found.extend((f"AND r.ended = 1 AND r.status = ?{named}", (status, *name)) for status in ended)
+    return found
+
+
+def _before(cursor: str | None) -> int:
+    if cursor is None:
+        return 2**62
+    if not cursor.isdecimal():
+        raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
+    return int(cursor)

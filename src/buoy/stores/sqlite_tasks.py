@@ -1,0 +1,186 @@
+"""Tasks and runners in SQLite: who may drive which run, who is gone, and what nobody cares for.
+
+Invariants: a task is claimed, released and adopted under the write lock, so it has one holder at most. A runner that is
+gone stays gone and gets nothing. Every statement here reads active runs and living runners only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from buoy.core.document import Document
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
+from buoy.errors import WrongState
+from buoy.ports import Beat, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
+from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, RELEASE, task_row
+from buoy.stores.sqlite_lanes import Work
+
+_ENCODER = msgspec.json.Encoder()
+_DOCUMENTS = msgspec.json.Decoder(Document)
+_INFOS = msgspec.json.Decoder(RunnerInfo)
+_BEATS = msgspec.json.Decoder(Beat)
+_EVIDENCE = msgspec.json.Decoder(Evidence)
+
+_LIVING = "SELECT 1 FROM runners WHERE runner_id = ? AND gone_at IS NULL"
+# A task without a stack is for everybody; a runner without one takes all. The env must be the same.
+_DUE = """SELECT run, task_id, run_id, workflow, queue, due_at, cause, evidence FROM tasks
+    WHERE holder IS NULL AND queue = ? AND due_at <= ? AND env IS ? AND (?4 IS NULL OR stack IS NULL OR stack = ?4)
+    AND (?5 IS NULL OR workflow IN (SELECT value FROM json_each(?5))) ORDER BY due_at LIMIT ?6"""
+_CLAIM = "UPDATE tasks SET holder = ? WHERE run = ?"
+_HELD_BY = (
+    "SELECT run FROM tasks WHERE run_id = ?1 AND holder = ?2 AND run = (SELECT number FROM runs WHERE run_id = ?1)"
+)
+_POKES = "SELECT run_id FROM tasks WHERE holder = ? AND inbox_head > seen"
+_SEEN = """UPDATE tasks SET seen = max(seen, ?3)
+    WHERE run = (SELECT number FROM runs WHERE run_id = ?1) AND holder = ?2"""
+_REGISTER = """INSERT INTO runners (runner_id, info, registered_at, beat_at, beat) VALUES (?1, ?2, ?3, ?3, ?4)
+    ON CONFLICT (runner_id) DO UPDATE SET info = excluded.info WHERE gone_at IS NULL"""
+_BEAT = "UPDATE runners SET beat_at = ?, beat = ? WHERE runner_id = ? AND gone_at IS NULL"
+_RUNNERS = """SELECT info, registered_at, beat_at, beat, gone_at, gone_why, suspected_at, suspected_beat FROM runners"""
+_RUNNERS_LIVING = f"{_RUNNERS} WHERE gone_at IS NULL ORDER BY registered_at"
+_RUNNERS_GONE = f"{_RUNNERS} WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT {RUNS_PAGE_MAX}"
+_BURY = "UPDATE runners SET gone_at = ?, gone_why = ? WHERE runner_id = ? AND gone_at IS NULL"
+# Work that comes back keeps its place in the queue: its own due time, if that has passed.
+_RELEASE_ALL = """UPDATE tasks SET holder = NULL, due_at = min(coalesce(due_at, ?1), ?1), cause = ?2, evidence = ?3
+    WHERE holder = ?4"""
+_ADOPT_HELD = """UPDATE tasks SET holder = NULL, due_at = min(coalesce(due_at, ?1), ?1), cause = ?2, evidence = ?3
+    WHERE holder = ?4 AND run_id = ?5"""
+# One step per holder, not per task: each jumps to the next name in the index.
+_HOLDERS = """WITH RECURSIVE h (holder) AS (
+    SELECT min(holder) FROM tasks WHERE holder IS NOT NULL
+    UNION ALL SELECT (SELECT min(holder) FROM tasks WHERE holder > h.holder) FROM h WHERE h.holder IS NOT NULL)
+    SELECT h.holder, r.gone_at IS NOT NULL FROM h LEFT JOIN runners r ON r.runner_id = h.holder
+    WHERE h.holder IS NOT NULL AND (r.runner_id IS NULL OR r.gone_at IS NOT NULL)"""
+_HOLDS = "SELECT run_id FROM tasks WHERE holder = ? LIMIT ?"
+_WITHOUT_TASK = """SELECT r.run_id FROM runs r LEFT JOIN tasks t ON t.run = r.number
+    WHERE r.ended = 0 AND t.run IS NULL LIMIT ?"""
+_BARE = """SELECT r.number, r.generation, r.doc FROM runs r LEFT JOIN tasks t ON t.run = r.number
+    WHERE r.run_id = ? AND r.ended = 0 AND t.run IS NULL"""
+_SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
+
+
+def due_tasks(connection: sqlite3.Connection, wants: Wants, limit: int, now: float) -> list[tuple[Any, ...]]:
+    """Up to `limit` due rows, taken from the queues in turn, so that a full queue cannot starve another."""
+    limit = min(limit, TASKS_CLAIM_MAX)
+    workflows = None if wants.workflows is None else _ENCODER.encode(wants.workflows).decode()
+    by_queue: list[Sequence[tuple[Any, ...]]] = [
+        connection.execute(_DUE, (queue, now, wants.env, wants.stack, workflows, limit)).fetchall()
+        for queue in dict.fromkeys(wants.queues)
+    ]
+    depth = max(map(len, by_queue), default=0)
+    return [rows[turn] for turn in range(depth) for rows in by_queue if turn < len(rows)][:limit]
+
+
+def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[list[Task]]:
+    def work(connection: sqlite3.Connection) -> list[Task]:
+        if connection.execute(_LIVING, (runner,)).fetchone() is None:
+            return []
+        rows = due_tasks(connection, wants, limit, now)
+        connection.executemany(_CLAIM, [(runner, row[0]) for row in rows])
+        return [
+            Task(task_id, run_id, workflow, queue, due_at, cause, _EVIDENCE.decode(evidence))
+            for _, task_id, run_id, workflow, queue, due_at, cause, evidence in rows
+        ]
+
+    return work
+
+
+def release_work(run_id: RunId, runner: RunnerId, change: Released, now: float) -> Work[bool]:
+    def work(connection: sqlite3.Connection) -> bool:
+        held = connection.execute(_HELD_BY, (run_id, runner)).fetchone()
+        if held is None:
+            return False
+        connection.execute(RELEASE, (change.seen, change.cause, NO_EVIDENCE, change.due_at, now, held[0]))
+        return True
+
+    return work
+
+
+def pokes(connection: sqlite3.Connection, runner: RunnerId) -> list[RunId]:
+    return [run_id for (run_id,) in connection.execute(_POKES, (runner,))]
+
+
+def seen_work(run_id: RunId, runner: RunnerId, number: int) -> Work[None]:
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute(_SEEN, (run_id, runner, number))
+
+    return work
+
+
+def register_work(info: RunnerInfo, now: float) -> Work[None]:
+    values = (info.id, _ENCODER.encode(info), now, _ENCODER.encode(Beat(number=0)))
+
+    def work(connection: sqlite3.Connection) -> None:
+        if connection.execute(_REGISTER, values).rowcount == 0:
+            raise WrongState(f"runner {info.id} was declared gone; register under a new id")
+
+    return work
+
+
+def beat_work(runner: RunnerId, beat: Beat, now: float) -> Work[bool]:
+    values = (now, _ENCODER.encode(beat), runner)
+
+    def work(connection: sqlite3.Connection) -> bool:
+        return connection.execute(_BEAT, values).rowcount == 1
+
+    return work
+
+
+def all_runners(connection: sqlite3.Connection, *, gone: bool) -> list[RunnerRecord]:
+    """The living; with `gone` also the latest of the dead."""
+    rows = connection.execute(_RUNNERS_LIVING).fetchall()
+    if gone:
+        rows += connection.execute(_RUNNERS_GONE).fetchall()
+    return [RunnerRecord(_INFOS.decode(row[0]), row[1], row[2], _BEATS.decode(row[3]), *row[4:]) for row in rows]
+
+
+def bury_work(runner: RunnerId, why: str, cause: str, evidence: Evidence, now: float) -> Work[int]:
+    values = (now, cause, _ENCODER.encode(evidence), runner)
+
+    def work(connection: sqlite3.Connection) -> int:
+        connection.execute(_BURY, (now, why, runner))
+        return connection.execute(_RELEASE_ALL, values).rowcount
+
+    return work
+
+
+def orphans(connection: sqlite3.Connection, limit: int) -> list[Orphan]:
+    limit = max(1, min(limit, RUNS_PAGE_MAX))
+    found: list[Orphan] = []
+    for holder, gone in connection.execute(_HOLDERS).fetchall():
+        why = f"held by {holder}, which {'is gone' if gone else 'is not registered'}"
+        held = connection.execute(_HOLDS, (holder, limit - len(found)))
+        found += [Orphan(run_id, holder, why) for (run_id,) in held]
+    bare = connection.execute(_WITHOUT_TASK, (limit - len(found),))
+    return found + [Orphan(run_id, None, "it has no task") for (run_id,) in bare]
+
+
+def adopt_work(orphan: Orphan, now: float) -> Work[bool]:
+    evidence = _ENCODER.encode({"orphan": orphan.why})
+
+    def work(connection: sqlite3.Connection) -> bool:
+        if orphan.holder is None:
+            return _adopt_bare(connection, orphan.run_id, evidence, now)
+        if connection.execute(_LIVING, (orphan.holder,)).fetchone() is not None:
+            return False
+        values = (now, "taken_over", evidence, orphan.holder, orphan.run_id)
+        return connection.execute(_ADOPT_HELD, values).rowcount == 1
+
+    return work
+
+
+def _adopt_bare(connection: sqlite3.Connection, run_id: RunId, evidence: bytes, now: float) -> bool:
+    bare = connection.execute(_BARE, (run_id,)).fetchone()
+    if bare is None:
+        return False
+    number, generation, doc = bare
+    # The task of this generation is lost, so its id must not come back.
+    row = task_row(_DOCUMENTS.decode(doc), number, generation + 1, due_at=now, cause="taken_over", evidence=evidence)
+    connection.execute(NEW_TASK, row)
+    connection.execute(_SET_TASK, (generation + 1, row[1], number))
+    return True

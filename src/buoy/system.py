@@ -1,0 +1,238 @@
+"""The system: real time, ids, threads, and proof of life and death on this host.
+
+Invariants: a runner of this very process is never dead. Death is only ever concluded from something that a living
+process cannot show (a lock that can be had, another boot, a PID that is gone or was given to somebody else); what
+cannot be read proves nothing.
+The only file that may ask for the time, for randomness or for a thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from buoy.core.ids import RunnerId
+from buoy.errors import StoreUnusable
+from buoy.ports import Evidence, RunnerRecord
+
+# No letters that people mix up, and in the order of the characters, so that ids sort by time.
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_TIME_CHARS = 10
+_RANDOM_CHARS = 10
+_PROC = Path("/proc")
+
+
+class SystemClock:
+    """The clocks of this machine."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Never set back. It stands still while the machine sleeps (CLOCK_BOOTTIME would not), and so do the beats:
+        ages measured by it make nobody look silent after a laptop wakes up."""
+        return time.monotonic()
+
+
+class SystemIds:
+    """Unique without asking anybody."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def new(self, prefix: str = "") -> str:
+        """`prefix`, the time in milliseconds, 50 random bits: later ids sort after earlier ones."""
+        now_ms = time.time_ns() // 1_000_000
+        return f"{prefix}{_base32(now_ms, _TIME_CHARS)}{_base32(secrets.randbits(50), _RANDOM_CHARS)}"
+
+    def nonce(self) -> str:
+        """Unique across processes by its random part, within one by counting."""
+        if self._pid != os.getpid():
+            # A forked child must not repeat its parent's nonces.
+            self._begin()
+        return f"{self._prefix}-{next(self._count)}"
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._prefix = secrets.token_hex(6)
+        self._count = count(1)
+
+
+def _base32(number: int, chars: int) -> str:
+    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (chars - 1), -1, -5))
+
+
+class SystemThreads:
+    """Daemon threads: a step that never returns must not keep the process from ending."""
+
+    def run(self, work: Callable[[], None], name: str) -> None:
+        threading.Thread(target=work, name=name, daemon=True).start()
+
+
+def host() -> str:
+    return socket.gethostname()
+
+
+def boot_id() -> str:
+    """Changes with every start of the machine; empty if it cannot be known."""
+    return _text(_PROC / "sys/kernel/random/boot_id")
+
+
+def pid_namespace() -> str:
+    """In which world of PIDs this process lives: containers on one host number theirs anew."""
+    try:
+        return str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def process_started(pid: int) -> str:
+    """When that process began, in ticks since boot; empty if there is no such process (or no way to tell).
+
+    Together with the PID it names one process: PIDs are given out again.
+    """
+    _, fields = _stat(pid)
+    return fields[19] if len(fields) > 19 else ""
+
+
+def _stat(pid: int) -> tuple[bool, list[str]]:
+    """Whether the process is known to be gone, and what the kernel says about it after its name."""
+    try:
+        # The name stands in brackets and may hold anything, brackets too.
+        return False, (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        # Without /proc (or with one that hides others) a missing file proves nothing.
+        return _ended(pid), []
+    except OSError:
+        return False, []
+
+
+def _ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+class LockFiles:
+    """Proof by lock files: each runner holds a POSIX lock on its own file until its process ends, however it ends.
+
+    POSIX locks belong to the process, and closing *any* descriptor of the file drops them. So a file that this process
+    holds is never opened a second time: all instances share one table of what is held here.
+    Announce before registering: a runner that others can see without its lock would be taken for dead.
+    """
+
+    # Path -> (pid, descriptor). Shared by all instances of the process, since the locks are.
+    _held: ClassVar[dict[Path, tuple[int, int]]] = {}
+    _guard: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(self, lock_dir: Path) -> None:
+        self._dir = lock_dir.absolute()
+
+    def announce(self, runner: RunnerId) -> None:
+        path = self._path(runner)
+        with self._guard:
+            if self._held_here(path):
+                return
+            try:
+                self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._held[path] = (os.getpid(), _locked(path, os.O_CREAT))
+            except OSError as error:
+                raise StoreUnusable(
+                    f"the lock file {path} cannot be made and locked: {error}; "
+                    "correct the permissions, and use each runner id once"
+                ) from error
+
+    def withdraw(self, runner: RunnerId) -> None:
+        """Gives the lock back, and takes the file away while it is still locked."""
+        path = self._path(runner)
+        with self._guard:
+            if self._held_here(path):
+                path.unlink(missing_ok=True)
+                os.close(self._held.pop(path)[1])
+
+    def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
+        info = record.info
+        if info.host != host():
+            return None
+        about: Evidence = {"host": info.host, "pid": info.pid, "boot_id": info.boot_id}
+        here = boot_id()
+        match self._lock_state(info.id):
+            case "held" | "unknown":
+                # Even under another boot id: two machines may bear one name.
+                return None
+            case "free" if info.boot_id == here:
+                return {"proof": "lock free", **about}
+            case "missing" if info.boot_id == here:
+                # Somebody removed the file; its lock may live on without a name. Only the process itself can tell.
+                gone = here and info.pid_namespace == pid_namespace() and process_gone(info.pid, info.process_started)
+                return {"proof": "the process is gone", **about} if gone else None
+            case _ if here and info.boot_id:
+                return {"proof": "the host was rebooted", **about, "boot_id_now": here}
+            case _:
+                return None
+
+    def _lock_state(self, runner: RunnerId) -> Literal["held", "free", "missing", "unknown"]:
+        path = self._path(runner)
+        with self._guard:
+            if self._held_here(path):
+                return "held"
+            try:
+                descriptor = _locked(path, 0)
+            except FileNotFoundError:
+                return "missing"
+            except OSError as error:
+                return "held" if error.errno in (errno.EACCES, errno.EAGAIN) else "unknown"
+            os.close(descriptor)
+        return "free"
+
+    def _held_here(self, path: Path) -> bool:
+        # A forked child inherits this table, but not the locks.
+        held = self._held.get(path)
+        return held is not None and held[0] == os.getpid()
+
+    def _path(self, runner: RunnerId) -> Path:
+        return self._dir / f"{runner}.lock"
+
+
+def _locked(path: Path, flags: int) -> int:
+    """A descriptor of that file with the lock on it. The lock is the process's; closing the descriptor drops it."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # A file that was taken away meanwhile is not the one that others will look at.
+        if os.fstat(descriptor).st_ino != path.stat().st_ino:
+            raise OSError(errno.ESTALE, "the lock file was replaced", str(path))
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def process_gone(pid: int, started: str) -> bool:
+    """Whether the process of that PID and start time certainly runs no more. Unreadable is not gone."""
+    gone, fields = _stat(pid)
+    if gone:
+        return True
+    if len(fields) <= 19 or not started:
+        return False
+    return fields[19] != started or fields[0] in ("Z", "X")

@@ -1,0 +1,178 @@
+"""What the contract's tests play with: several stores on the same data, and authors who write logs as owners do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.core.state import State, fold
+from buoy.ports import Clock, Committed, Message, Outcome, RunnerInfo, Store, TaskChange, Wants, Write
+from buoy.testing.clock import ManualClock
+
+ANY = Wants()
+
+
+class Contract:
+    """Base of the contract's parts: how a store is opened. A second call for one place is a second process."""
+
+    async def open(self, place: Path, clock: Clock) -> Store:
+        raise NotImplementedError("open your store here")
+
+
+class Stage:
+    """One test's data, its clock and all the stores that were opened on it."""
+
+    def __init__(self, contract: Contract, place: Path) -> None:
+        self.clock = ManualClock()
+        self._contract = contract
+        self._place = place
+        self._opened: list[Store] = []
+
+    async def open(self) -> Store:
+        """One more process on the same data."""
+        store = await self._contract.open(self._place, self.clock)
+        self._opened.append(store)
+        return store
+
+    async def open_many(self, count: int) -> list[Store]:
+        return [await self.open() for _ in range(count)]
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+
+    def author(self, run_id: str, **created: object) -> Author:
+        """Somebody who will write that run. `created`: what its first event says (queue, env...)."""
+        return Author(RunId(run_id), self.clock, created)
+
+    async def reader_of(self, store: Store, run_id: str) -> Author:
+        """Somebody who read the log and can go on from there."""
+        author = self.author(run_id)
+        author.state = fold(author.run_id, await store.events(author.run_id))
+        return author
+
+
+C = TypeVar("C", bound=Contract)
+
+
+def on_stage(test: Callable[[C, Stage], Awaitable[None]]) -> Callable[[C, Path], None]:
+    """Makes a test out of a coroutine function: opens the stage, plays, closes everything."""
+
+    # No functools.wraps: pytest would look through it and ask for a fixture named `stage`.
+    def played(self: C, tmp_path: Path) -> None:
+        asyncio.run(_play(self, test, tmp_path))
+
+    played.__name__ = test.__name__  # type: ignore[attr-defined]
+    played.__doc__ = test.__doc__
+    return played
+
+
+async def _play(contract: C, test: Callable[[C, Stage], Awaitable[None]], place: Path) -> None:
+    stage = Stage(contract, place)
+    try:
+        await test(contract, stage)
+    finally:
+        await stage.close()
+
+
+class Author:
+    """Drafts the commits of one run and folds what was committed, as its owner does."""
+
+    def __init__(self, run_id: RunId, clock: Clock, created: dict[str, object]) -> None:
+        self.run_id = run_id
+        self.state = State(run_id=run_id)
+        self._clock = clock
+        self._created = created
+        self._drafts = 0
+
+    def first(self, task: TaskChange | None = None) -> Write:
+        """The draft that creates the run."""
+        created = msgspec.structs.replace(_CREATED, **self._created)
+        return self.draft(created, task=task)
+
+    def draft(self, *bodies: e.Body, task: TaskChange | None = None, seen: int = 0) -> Write:
+        """A commit on top of what this author knows. Nothing is remembered until `accept`."""
+        self._drafts += 1
+        after, nonce = self.state.head_seq, f"{id(self):x}-{self._drafts}"
+        events = tuple(
+            e.Event(
+                seq=after + number,
+                at=self._clock.now(),
+                body=body,
+                branch=self.state.branch,
+                nonce=nonce if number == 1 else None,
+            )
+            for number, body in enumerate(bodies, 1)
+        )
+        ahead = msgspec.json.decode(msgspec.json.encode(self.state), type=State) if after else State(run_id=self.run_id)
+        for event in events:
+            ahead.apply(event)
+        return Write(self.run_id, after, events, document(ahead), task, seen)
+
+    def accept(self, write: Write) -> None:
+        """The draft was committed."""
+        for event in write.events:
+            self.state.apply(event)
+
+    async def create(self, store: Store, task: TaskChange | None = None) -> Author:
+        """Commits the first draft, which must succeed."""
+        await self._commit(store, self.first(task))
+        return self
+
+    async def append(self, store: Store, *bodies: e.Body, task: TaskChange | None = None, seen: int = 0) -> Write:
+        """Commits a draft, which must succeed."""
+        return await self._commit(store, self.draft(*bodies, task=task, seen=seen))
+
+    async def _commit(self, store: Store, write: Write) -> Write:
+        outcome = await committed(store, write)
+        assert outcome == Committed(write.after_seq + len(write.events)), outcome
+        self.accept(write)
+        return write
+
+
+_CREATED = e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"[17]"))
+
+
+async def committed(store: Store, write: Write) -> Outcome:
+    """The outcome of one write."""
+    (outcome,) = await store.commit([write])
+    return outcome
+
+
+def claimed(runner: str) -> e.Claimed:
+    return e.Claimed(runner=runner, cause="created")
+
+
+def started(number: int) -> e.StepStarted:
+    return e.StepStarted(leaf=LeafId(f"charge#{number}"), name="charge", args=msgspec.Raw(b'[{"sum": 12}]'))
+
+
+def completed(number: int) -> e.StepCompleted:
+    return e.StepCompleted(leaf=LeafId(f"charge#{number}"), result=msgspec.Raw(b'{"receipt": "abc"}'))
+
+
+def message(run_id: str, dedupe: str, body: bytes = b'{"to": "you"}') -> Message:
+    return Message(RunId(run_id), "signal", dedupe, msgspec.Raw(body), by="contract")
+
+
+async def register(store: Store, name: str) -> RunnerId:
+    """A runner of that name, registered."""
+    runner = RunnerId(name)
+    await store.register(
+        RunnerInfo(
+            id=runner, host="host", boot_id="boot", pid_namespace="ns", pid=1, process_started="1", nonce=f"n-{name}"
+        )
+    )
+    return runner
+
+
+async def claim(store: Store, runner: RunnerId, wants: Wants = ANY, limit: int = 100) -> list[str]:
+    """The ids of the runs whose tasks it got."""
+    return [task.run_id for task in await store.claim_tasks(runner, wants, limit)]

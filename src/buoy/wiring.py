@@ -1,0 +1,144 @@
+"""Wiring: joins the ports to their adapters. The only place that knows both sides.
+
+`buoy.open(...)` is the library's door: a store, a runner in this process, and a client that speaks to both.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from buoy.core.ids import RunnerId
+from buoy.engine.beats import Beats
+from buoy.engine.client import Client
+from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.runner import Runner, RunnerOptions
+from buoy.errors import StoreUnusable
+from buoy.ports import Liveness, RunnerInfo, Store
+from buoy.recovery.sweeper import Sweeper
+from buoy.stores import open_store
+from buoy.system import (
+    LockFiles,
+    SystemClock,
+    SystemIds,
+    SystemThreads,
+    boot_id,
+    host,
+    pid_namespace,
+    process_started,
+)
+
+DEFAULT_STORE = "sqlite:///.buoy/buoy.db"
+
+
+def default_store() -> str:
+    """Where runs are kept when nobody says otherwise."""
+    return os.environ.get("BUOY_STORE", DEFAULT_STORE)
+
+
+def buoy_version() -> str:
+    try:
+        return version("buoy")
+    except PackageNotFoundError:
+        return "0"
+
+
+def liveness_of(store: Store) -> Liveness:
+    """How death is proven on this store."""
+    if store.lock_dir is None:
+        raise StoreUnusable(f"{store.url} has no place for lock files, and no other proof of death is built in yet")
+    return LockFiles(store.lock_dir)
+
+
+class Worker:
+    """A runner with everything around it: lock, beats, sweeps."""
+
+    def __init__(self, store: Store, registry: Registry, *, role: str, queues: tuple[str, ...], options: RunnerOptions):
+        self.store = store
+        self.clock = SystemClock()
+        self.ids = SystemIds()
+        self.liveness: Liveness = liveness_of(store)
+        self._threads = SystemThreads()
+        pid = os.getpid()
+        runner_id = RunnerId(self.ids.new("runner-"))
+        self.info = RunnerInfo(
+            id=runner_id,
+            host=host(),
+            boot_id=boot_id(),
+            pid_namespace=pid_namespace(),
+            pid=pid,
+            process_started=process_started(pid),
+            nonce=self.ids.nonce(),
+            buoy_version=buoy_version(),
+            queues=queues,
+            workflows=registry.versions(),
+            role=role,
+        )
+        self.runner = Runner(
+            store, registry, self.info, clock=self.clock, ids=self.ids, threads=self._threads, options=options
+        )
+        self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
+        self.sweeper = Sweeper(store, self.liveness, me=runner_id)
+
+    async def start(self, *, takes_work: bool = True, sweeps: bool = True) -> None:
+        self.liveness.announce(self.info.id)
+        await self.runner.start(takes_work=takes_work)
+        self._threads.run(self.beats.run_in_thread, "buoy-beat")
+        if sweeps:
+            self.sweeper.start()
+
+    async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
+        """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
+        await self.sweeper.stop()
+        left = await self.runner.stop(signal, grace_s)
+        self.beats.stop()
+        if not left:
+            self.liveness.withdraw(self.info.id)
+        return left
+
+
+@asynccontextmanager
+async def open_app(
+    url: str | None = None,
+    *,
+    workflows: Iterable[Workflow[..., Any]] = (),
+    queues: tuple[str, ...] = ("default",),
+    options: RunnerOptions | None = None,
+) -> AsyncIterator[Client]:
+    """A store with a runner in this process. Runs of `workflows` that were left behind are taken over.
+
+    Inside, `await app.start(workflow, ...)` starts runs. At the end runs are given back as at a graceful stop.
+    """
+    registry = Registry()
+    for workflow in workflows:
+        registry.add(workflow)
+    store = await open_store(url or default_store(), SystemClock())
+    worker = Worker(store, registry, role="worker", queues=queues, options=options or RunnerOptions())
+    try:
+        await worker.start()
+        yield Client(
+            store,
+            registry,
+            clock=worker.clock,
+            ids=worker.ids,
+            liveness=worker.liveness,
+            runner=worker.runner,
+            actor=worker.info.id,
+        )
+    finally:
+        await worker.stop()
+        await store.close()
+
+
+@asynccontextmanager
+async def open_client(url: str | None = None, *, actor: str = "client") -> AsyncIterator[Client]:
+    """A store without a runner: to start runs for workers, to look at them and to speak to them."""
+    clock = SystemClock()
+    store = await open_store(url or default_store(), clock)
+    try:
+        yield Client(store, Registry(), clock=clock, ids=SystemIds(), liveness=liveness_of(store), actor=actor)
+    finally:
+        await store.close()

@@ -1,0 +1,1 @@
+"""Buoy's own tests. Names of tests are sentences of fact."""

@@ -1,0 +1,147 @@
+"""What may be asked, and which answers fit."""
+
+from __future__ import annotations
+
+import urllib.request
+from typing import Any
+
+import pytest
+
+from buoy.core.questions import Question, check_answer, check_question
+from buoy.errors import BadInput
+
+SIZES = Question("Size?", "choose", options=("S", "M", "L"))
+TOPPINGS = Question("Which?", "choose_many", options=("ham", "egg", "kale"))
+FORM = Question(
+    "Where to?",
+    "form",
+    schema={
+        "type": "object",
+        "properties": {"city": {"type": "string"}, "floors": {"type": "array", "items": {"type": "integer"}}},
+        "required": ["city"],
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "expected"),
+    [
+        (Question("Go?", "confirm"), True, True),
+        (Question("Go?", "confirm"), False, False),
+        (Question("Go?", "confirm"), " Yes ", True),
+        (Question("Go?", "confirm"), "n", False),
+        (SIZES, "M", "M"),
+        (TOPPINGS, ["egg", "ham"], ["egg", "ham"]),
+        (TOPPINGS, [], []),
+        (Question("Name?"), "", ""),
+        (Question("Name?"), "ä", "ä"),
+        (FORM, {"city": "Rome", "floors": [1]}, {"city": "Rome", "floors": [1]}),
+        (Question("Any?", "form", schema={}), None, None),
+    ],
+)
+def test_a_fitting_answer_is_given_back_in_its_stored_form(
+    question: Question, answer: object, expected: object
+) -> None:
+    assert check_question(question) == question
+    found = check_answer(question, answer)
+    assert found == expected
+    assert type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "expected"),
+    [
+        (Question("Go?", "confirm"), "perhaps", "expected yes or no, found 'perhaps'"),
+        (Question("Go?", "confirm"), 1, "expected yes or no, found 1"),
+        (Question("Go?", "confirm"), None, "expected yes or no, found None"),
+        (SIZES, "XL", "expected one of 'S', 'M', 'L', found 'XL'"),
+        (SIZES, ["S"], "expected one of"),
+        (SIZES, "", "expected one of"),
+        (TOPPINGS, "ham", "expected a list out of 'ham', 'egg', 'kale', found 'ham'"),
+        (TOPPINGS, ["ham", "ham"], "chosen twice"),
+        (TOPPINGS, ["ham", "tin"], "found 'tin'"),
+        (TOPPINGS, [["ham"]], "expected one of"),
+        (Question("Name?"), 7, "expected a text, found 7"),
+        (FORM, {}, "the answer: 'city' is a required property"),
+        (FORM, {"city": "Rome", "floors": [1, "x"]}, "floors/1: 'x' is not of type 'integer'"),
+        (FORM, "Rome", "the answer: 'Rome' is not of type 'object'"),
+    ],
+)
+def test_a_wrong_answer_is_refused_with_what_was_expected(question: Question, answer: object, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        check_answer(question, answer)
+
+
+def nested(depth: int) -> object:
+    value: object = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("answer", ["x" * 100_000, 10**5000, nested(5000)], ids=["text", "number", "list"])
+def test_a_monstrous_answer_gets_a_short_refusal(answer: object) -> None:
+    with pytest.raises(BadInput) as caught:
+        check_answer(SIZES, answer)
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        (Question(" "), "needs a title"),
+        (Question("Size?", "choose"), "'choose' needs options"),
+        (Question("Size?", "choose_many"), "'choose_many' needs options"),
+        (Question("Where?", "form"), "needs a schema"),
+        (Question("Where?", "form", schema={"type": "place"}), "'Where.' is not a JSON Schema: 'place'"),
+        (Question("Where?", "form", schema={"required": "city"}), "is not a JSON Schema"),
+        (Question("Where?", "form", schema={"pattern": "("}), "is not a JSON Schema: '.' is not a 'regex'"),
+        (Question("Where?", "form", schema={"$ref": 5}), "is not a JSON Schema"),
+        (Question("Where?", "form", schema={"$ref": "#/$defs/place"}), "references must stay inside"),
+        (Question("Where?", "form", schema={"$dynamicRef": "#place"}), "references must stay inside"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(question: Question, expected: str) -> None:
+    with pytest.raises(BadInput, match=expected):
+        check_question(question)
+
+
+@pytest.mark.parametrize("ref", ["http://127.0.0.1:9/place.json", "file:///etc/hostname", "place.json"])
+def test_no_reference_to_elsewhere_is_ever_fetched(ref: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fetched(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr(urllib.request, "urlopen", fetched)
+    question = Question("Where?", "form", schema={"properties": {"place": {"$ref": ref}}})
+    with pytest.raises(BadInput, match="references must stay inside"):
+        check_question(question)
+    with pytest.raises(BadInput, match="cannot be judged by the schema"):
+        check_answer(question, {"place": 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"$ref": "#/$defs/n", "$defs": {"n": {"type": "integer"}}},
+        {"$ref": "#n", "$defs": {"n": {"$anchor": "n", "type": "integer"}}},
+        {"$id": "https://example.org/a", "$ref": "b", "$defs": {"n": {"$id": "b", "type": "integer"}}},
+    ],
+)
+def test_references_inside_of_a_schema_work(schema: dict[str, object]) -> None:
+    question = check_question(Question("How many?", "form", schema=schema))
+    assert check_answer(question, 3) == 3
+    with pytest.raises(BadInput, match="is not of type 'integer'"):
+        check_answer(question, "three")
+
+
+def test_a_schema_that_goes_in_circles_refuses_the_answer_and_nothing_worse() -> None:
+    question = check_question(Question("What?", "form", schema={"$ref": "#"}))
+    with pytest.raises(BadInput, match="cannot be judged"):
+        check_answer(question, 1)
+
+
+def test_an_answer_beyond_arithmetic_is_refused() -> None:
+    question = Question("How many?", "form", schema={"multipleOf": 0.5})
+    for answer in (10**400, float("inf")):
+        with pytest.raises(BadInput, match="cannot be judged"):
+            check_answer(question, answer)

@@ -1,0 +1,158 @@
+"""The house style, kept by reading the source; and every rule shown able to fail."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import buoy
+
+from . import house
+from .house import PACKAGE_RULES, PYTHON_RULES, TEXT_RULES, Rule, Source, package_sources, text_sources
+
+
+def complaints(rules: list[Rule], sources: list[Source]) -> list[str]:
+    return [f"{source.place}:{text}" for source in sources for rule in rules for text in rule(source)]
+
+
+@pytest.mark.parametrize("rule", PACKAGE_RULES, ids=lambda rule: rule.__name__)
+def test_the_package_keeps_the_rule(rule: Rule) -> None:
+    assert complaints([rule], package_sources()) == []
+
+
+def test_no_python_file_executes_data() -> None:
+    assert complaints(PYTHON_RULES, [source for source in text_sources() if source.place.endswith(".py")]) == []
+
+
+def test_no_file_names_a_path_of_one_machine() -> None:
+    assert complaints(TEXT_RULES, text_sources()) == []
+
+
+def test_there_is_something_to_judge() -> None:
+    assert len(package_sources()) > 15
+    places = {source.place for source in text_sources()}
+    assert {"pyproject.toml", "Makefile", ".ci/run", "tests/house.py", "src/buoy/errors.py"} <= places
+
+
+BAD: list[tuple[Rule, str, str]] = [
+    (house.file_is_short, "x.py", "a = 1\n" * 321),
+    (house.functions_are_short, "x.py", "def f():\n" + "    a = 1\n" * 45),
+    (house.functions_are_short, "x.py", "class A:\n  async def f(self):\n" + "    a = 1\n" * 45),
+    (house.module_says_what_it_is, "x.py", "a = 1\n"),
+    (house.module_has_a_name_of_its_own, "engine/utils.py", ""),
+    (house.module_has_a_name_of_its_own, "helpers/run.py", ""),
+    (house.module_has_a_name_of_its_own, "engine/_base.py", ""),
+    (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept:\n  raise\n"),
+    (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept Exception:\n  pass\n"),
+    (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept (OSError, BaseException):\n  ...\n"),
+    (house.errors_are_not_swallowed, "x.py", "for a in b:\n  try:\n    a()\n  except Exception as e:\n    continue\n"),
+    (house.errors_are_not_swallowed, "x.py", "def f():\n  try:\n    a()\n  except Exception:\n    return\n"),
+    (house.errors_are_not_swallowed, "x.py", "import contextlib\nwith contextlib.suppress(Exception):\n  a()\n"),
+    (house.errors_are_not_swallowed, "x.py", "from contextlib import suppress\nwith suppress(BaseException):\n  a()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import time\ntime.time()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import time as t\nt.monotonic()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "from time import sleep\nsleep(1)\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "from time import sleep as nap\nwait = nap\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import random\nrandom.random()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "from random import choice\nchoice([1])\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import uuid\nuuid.uuid4()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import threading\nthreading.Thread(target=f)\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import threading as th\nclass A(th.Thread): ...\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import datetime\ndatetime.datetime.now()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "from datetime import datetime\ndatetime.now()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "from datetime import date\ndate.today()\n"),
+    (
+        house.time_chance_and_threads_come_through_ports,
+        "x.py",
+        "from concurrent.futures import ThreadPoolExecutor\nThreadPoolExecutor(1)\n",
+    ),
+    (house.nothing_is_executed_from_data, "x.py", "import pickle\n"),
+    (house.nothing_is_executed_from_data, "x.py", "from marshal import loads\n"),
+    (house.nothing_is_executed_from_data, "x.py", "import shelve as s\n"),
+    (house.nothing_is_executed_from_data, "x.py", "ev" + "al('1')\n"),
+    (house.nothing_is_executed_from_data, "x.py", "ex" + "ec('1')\n"),
+    (house.sql_is_constant, "stores/x.py", "db.execute(f'SELECT {a}')\n"),
+    (house.sql_is_constant, "stores/x.py", "db.execute('SELECT %s' % a)\n"),
+    (house.sql_is_constant, "stores/x.py", "db.executemany('SELECT ' + a, [])\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(sql):\n  db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  sql = f'SELECT {a}'\n  db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  sql = 'SELECT 1'\n  sql += a\n  db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  for sql in (Q, a):\n    db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  for sql, b in ((Q, 1), (a, 2)):\n    db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "db.execute('SELECT {}'.format(a))\n"),
+    (house.sql_is_constant, "stores/x.py", "Q = f'SELECT {a}'\ndb.execute(Q)\n"),
+    (house.sql_is_constant, "stores/x.py", "Q = 'SELECT ' + a\ndb.execute(Q)\n"),
+    (house.sql_is_constant, "stores/x.py", "Q = ','.join(['SELECT 1'])\ndb.execute(Q)\n"),
+    (house.no_path_of_one_machine, "x.md", "see /" + "home/me/buoy\n"),
+    (house.no_path_of_one_machine, "x.py", "p = '/" + "root/x'\n"),
+    (house.public_names_are_sorted, "x.py", "__all__ = ['b', 'a']\n"),
+    (house.public_names_are_sorted, "x.py", "__all__ = ['a', 'a']\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "place", "text"), BAD, ids=[f"{rule.__name__}-{n}" for n, (rule, *_) in enumerate(BAD)]
+)
+def test_every_rule_can_fail(rule: Rule, place: str, text: str) -> None:
+    assert list(rule(Source(place, text)))
+
+
+def test_every_rule_was_shown_able_to_fail() -> None:
+    assert {rule for rule, _, _ in BAD} == {*PACKAGE_RULES, *PYTHON_RULES, *TEXT_RULES}
+
+
+GOOD: list[tuple[Rule, str, str]] = [
+    (house.module_says_what_it_is, "x.py", ""),
+    (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept Exception as e:\n  report(e)\n"),
+    (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept KeyError:\n  pass\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import random\nrandom.Random(5).random()\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "clock.time.time()\nself.time.sleep(1)\n"),
+    (house.time_chance_and_threads_come_through_ports, "x.py", "import threading\nthreading.Lock()\n"),
+    (house.nothing_is_executed_from_data, "x.py", "db.exec('x')\nimport picklejar\n"),
+    (
+        house.sql_is_constant,
+        "stores/x.py",
+        "Q = 'SELECT 1'\ndb.execute(Q)\ndb.execute('SELECT ?', [a])\ndb.execute(m.Q)\n",
+    ),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  sql = P if a else Q\n  db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  for sql, b in ((Q, 1), (P, a)):\n    db.execute(sql)\n"),
+    (house.sql_is_constant, "stores/x.py", "def f(a):\n  for b in ALL[a:]:\n    for q in b:\n      db.execute(q)\n"),
+    (house.sql_is_constant, "stores/x.py", "P = f'{Q} LIMIT {N + 1}'\ndb.execute(f'PRAGMA x = {len(P)}')\n"),
+    (house.sql_is_constant, "engine/x.py", "self.execute(work)\n"),
+    (house.no_path_of_one_machine, "x.md", "https://example.org/home/me and src/work/x and ~/work/x\n"),
+    (house.public_names_are_sorted, "x.py", "__all__ = ['A', 'a', 'b']\n"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "place", "text"), GOOD, ids=[f"{rule.__name__}-{n}" for n, (rule, *_) in enumerate(GOOD)]
+)
+def test_no_rule_complains_about_what_is_right(rule: Rule, place: str, text: str) -> None:
+    assert list(rule(Source(place, text))) == []
+
+
+def test_every_exception_is_still_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = [*house.LONG_FILES, *house.LONG_FUNCTIONS, *house.ASSEMBLED_SQL, *house.OWN_CLOCK_OR_THREADS]
+    exceptions = {name.partition(":")[0] for name in named}
+    for name in ("LONG_FILES", "LONG_FUNCTIONS", "ASSEMBLED_SQL", "OWN_CLOCK_OR_THREADS"):
+        monkeypatch.setattr(house, name, {})
+    found = {complaint.partition(":")[0] for complaint in complaints(PACKAGE_RULES, package_sources())}
+    assert exceptions <= found
+
+
+@pytest.mark.skipif(not hasattr(buoy, "__all__"), reason="the public names do not exist yet")
+def test_every_public_name_is_there() -> None:
+    assert [name for name in buoy.__all__ if not hasattr(buoy, name)] == []
+
+
+def test_names_of_tests_are_sentences() -> None:
+    """Three words at least: `test_codec_2` says nothing when it fails."""
+    names = [
+        f"{source.place}: {name}"
+        for source in text_sources()
+        if source.place.startswith("tests/") and "/test_" in source.place
+        for name in re.findall(r"^(?:async )?def (test_\w+)", source.text, re.MULTILINE)
+        if name.count("_") < 3
+    ]
+    assert names == []
