@@ -26,6 +26,9 @@ class Status(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
 
+    # An enum hashes in Python; as a string it hashes in C, and every event asks several sets for its status.
+    __hash__ = str.__hash__
+
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 # Active runs want somebody to care for them, now or when their wait is over.

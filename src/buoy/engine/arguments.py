@@ -29,6 +29,7 @@ class Arguments:
         parameters = list(self._signature.parameters.values())
         self._names = tuple(p.name for p in parameters)
         self._plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
+        self._all_given = self._plain and all(p.default is inspect.Parameter.empty for p in parameters)
         self._hints: dict[str, Any] | None = None
         self._decoder: msgspec.json.Decoder[Any] | None = None
 
@@ -73,6 +74,8 @@ class Arguments:
             found = self._decoder.decode(raw)
         except (msgspec.ValidationError, msgspec.DecodeError) as error:
             raise BadInput(f"{self._owner} cannot be called so: {error}; it takes {self._signature}") from error
+        if self._all_given:
+            return list(msgspec.structs.astuple(found)), {}
         return self._spread(found)
 
     def _make_decoder(self) -> msgspec.json.Decoder[Any]:

@@ -1,7 +1,8 @@
 """Beats: a runner's sign of life, one write for all that it holds.
 
-Invariants: beats go through a connection of their own, from a thread of their own, so that neither a busy loop nor a half
-transaction of the worker can silence or spoil them. A refused beat is final: the runner was declared gone and stops.
+Invariants: beats go through a connection of their own, from a thread of their own, so that neither a busy loop nor a
+half transaction of the worker can silence or spoil them. A refused beat is final: the runner was declared
+gone and stops.
 """
 
 from __future__ import annotations

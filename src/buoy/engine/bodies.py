@@ -1,12 +1,13 @@
 """Bodies: executes steps. Async ones on the process's real loop, sync ones on a bounded pool of threads.
 
-Invariants: a body starts only after its `step_started` is durable (the execution sees to that); a body that was given up
-reports nothing. A sync step cannot be killed: its retry starts when its thread has ended.
+Invariants: a body starts only after its `step_started` is durable (the execution sees to that); a body that was given
+up reports nothing. A sync step cannot be killed: its retry starts when its thread has ended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import traceback
 from collections.abc import Callable
 from contextvars import copy_context
@@ -36,6 +37,9 @@ class Success(msgspec.Struct):
 class Failure(msgspec.Struct):
     error: ErrorInfo
 
+
+# From 3.14 on a thread has one current task, whatever its loops: workflow code then cannot run inside a step's task.
+_NESTS = sys.version_info < (3, 14)
 
 Report = Callable[[Success | Failure], None]
 
@@ -80,32 +84,40 @@ class Body:
         context.run(CURRENT.set, self._context)
         coro = self._guarded(args, kwargs)
         self._task = asyncio.get_running_loop().create_task(coro, context=context)
-        self._task.add_done_callback(self._async_done)
 
-    async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+        """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
         try:
-            if self._step.timeout_s is None:
-                return await self._step.fn(*args, **kwargs)
-            async with asyncio.timeout(self._step.timeout_s) as limit:
-                return await self._step.fn(*args, **kwargs)
-        except TimeoutError as error:
-            if self._step.timeout_s is not None and limit.expired():
-                raise TimeoutError(self._too_slow()) from error
-            raise
+            outcome = self._success(await self._bounded(args, kwargs))
+        except asyncio.CancelledError as error:
+            if self._report is None:
+                raise  # given up: nobody wants an outcome
+            outcome = self._failure(error)
         except (SystemExit, KeyboardInterrupt) as error:
             # A step must not end the runner and all the other runs in it.
-            raise RuntimeError(f"step {self._step.name} tried to end the process: {error!r}") from error
+            outcome = self._failure(RuntimeError(f"step {self._step.name} tried to end the process: {error!r}"))
+        except BaseException as error:  # noqa: BLE001 - whatever a step raises is its outcome, and is recorded
+            outcome = self._failure(error)
+        self._task = None
+        if _NESTS:
+            self._finish(outcome)
+        else:
+            asyncio.get_running_loop().call_soon(self._finish, outcome)
+
+    async def _bounded(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self._step.timeout_s is None:
+            return await self._step.fn(*args, **kwargs)
+        limit = asyncio.timeout(self._step.timeout_s)
+        try:
+            async with limit:
+                return await self._step.fn(*args, **kwargs)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(self._too_slow()) from error
+            raise
 
     def _too_slow(self) -> str:
         return f"step {self._step.name} took longer than its timeout of {self._step.timeout_s:g} s"
-
-    def _async_done(self, task: asyncio.Task[Any]) -> None:
-        if task.cancelled():
-            if self._report is not None:
-                self._finish(self._failure(asyncio.CancelledError("the step cancelled itself")))
-            return
-        error = task.exception()
-        self._finish(self._success(task.result()) if error is None else self._failure(error))
 
     # sync
 

@@ -7,6 +7,7 @@ The sync decider is in `engine.sync_decider`.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, Protocol
@@ -21,6 +22,8 @@ from buoy.engine.loop import PrivateLoop, ScopedTask
 from buoy.engine.replay import OUTCOMES, History, outcome_of
 from buoy.errors import Detached
 from buoy.ports import Clock
+
+_LOG = logging.getLogger("buoy.workflow")
 
 
 class Timed(Protocol):
@@ -130,6 +133,8 @@ class AsyncDecider:
                 await asyncio.sleep(0)
                 began = execution.host.clock.monotonic()
         self._returns.clear()
+        # Every call of async code is asked for once: what the log had is needed no longer.
+        execution.history.forget()
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         self._loop.clock = at
@@ -142,8 +147,6 @@ class AsyncDecider:
                 return
             if isinstance(outcome, BaseException):
                 future.set_exception(outcome)
-                # A result that nobody looks at is the workflow's business, not a message on stderr.
-                future._Future__log_traceback = False  # type: ignore[attr-defined]
             else:
                 future.set_result(outcome)
         self._drain()
@@ -157,12 +160,15 @@ class AsyncDecider:
     def detach(self) -> None:
         self._detached = True
         self._loop.abandon()
+        self._report_errors()
         self._futures.clear()
         self._handles.clear()
 
     def _drain(self) -> None:
         with guarded():
             self._loop.drain()
+        if self._loop.errors:
+            self._report_errors()
         main = self._main
         if main is None or not main.done() or self._detached:
             return
@@ -175,6 +181,12 @@ class AsyncDecider:
             self._execution.code_returned(main.result())
         else:
             self._execution.code_raised(error)
+
+    def _report_errors(self) -> None:
+        """What asyncio found odd in the workflow's code, such as a task whose error nobody looked at."""
+        for text in self._loop.errors:
+            _LOG.warning("run %s: %s", self.run_id, text)
+        self._loop.errors.clear()
 
     # As the context of durable calls.
 

@@ -108,6 +108,8 @@ class Execution:
         self.record(created)
         self.record(e.Claimed(runner=self.host.id, cause="created"))
         self._guard(self._make_decider)
+        if isinstance(self._decider, AsyncDecider):
+            self.history.forget()
         if self._decider is not None:
             self._guard(lambda: self._need_decider().begin(self.state.created_at))
         self.flush()
@@ -143,6 +145,7 @@ class Execution:
                 self._end(self._ending)
             elif not isinstance(self._decider, SyncDecider):
                 self.history.finish()
+                self.history.started.clear()
                 self.leaves.take_up()
         except Diverged as error:
             self.diverged(error)

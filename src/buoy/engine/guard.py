@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import FrameType
 
 from buoy.errors import NotAllowedHere
@@ -77,25 +75,31 @@ def _python_itself(frame: FrameType | None) -> bool:
     return False
 
 
-@contextmanager
-def guarded() -> Iterator[None]:
+class _Switch:
+    """Turns the flag of this thread on or off for a while. Kept small: it is passed at every delivered outcome."""
+
+    __slots__ = ("_before", "_to")
+
+    def __init__(self, to: bool) -> None:
+        self._to = to
+        self._before = False
+
+    def __enter__(self) -> None:
+        self._before, _flag.on = _flag.on, self._to
+
+    def __exit__(self, *_: object) -> None:
+        _flag.on = self._before
+
+
+def guarded() -> _Switch:
     """Workflow code runs inside."""
     global _hook_made
     if not _hook_made:
         sys.addaudithook(_hook)
         _hook_made = True
-    before, _flag.on = _flag.on, True
-    try:
-        yield
-    finally:
-        _flag.on = before
+    return _Switch(True)
 
 
-@contextmanager
-def unguarded() -> Iterator[None]:
+def unguarded() -> _Switch:
     """The engine itself works inside, called from workflow code."""
-    before, _flag.on = _flag.on, False
-    try:
-        yield
-    finally:
-        _flag.on = before
+    return _Switch(False)

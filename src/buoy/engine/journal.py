@@ -79,8 +79,19 @@ class Journal:
 
     async def _commit(self, writes: list[Write]) -> list[Outcome]:
         """The certain outcome of each write, however long the store stays away."""
+        try:
+            answers = await self._store.commit(writes)
+            if all(type(answer) is Committed for answer in answers):
+                self.failing_since_errors = 0
+                return answers
+        except (Unavailable, StoreUnusable) as error:
+            self._note(error)
+        return await self._commit_surely(writes)
+
+    async def _commit_surely(self, writes: list[Write]) -> list[Outcome]:
+        """After an answer that was unclear or bad: what happened is read back before anything is tried again."""
         outcomes: dict[int, Outcome] = {}
-        pending = list(enumerate(writes))
+        pending = await self._still_open(list(enumerate(writes)), outcomes)
         pause_s = _PAUSE_FIRST_S
         while pending:
             try:

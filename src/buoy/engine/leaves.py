@@ -63,7 +63,7 @@ class Leaves:
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
-            if leaf.id in self._execution.history.asked:
+            if leaf.kind != "step" or leaf.id in self._steps:
                 self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
 
     def _start(self, leaf: Leaf) -> None:
@@ -107,6 +107,7 @@ class Leaves:
         if execution.detached or leaf.id not in execution.state.open:
             return
         if isinstance(outcome, Success):
+            del self._steps[leaf.id]
             completed = e.StepCompleted(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt)
             execution.settle(completed, outcome.value)
         else:
@@ -122,6 +123,7 @@ class Leaves:
             execution.record(e.RetryScheduled(leaf=leaf.id, attempt=leaf.attempt, due_at=due_at, error=error))
             execution.after_commit(lambda: self._start(leaf))
         else:
+            del self._steps[leaf.id]
             failed = e.StepFailed(leaf=leaf.id, error=error, attempt=leaf.attempt)
             execution.settle(failed, step_failed(failed))
 
@@ -150,6 +152,7 @@ class Leaves:
 
     def drop(self, leaf: LeafId) -> None:
         """Nobody waits for this leaf any more."""
+        self._steps.pop(leaf, None)
         body = self._bodies.pop(leaf, None)
         if body is not None:
             body.give_up()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from buoy.core.ids import LeafId
 from buoy.engine.context import Scope
-from buoy.errors import NotAllowedHere
+from buoy.errors import Detached, NotAllowedHere
 
 # One drain that needs more turns than this does not wait for anything: it spins.
 TURNS_MAX = 1_000_000
@@ -139,7 +139,11 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                     return
                 handle = ready.popleft()
                 if not handle._cancelled:
-                    handle._run()
+                    try:
+                        handle._run()
+                    except SystemExit as error:
+                        # The task that raised it has it as its outcome; it must not end the runner.
+                        self.errors.append(f"workflow code called exit: {error!r}")
         finally:
             asyncio._set_running_loop(outer)
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
@@ -156,6 +160,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                     # In the task's own context: there a durable call finds itself detached. Elsewhere it would be
                     # taken for a plain call, and a step in a `finally` would really run.
                     task.buoy_context.run(coro.close)
+            except Detached:
+                continue  # a durable call in a `finally`: as it should be
             except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
                 self.errors.append(f"while dropped: {error!r}")
         self.tasks.clear()

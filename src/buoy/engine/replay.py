@@ -29,6 +29,7 @@ class History:
         self.started: dict[LeafId, Started] = {}
         self.asked: set[LeafId] = set()
         self.fresh: list[LeafId] = []
+        self._keeps = True
         for event in events:
             if isinstance(event.body, STARTS):
                 self.started.setdefault(event.body.leaf, event.body)
@@ -42,7 +43,8 @@ class History:
         """Whether the log has this leaf. A leaf that is there but different is a divergence."""
         there = self.started.get(request.leaf)
         if there is None:
-            self.fresh.append(request.leaf)
+            if self._keeps:
+                self.fresh.append(request.leaf)
             return False
         self.asked.add(request.leaf)
         _compare(there, request)
@@ -50,8 +52,13 @@ class History:
 
     def add(self, request: Request) -> None:
         """A new leaf was recorded: from here on the log has it."""
-        self.started[request.leaf] = request.started
-        self.asked.add(request.leaf)
+        if self._keeps:
+            self.started[request.leaf] = request.started
+            self.asked.add(request.leaf)
+
+    def forget(self) -> None:
+        """The log was replayed, and the code asks for nothing twice."""
+        self._keeps = False
 
     def need(self, event: e.Event, leaf: LeafId) -> None:
         """An outcome is about to be delivered: the code must have asked for its leaf."""

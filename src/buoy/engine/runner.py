@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -35,6 +36,7 @@ from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Store, Task, 
 _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
 _PAUSE_AFTER_ERROR_S = 0.5
+_WORKER_END_S = 10.0
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
@@ -74,6 +76,9 @@ class Runner:
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
+        # For whoever wants to show what this runner does.
+        self.on_taken: Callable[[Task], None] | None = None
+        self.on_ended: Callable[[Execution], None] | None = None
         self.executions: dict[RunId, Execution] = {}
         self._releases = Releases(store, self.id)
         self._resting: OrderedDict[RunId, None] = OrderedDict()
@@ -82,6 +87,7 @@ class Runner:
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._worker: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[bool] | None = None
         self._stopping = False
         self._errors = 0
         self._last_error: str | None = None
@@ -99,9 +105,12 @@ class Runner:
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
         self._stopping = True
+        if self._idle is not None:
+            self._idle.cancel()
         if self._worker is not None:
+            # It ends by itself: what it is just claiming must not be left half done.
+            await asyncio.wait([self._worker], timeout=_WORKER_END_S)
             self._worker.cancel()
-            await asyncio.wait([self._worker])
         deadline = self.clock.monotonic() + (self.options.stop_grace_s if grace_s is None else grace_s)
         for execution in list(self.executions.values()):
             execution.stopping = True
@@ -182,12 +191,14 @@ class Runner:
         return self.options.driving_runs_max - (len(self.executions) - len(self._resting))
 
     async def _work(self, takes_work: bool) -> None:
-        while self.gone is None:
+        while self.gone is None and not self._stopping:
             try:
                 found = await self._claim() if takes_work else 0
                 await self._read_inboxes()
-                if not found:
-                    await self.store.changed(_POLL_S)
+                if not found and not self._stopping:
+                    self._idle = asyncio.ensure_future(self.store.changed(_POLL_S))
+                    await asyncio.wait([self._idle])
+                    self._idle = None
             except Problem as error:
                 self._note(str(error))
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
@@ -199,10 +210,10 @@ class Runner:
         wants = Wants(self.info.queues, self.registry.names(), self.info.stack, self.info.env)
         tasks = await self.store.claim_tasks(self.id, wants, limit)
         for start in range(0, len(tasks), _LOADS_AT_ONCE):
-            await asyncio.gather(*(self._take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
+            await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
         return len(tasks)
 
-    async def _take(self, task: Task) -> None:
+    async def take(self, task: Task) -> None:
         """Replays a run and claims it. On any trouble the task is given back: it must not hang on this runner."""
         if task.run_id in self.executions:
             return  # Ours already: the claim in the log is what counts.
@@ -215,6 +226,8 @@ class Runner:
                 return
             self.executions[task.run_id] = execution
             await execution.resume(e.Claimed(runner=self.id, cause=task.cause, evidence=task.evidence), messages)
+            if self.on_taken is not None:
+                self.on_taken(task)
         except CorruptLog as error:
             self._note(f"run {task.run_id}: {error}")
             self._releases.add(task.run_id, Released(due_at=None))
@@ -263,6 +276,8 @@ class Runner:
     def ended(self, execution: Execution) -> None:
         self._forget(execution)
         self._tell(execution, execution)
+        if self.on_ended is not None:
+            self.on_ended(execution)
 
     def lost(self, execution: Execution) -> None:
         self._forget(execution)
