@@ -33,7 +33,7 @@ check: $(READY) ## format, lint, types, layers
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
-	$(VENV)/bin/lint-imports
+	$(VENV)/bin/lint-imports --no-cache
 
 bench: $(READY) ## measure; the results are printed as ratios
 	@$(VENV)/bin/python benchmarks/bench.py

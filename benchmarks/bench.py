@@ -36,7 +36,7 @@ def main() -> int:
     jobs = _jobs(args)
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir=args.dir))
     machine = _machine(scratch)
-    _say(f"{machine['cpus']} CPUs, load {machine['load']}, {machine['file_system']}, Python {machine['python']}")
+    _say(", ".join(f"{what} {machine[what]}" for what in ("commit", "cpus", "load", "file_system", "python")))
     if machine["file_system"].endswith("tmpfs"):
         _say("WARNING: tmpfs never syncs, so these numbers say nothing about a disk; give --dir on a real one")
     try:
@@ -53,6 +53,8 @@ def main() -> int:
     path = RESULTS / f"{args.name}.json"
     path.write_text(json.dumps(outcome, indent=1) + "\n")
     sys.stdout.write((json.dumps(outcome) if args.json else table(readings)) + "\n")
+    for crash in crashes:
+        _say(f"CRASHED, and missing from its median: {crash}")
     _say(f"written to {path}")
     return 1 if crashes else 0
 
@@ -90,7 +92,7 @@ def _run(jobs: list[Job], rounds: int, scratch: Path) -> tuple[dict[str, list[Re
                 _say(f"{watch.elapsed_s():.0f} s")
             except Crash as crash:
                 crashes.append(f"{job.name}: {crash}")
-                _say(f"CRASHED\n{crash}")
+                _say("CRASHED")
     return readings, crashes
 
 
@@ -130,7 +132,8 @@ def _machine(folder: Path) -> dict[str, str]:
 
 
 def _commit() -> str:
-    asked = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
+    # `dirty`: numbers of a tree that was being edited belong to no commit.
+    asked = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
     try:
         return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
     except (OSError, subprocess.CalledProcessError):

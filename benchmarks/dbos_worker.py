@@ -140,7 +140,11 @@ def _sum(n: int) -> int:
     return n * (n - 1) // 2
 
 
-# The first of each is the fastest one, and the default.
+# The first of each is the fastest one, and the default. Tried here with DBOS 3.3.0 on two cores, in steps/s:
+#   sequential: sync 381, async 265.
+#   concurrent 2000 x 5: threads 309 and 280 (2 threads), 272 (1), 262 and 297 (3), 230 (64); queue 238; gather 195
+#   (2 threads), 170 (64); start-async 170; queue-async 160. Direct calls from a pool of 2 of our own: 286.
+#   latency p50/p99 in ms: direct 7.6/12.0, start 8.3/14.1, direct-async 9.8/16.3, start-async 9.3/17.6.
 FLAVOURS = {
     "sequential": ("sync", "async"),
     "concurrent": ("threads", "gather", "start-async", "queue", "queue-async"),

@@ -7,8 +7,6 @@ the promise was broken: a completed step was executed again, or a step was lost.
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -62,7 +60,7 @@ def kill_in_the_middle(store: str, witness: Path) -> None:
     try:
         wait_for(witness, f"begin {VICTIM}", process)
     finally:
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait()
     say(f"2. Process {process.pid} got SIGKILL while '{VICTIM}' was under way.")
 
@@ -88,7 +86,10 @@ def run(*words: str) -> None:
 
 def buoy(*words: str) -> list[str]:
     """The command `buoy` of the same environment as this Python."""
-    return [str(Path(sys.executable).with_name("buoy")), *words]
+    command = Path(sys.executable).with_name("buoy")
+    if not command.exists():
+        raise Broken(f"there is no {command}; call this with 'make demo', or install Buoy first")
+    return [str(command), *words]
 
 
 def judge(lines: list[str]) -> None:

@@ -52,7 +52,7 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.
         return NULL
     try:
         data = _ENCODER.encode(value)
-    except (NotImplementedError, TypeError, OverflowError, ValueError, RecursionError) as error:
+    except Exception as error:
         raise NotJson(
             f"{what} cannot be stored as JSON: {error}; return plain data, a dataclass or a struct"
         ) from error

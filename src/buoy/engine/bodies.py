@@ -178,11 +178,21 @@ class Body:
 
 def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
     """An error as the log keeps it."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    try:
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+    except Exception as broken:  # noqa: BLE001 - an error of the user's own making whose text cannot be made
+        lines = [f"no traceback: {type(broken).__name__}"]
     return ErrorInfo(
         type=error.type if isinstance(error, StepFailed) and error.type else type(error).__name__,
-        message=(str(error) or type(error).__name__)[:ERROR_TEXT_CHARS_MAX],
+        message=_text_of(error)[:ERROR_TEXT_CHARS_MAX],
         retryable=retryable,
         kind="unknown" if retryable else "permanent",
         traceback="".join(lines)[-ERROR_TEXT_CHARS_MAX:],
     )
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error) or type(error).__name__
+    except Exception as broken:  # noqa: BLE001 - an error of the user's own making whose text cannot be made
+        return f"{type(error).__name__}, whose text cannot be made: {type(broken).__name__}"

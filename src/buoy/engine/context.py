@@ -44,6 +44,27 @@ class Scope:
         self._parts += 1
         return Scope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
 
+    def reserve(self, count: int) -> Parts:
+        """Numbers for parts that will be made in an order which means nothing."""
+        first = self._parts + 1
+        self._parts += count
+        return Parts(self.path, first, count)
+
+
+class Parts:
+    """Concurrent parts that are numbered before they are made."""
+
+    __slots__ = ("_first", "_path", "pending")
+
+    def __init__(self, path: str, first: int, count: int) -> None:
+        self._path = path
+        self._first = first
+        self.pending = count
+
+    def part(self, place: int) -> Scope:
+        number = self._first + place
+        return Scope(f"{self._path}.{number}" if self._path else str(number))
+
 
 class Request(msgspec.Struct):
     """A leaf that workflow code asks for: the event that starts it, and how to read its outcome."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from buoy.engine.context import CURRENT, Request, Scope
 from buoy.engine.guard import guarded
 from buoy.engine.loop import PrivateLoop, ScopedTask
 from buoy.engine.replay import OUTCOMES, History, outcome_of
-from buoy.errors import Detached
+from buoy.errors import Detached, Diverged
 from buoy.ports import Clock
 
 _LOG = logging.getLogger("buoy.workflow")
@@ -39,7 +40,9 @@ class Asked(Protocol):
     run_id: RunId
     replaying: bool
     history: History
-    state: State
+
+    @property
+    def state(self) -> State: ...
 
     @property
     def host(self) -> Timed: ...
@@ -53,6 +56,11 @@ class Asked(Protocol):
     def code_raised(self, error: BaseException) -> None: ...
 
     def epoch(self, leaf: LeafId) -> int: ...
+
+    @property
+    def withholds(self) -> bool: ...
+
+    def diverged(self, error: Exception) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -81,6 +89,10 @@ class Decider(Protocol):
 
     def cancel(self, at: float) -> None: ...
 
+    def go_on(self) -> None:
+        """The run was paused and goes on: code that was held back continues."""
+        ...
+
     def detach(self) -> None:
         """The code can record nothing from here on."""
         ...
@@ -95,12 +107,13 @@ class AsyncDecider:
         self.run_id = execution.run_id
         self._execution = execution
         self._start = (coro_fn, args, kwargs)
-        self._loop = PrivateLoop(self)  # type: ignore[abstract]
+        self._loop = PrivateLoop(self, zlib.crc32(self.run_id.encode()) * 1_000_003)  # type: ignore[abstract]
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
         self._detached = False
         self._returns: dict[LeafId, Any] = {}
+        self._difference: Diverged | None = None
 
     # As a decider.
 
@@ -157,6 +170,15 @@ class AsyncDecider:
             self._main.cancel()
         self._drain()
 
+    def go_on(self) -> None:
+        """Async code only ever runs when something is delivered to it."""
+
+    def check_pending(self) -> None:
+        """After a replay: what the code waits for must be open in the log."""
+        for leaf in [*self._futures, *self._handles]:
+            if leaf not in self._execution.state.open:
+                raise Diverged(f"the log has {leaf} as given up, but the code still waits for it")
+
     def detach(self) -> None:
         self._detached = True
         self._loop.abandon()
@@ -167,6 +189,8 @@ class AsyncDecider:
     def _drain(self) -> None:
         with guarded():
             self._loop.drain()
+        if self._difference is not None:
+            raise self._difference
         if self._loop.errors:
             self._report_errors()
         main = self._main
@@ -208,8 +232,16 @@ class AsyncDecider:
         if self._execution.replaying:
             self._returns[leaf] = request.returns
         future.add_done_callback(lambda done: self._given_up(leaf) if done.cancelled() else None)
-        self._execution.open_leaf(request)
+        self._open(request)
         return future
+
+    def _open(self, request: Request) -> None:
+        """A difference from the log is kept: user code must not be able to swallow it."""
+        try:
+            self._execution.open_leaf(request)
+        except Diverged as error:
+            self._difference = self._difference or error
+            raise Detached(str(error)) from error
 
     def ask_for_all(self, requests: list[Request]) -> list[Any]:
         raise NotImplementedError("async workflows use asyncio.gather")
@@ -224,7 +256,7 @@ class AsyncDecider:
         if self._detached:
             raise Detached(f"run {self.run_id} is no longer driven here")
         self._handles[leaf] = handle
-        self._execution.open_leaf(Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=when)))
+        self._open(Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=when)))
 
     def timer_cancelled(self, leaf: LeafId) -> None:
         if self._handles.pop(leaf, None) is not None and not self._detached:

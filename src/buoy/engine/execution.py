@@ -1,14 +1,15 @@
 """Execution: one run in this process, from its claim until it ends, is released or is lost. One incarnation.
 
 Invariants:
-- All that one stimulus leads to (an outcome, a message, a due time) is one commit; at most one is in flight.
-- Effects (bodies, alarms, answers to whoever waits) start only when the commit that they rest on is durable.
+- All that one stimulus leads to (an outcome, a message, a due time) is one commit (see `engine.ledger`).
 - After `detach` nothing is recorded: late results, alarms and commits of this incarnation count for nothing.
 - While the run is paused, or its runner stops, outcomes are recorded but withheld from the code.
+- Whatever goes wrong in workflow code or in its replay ends or pauses the run; it never leaves it without an owner.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -17,9 +18,8 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.lifecycle import RESTING, TERMINAL, Status, check_move
+from buoy.core.ids import LeafId, RunId
+from buoy.core.lifecycle import RESTING, TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import State, fold
 from buoy.engine.alarms import Alarms
@@ -28,24 +28,22 @@ from buoy.engine.context import Request
 from buoy.engine.deciders import AsyncDecider, Decider
 from buoy.engine.definitions import Workflow
 from buoy.engine.endings import ending_for
-from buoy.engine.journal import Journal
 from buoy.engine.leaves import Leaves
+from buoy.engine.ledger import Ledger, LedgerHost
 from buoy.engine.messages import Mailbox
 from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
 from buoy.engine.sync_decider import SyncDecider
-from buoy.errors import BadInput, Detached, Diverged, NotJson, TooLarge
-from buoy.ports import Clock, Committed, Held, Ids, Message, Outcome, Progress, Released, TaskChange, Write
+from buoy.errors import BadInput, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
+from buoy.ports import Message, Progress, Released
+
+_LOG = logging.getLogger("buoy.engine")
 
 
-class Host(Protocol):
+class Host(LedgerHost, Protocol):
     """What a runner gives to its executions, and what it wants to know of them."""
 
-    id: RunnerId
-    clock: Clock
-    ids: Ids
-    journal: Journal
     alarms: Alarms
     step_pool: Pool | None
     workflow_pool: Pool | None
@@ -66,40 +64,41 @@ class Execution:
         self.run_id = run_id
         self.workflow = workflow
         self.host = host
-        self.state: State = fold(run_id, events)
+        self.ledger = Ledger(host, run_id, fold(run_id, events), self._committed, self._lost)
+        self.record = self.ledger.record
+        self.after_commit = self.ledger.after_commit
         self.mailbox = Mailbox(self)
         self.leaves = Leaves(self)
+        self.history = History(visible(events))
         self.result: msgspec.Raw = e.NULL
         self.detached = False
         self.stopping = False
         self.replaying = False
         self._log: Sequence[e.Event] = events
-        self.history = History(visible(events))
         self._decider: Decider | None = None
         self._ending: e.Ending | None = None
         self._claim: list[e.Body] = []
         # Outcomes that the code has not seen yet, in log order; None stands for a cancel request.
         self._withheld: deque[tuple[LeafId | None, Any, float]] = deque()
-        self._buffer: list[e.Event] = []
-        self._effects: list[Callable[[], None]] = []
-        self._in_flight: list[Callable[[], None]] | None = None
-        self._durable_seq = self.state.head_seq
-        self._task_change: TaskChange | None = Held(host.id)
+
+    @property
+    def state(self) -> State:
+        return self.ledger.state
 
     @property
     def ended(self) -> bool:
-        return self.state.status in TERMINAL
+        return self.ledger.state.status in TERMINAL
 
     @property
     def withholds(self) -> bool:
         """Whether outcomes are kept from the code for now."""
-        return self.stopping or self.state.pause is not None
+        return self.stopping or self.ledger.state.pause is not None
 
     @property
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
         busy = self._decider is not None and self._decider.busy
-        return self._in_flight is None and not self._buffer and not self.leaves.executing and not busy
+        return self.ledger.idle and not self.leaves.executing and not busy and not self.replaying
 
     # ---- begin
 
@@ -107,12 +106,14 @@ class Execution:
         """A new run, claimed from its first event on."""
         self.record(created)
         self.record(e.Claimed(runner=self.host.id, cause="created"))
-        self._guard(self._make_decider)
+        self._guard(self._begin)
+        self.flush()
+
+    def _begin(self) -> None:
+        self._decider = self._make_decider()
         if isinstance(self._decider, AsyncDecider):
             self.history.forget()
-        if self._decider is not None:
-            self._guard(lambda: self._need_decider().begin(self.state.created_at))
-        self.flush()
+        self._decider.begin(self.state.created_at)
 
     async def resume(self, claimed: e.Claimed, messages: Sequence[Message]) -> None:
         """A run that has a log: claims it, replays it, and goes on."""
@@ -121,59 +122,81 @@ class Execution:
             self._claim.append(e.Resumed(by=f"runner with version {self.workflow.version}"))
         for body in self._claim:
             self.record(body)
+        fits = True
         if self.state.pause is None and not self.ended:
-            await self._replay()
-        self.mailbox.take(messages)
-        if self._decider is None and self.state.pause is None and not self.ended:
-            await self._replay()
+            fits = await self._replay()
+        if fits:
+            self.mailbox.take(messages)
+            if self._decider is None and self.state.pause is None and not self.ended:
+                fits = await self._replay()
+        if not fits:
+            # Nothing was consumed; but what was looked at must not wake the run again and again.
+            self.mailbox.glance(messages)
         self._give_withheld()
+        self._log = ()
         self.flush()
         self.look_at_rest()
 
-    async def _replay(self) -> None:
-        self._guard(self._make_decider)
-        if self._decider is None:
-            return
+    async def _replay(self) -> bool:
+        """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
         self.replaying = True
         try:
+            self._decider = self._make_decider()
             await self._decider.replay(visible(self._log), self.state.created_at)
             self.replaying = False
-            if self.detached:
-                return
             if self._ending is not None:
                 self.history.finish()
                 self._end(self._ending)
-            elif not isinstance(self._decider, SyncDecider):
+            elif isinstance(self._decider, AsyncDecider):
                 self.history.finish()
+                self._decider.check_pending()
                 self.history.started.clear()
                 self.leaves.take_up()
-        except Diverged as error:
+        except (Diverged, BadInput) as error:
+            self.replaying = False
             self.diverged(error)
+            return False
+        except UserError as error:
+            self.replaying = False
+            self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
+        except Exception as error:  # noqa: BLE001 - see `_broken`
+            self.replaying = False
+            self._broken(error)
         finally:
             self.replaying = False
-            self._log = ()
+        return True
 
-    def _make_decider(self) -> None:
+    def _make_decider(self) -> Decider:
         created = self.state.created
         assert created is not None
         args, kwargs = self.workflow.arguments.decode(created.input)
         if self.workflow.is_async:
-            self._decider = AsyncDecider(self, self.workflow.fn, args, kwargs)
-        else:
-            self._decider = SyncDecider(self, self.workflow.fn, args, kwargs, self.host.workflow_pool)
-
-    def _need_decider(self) -> Decider:
-        assert self._decider is not None
-        return self._decider
+            return AsyncDecider(self, self.workflow.fn, args, kwargs)
+        return SyncDecider(self, self.workflow.fn, args, kwargs, self.host.workflow_pool)
 
     def _guard(self, work: Callable[[], None]) -> None:
-        """Runs workflow code; a difference from the log pauses the run, an input that no longer fits fails it."""
+        """Runs workflow code. A difference from the log pauses the run; what the code must not do fails it."""
         try:
             work()
         except Diverged as error:
             self.diverged(error)
-        except BadInput as error:
+        except UserError as error:
             self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
+        except Exception as error:  # noqa: BLE001 - see `_broken`
+            self._broken(error)
+
+    def _broken(self, error: Exception) -> None:
+        """A fault of Buoy itself. The run is held for a person, with the reason, instead of being lost in silence."""
+        _LOG.exception("run %s: internal error", self.run_id, exc_info=error)
+        self._drop_code()
+        if not self.ended and self.state.pause is None and not self.detached:
+            self.record(e.Paused(reason="hold", detail=f"internal error: {type(error).__name__}: {error}"))
+
+    def _drop_code(self) -> None:
+        self.leaves.drop_all()
+        if self._decider is not None:
+            self._decider.detach()
+            self._decider = None
 
     # ---- what workflow code asks for
 
@@ -216,25 +239,22 @@ class Execution:
         if isinstance(ending, e.WorkflowCompleted):
             self.result = ending.result
         self.leaves.drop_all()
-        self._task_change = TaskEnded()
+        self.ledger.task_change = TaskEnded()
 
-    def diverged(self, error: Diverged) -> None:
+    def diverged(self, error: Exception) -> None:
         """Code and log disagree: nothing that this replay asked for counts, and the run waits for a person."""
-        self.leaves.drop_all()
-        if self._decider is not None:
-            self._decider.detach()
-            self._decider = None
+        self._drop_code()
         if self._log:
-            self._buffer.clear()
-            self._effects.clear()
-            self.state = fold(self.run_id, self._log)
+            self.ledger.start_over(fold(self.run_id, self._log))
             for body in self._claim:
                 self.record(body)
+        self._ending = None
+        self._withheld.clear()
         bound = self.state.version
         reason = "nondeterminism" if bound == self.workflow.version else "version"
         where = "" if reason == "nondeterminism" else f" (run is bound to {bound}, this is {self.workflow.version})"
-        self._ending = None
-        self.record(e.Paused(reason=reason, detail=f"{error}{where}"))
+        if self.state.pause is None:
+            self.record(e.Paused(reason=reason, detail=f"{error}{where}"))
 
     # ---- outcomes and requests from outside
 
@@ -248,7 +268,8 @@ class Execution:
             self._deliver(body.leaf, outcome, at)
 
     def _deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
-        decider = self._need_decider()
+        decider = self._decider
+        assert decider is not None
         if leaf is None:
             self._guard(lambda: decider.cancel(at))
         else:
@@ -265,6 +286,7 @@ class Execution:
         self.record(resumed)
         if self._decider is not None:  # else the code did not begin yet in this process: `resume` replays it
             self._give_withheld()
+            self._decider.go_on()
             self.leaves.take_up()
 
     def cancel(self, requested: e.CancelRequested) -> None:
@@ -282,63 +304,24 @@ class Execution:
         self.flush()
         self.look_at_rest()
 
-    # ---- the log
-
-    def record(self, body: e.Body) -> None:
-        """Adds an event to the next commit."""
-        state = self.state
-        check_move(state.status, type(body))
-        event = e.Event(
-            state.head_seq + 1,
-            max(self.host.clock.now(), state.updated_at),
-            body,
-            state.branch,
-            e.VERSIONS.get(type(body), 1),
-            None if self._buffer else self.host.ids.nonce(),
-        )
-        state.apply(event)
-        self._buffer.append(event)
-
-    def after_commit(self, effect: Callable[[], None]) -> None:
-        """Does something when all that was recorded so far is durable."""
-        self._effects.append(effect)
+    # ---- commits, and the end of this incarnation
 
     def flush(self) -> None:
-        """Hands the recorded events to the journal, unless a commit is in flight: then they go with the next."""
-        if self._in_flight is not None or not self._buffer or self.detached:
-            return
-        write = Write(
-            self.run_id,
-            self._durable_seq,
-            tuple(self._buffer),
-            document(self.state),
-            self._task_change,
-            self.mailbox.seen,
-        )
-        self._buffer = []
-        self._in_flight, self._effects = self._effects, []
-        self._task_change = None
-        self.host.journal.submit(write, self._committed)
+        self.ledger.seen = self.mailbox.seen
+        self.ledger.flush()
 
-    def _committed(self, outcome: Outcome) -> None:
-        effects, self._in_flight = self._in_flight or [], None
+    def _committed(self) -> None:
         if self.detached:
             return
-        if not isinstance(outcome, Committed):
-            self.detach()
-            self.host.lost(self)
-            return
-        self._durable_seq = outcome.head_seq
-        for effect in effects:
-            effect()
-        self.flush()
-        if self.ended and self._in_flight is None:
+        if self.ended and self.ledger.idle:
             self.detach()
             self.host.ended(self)
         else:
             self.look_at_rest()
 
-    # ---- the end of this incarnation
+    def _lost(self) -> None:
+        self.detach()
+        self.host.lost(self)
 
     def look_at_rest(self) -> None:
         """Tells the runner when nothing executes and only a time or a message can move the run."""
@@ -347,30 +330,22 @@ class Execution:
             self.host.rested(self)
 
     def interrupt(self, signal: str) -> bool:
-        """Graceful stop: gives the run back. False while something of it still executes."""
+        """Graceful stop. True: nothing executes and no event is needed, the runner may release the run."""
         if self.detached:
             return True
         if not self.settled:
             return False
         if self.state.status in RESTING or self.state.status is Status.PAUSED:
-            return True  # Released without an event, by the runner.
+            return True
         if self.state.status is not Status.INTERRUPTED:
-            self._task_change = Released(due_at=self.host.clock.now(), seen=self.mailbox.seen, cause="interrupted")
+            self.ledger.task_change = Released(self.host.clock.now(), self.mailbox.seen, cause="interrupted")
             self.record(e.Interrupted(signal=signal, runner=self.host.id))
-            self.after_commit(self._given_back)
+            self.after_commit(self._lost)
             self.flush()
         return False
-
-    def _given_back(self) -> None:
-        self.detach()
-        self.host.lost(self)
 
     def detach(self) -> None:
         """This incarnation no longer speaks for the run."""
         self.detached = True
-        self._effects.clear()
-        self._buffer.clear()
-        self.leaves.drop_all()
-        if self._decider is not None:
-            self._decider.detach()
-            self._decider = None
+        self.ledger.close()
+        self._drop_code()

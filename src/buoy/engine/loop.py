@@ -8,17 +8,22 @@ It cannot do I/O: each of those methods refuses, with the advice to put it in a 
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
+from types import FrameType
 from typing import Any, NoReturn, Protocol, cast
 
 from buoy.core.ids import LeafId
-from buoy.engine.context import Scope
+from buoy.engine.context import Parts, Scope
 from buoy.errors import Detached, NotAllowedHere
 
 # One drain that needs more turns than this does not wait for anything: it spins.
 TURNS_MAX = 1_000_000
+# Beyond every time that a person means (the year 5138).
+NEVER = 1e11
 
 
 class TimerHost(Protocol):
@@ -30,20 +35,37 @@ class TimerHost(Protocol):
 
 
 class ScopedTask(asyncio.Task[Any]):
-    """A concurrent part of the workflow. Its scope comes from the part that made it."""
+    """A concurrent part of the workflow. Its scope comes from the part that made it.
 
-    buoy_scope: Scope
-    buoy_context: Context
+    It hashes by its place in the run, not by its address: `for task in done` must go in the same order at every replay.
+    """
+
+    def __init__(
+        self, coro: Coroutine[Any, Any, Any], loop: PrivateLoop, name: str | None, scope: Scope, context: Context
+    ):
+        self.buoy_scope = scope
+        self.buoy_context = context
+        self._hash = hash(loop.next_number())
+        super().__init__(coro, loop=loop, name=name, context=context)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
 
 
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
-    def __init__(self, host: TimerHost) -> None:
+    def __init__(self, host: TimerHost, seed: int) -> None:
         self._host = host
         self._ready: deque[asyncio.Handle] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
+        self._as_completed: dict[int, Parts] = {}
+        self._seed = seed
+        self._made = 0
         self._closed = False
         self.clock = 0.0
         self.errors: list[str] = []
@@ -66,8 +88,12 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        if math.isnan(when):
+            raise ValueError("a timer needs a time")
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         leaf = self.scope().next_leaf("timer")
+        if when > NEVER:
+            return handle  # it never fires, so there is nothing to record
         self._timers[id(handle)] = leaf
         self._host.timer_started(leaf, when, handle)
         return handle
@@ -84,13 +110,41 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any) -> Any:
-        return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
+        scope = self.scope()
+        part = self._part_of_as_completed(scope, coro) or scope.next_part()
+        return self._make(cast("Coroutine[Any, Any, Any]", coro), part, name, context)
+
+    def _part_of_as_completed(self, scope: Scope, coro: Any) -> Scope | None:
+        """`asyncio.as_completed` makes its tasks in the order of a set of coroutines, which is that of their addresses.
+
+        Here they are numbered by their place in its argument instead.
+        """
+        frame: FrameType | None = sys._getframe(2)
+        if frame is None or "ensure_future" not in frame.f_code.co_name:
+            return None
+        for _ in range(4):
+            frame = frame.f_back
+            if frame is None:
+                return None
+            if frame.f_code in _AS_COMPLETED:
+                given = frame.f_locals.get("fs", frame.f_locals.get("aws"))
+                if not isinstance(given, list | tuple):
+                    return None
+                first = self._as_completed.setdefault(id(frame), scope.reserve(0))
+                if first.pending == 0:
+                    first = self._as_completed[id(frame)] = scope.reserve(len(given))
+                first.pending -= 1
+                return first.part(next(place for place, each in enumerate(given) if each is coro))
+        return None
+
+    def next_number(self) -> int:
+        """For hashes: spread over runs, since asyncio keeps the tasks of all of them in one set."""
+        self._made += 1
+        return self._seed + self._made * 7919
 
     def _make(self, coro: Coroutine[Any, Any, Any], scope: Scope, name: str | None, context: Context | None) -> Any:
         within = copy_context() if context is None else context
-        task = ScopedTask(coro, loop=self, name=name, context=within)
-        task.buoy_scope = scope
-        task.buoy_context = within
+        task = ScopedTask(coro, self, name, scope, within)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
@@ -132,7 +186,9 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         """Runs workflow code until it waits for something that is not there yet."""
         ready = self._ready
         outer = asyncio._get_running_loop()
+        hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
+        sys.set_asyncgen_hooks(None, self._close_generator)
         try:
             for _ in range(TURNS_MAX):
                 if not ready:
@@ -145,8 +201,14 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                         # The task that raised it has it as its outcome; it must not end the runner.
                         self.errors.append(f"workflow code called exit: {error!r}")
         finally:
+            sys.set_asyncgen_hooks(*hooks)
             asyncio._set_running_loop(outer)
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
+
+    def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
+        """An async generator was left before its end: its `finally` belongs to the workflow too."""
+        if not self._closed:
+            self.create_task(generator.aclose())
 
     def abandon(self) -> None:
         """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
@@ -165,6 +227,11 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
                 self.errors.append(f"while dropped: {error!r}")
         self.tasks.clear()
+
+
+_AS_COMPLETED = {asyncio.as_completed.__code__}
+if hasattr(asyncio.tasks, "_AsCompletedIterator"):
+    _AS_COMPLETED.add(asyncio.tasks._AsCompletedIterator.__init__.__code__)
 
 
 def _refuse(name: str) -> Any:

@@ -69,6 +69,10 @@ class Mailbox:
             else:
                 self._look_at(message)
 
+    def glance(self, messages: Sequence[Message]) -> None:
+        """Notes that these are there, without looking at any."""
+        self.seen = max([self.seen, *(message.number for message in messages)])
+
     def _look_at(self, message: Message) -> None:
         try:
             match message.kind:

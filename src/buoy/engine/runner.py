@@ -37,6 +37,8 @@ _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
 _PAUSE_AFTER_ERROR_S = 0.5
 _WORKER_END_S = 10.0
+# A run that this runner cannot take: others may, and a later try of its own may.
+_RETRY_S = 30.0
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
@@ -168,6 +170,10 @@ class Runner:
     def create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> asyncio.Future[bool]:
         """A new run that this runner drives from its first event on. False: a run of that id exists already."""
         made: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        under_way = self._creating.get(run_id)
+        if under_way is not None:
+            under_way.add_done_callback(lambda _: None if made.done() else made.set_result(False))
+            return made
         if run_id in self.executions:
             made.set_result(False)
             return made
@@ -234,6 +240,13 @@ class Runner:
         except Unavailable as error:
             self._note(f"run {task.run_id}: {error}")
             self._releases.add(task.run_id, Released(due_at=self.clock.now() + _POLL_S))
+        except Problem as error:
+            self._note(f"run {task.run_id}: {error}")
+            stuck = self.executions.get(task.run_id)
+            if stuck is not None:
+                stuck.detach()
+                self._forget(stuck)
+            self._releases.add(task.run_id, Released(due_at=self.clock.now() + _RETRY_S))
 
     async def _read_inboxes(self) -> None:
         for run_id in await self.store.pokes(self.id):

@@ -52,6 +52,10 @@ class SyncDecider:
         self._scope = Scope()
         self._clock = 0.0
         self._cancel_seen = False
+        self._leaving = False
+        self._difference: Diverged | None = None
+        # The run was paused while the code ran: it left its thread, and starts again when the run goes on.
+        self._held_back = False
 
     # As a decider, on the loop's thread.
 
@@ -76,7 +80,7 @@ class SyncDecider:
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         self._known[leaf] = (outcome, at)
         if self._waiting and self._waiting <= self._known.keys():
-            self._go_on("go")
+            self._wake("go")
 
     def cancel(self, at: float) -> None:
         self._cancel_at = at
@@ -84,14 +88,18 @@ class SyncDecider:
             return
         for leaf in sorted(self._waiting - self._known.keys()):
             self._execution.cancel_leaf(leaf)
-        self._go_on("cancel")
+        self._wake("cancel")
+
+    def go_on(self) -> None:
+        if self._held_back and not self._running:
+            self._launch()
 
     def detach(self) -> None:
         self._detached = True
         if self._blocked:
-            self._go_on("detach")
+            self._wake("detach")
 
-    def _go_on(self, reply: Reply) -> None:
+    def _wake(self, reply: Reply) -> None:
         """What the code waited for is there: wakes its thread, or starts the code again if it left its thread."""
         if self._blocked:
             self._blocked = False
@@ -105,6 +113,7 @@ class SyncDecider:
         if self._detached or self._ended:
             return
         self._running = True
+        self._held_back = self._leaving = False
         self._scope, self._clock, self._cancel_seen = Scope(), self._started_at, False
         self._execution.history.begin_again()
         if self._pool is None:
@@ -127,9 +136,16 @@ class SyncDecider:
         value, error = outcome
         if self._detached:
             return
-        if isinstance(error, Suspended):
-            if self._waiting <= self._known.keys() or (self._cancel_at is not None and not self._cancel_seen):
-                self._go_on("go")
+        if self._difference is not None:
+            self._execution.diverged(self._difference)
+        elif self._execution.withholds:
+            # Whatever the code has come to: it comes to the same again when the run goes on.
+            self._held_back = True
+        elif isinstance(error, Suspended):
+            if self._held_back:
+                self._launch()
+            elif self._waiting <= self._known.keys() or (self._cancel_at is not None and not self._cancel_seen):
+                self._wake("go")
         else:
             self._finish(value, error)
         self._execution.flush()
@@ -138,8 +154,7 @@ class SyncDecider:
     def _finish(self, value: Any, error: BaseException | None) -> None:
         self._ended = True
         try:
-            if not isinstance(error, Diverged | Detached):
-                self._execution.history.finish()
+            self._execution.history.finish()
         except Diverged as diverged:
             error = diverged
         if error is None:
@@ -151,14 +166,19 @@ class SyncDecider:
         """On the loop: the thread asks for leaves. What it does next."""
         if self._detached:
             return "detach"
+        if self._execution.withholds:
+            self._held_back = True
+            return "suspend"
         if self._cancel_at is not None and not self._cancel_seen:
             return "cancel"
         try:
             self._check_order(requests)
             for request in requests:
                 self._execution.open_leaf(request)
-        except (Problem, Detached) as error:
-            return error if isinstance(error, Problem) else "detach"
+        except Detached:
+            return "detach"
+        except Problem as error:
+            return error
         missing = frozenset(request.leaf for request in requests if request.leaf not in self._known)
         if not missing:
             return "go"
@@ -211,20 +231,31 @@ class SyncDecider:
         return self.ask_for_all([request])[0]
 
     def ask_for_all(self, requests: list[Request]) -> list[Any]:
-        if self._detached:
+        if self._detached or self._difference is not None:
             raise Detached(f"run {self.run_id} is no longer driven here")
+        if self._leaving:
+            # A durable call in a `finally`, while the code leaves its thread: not now, when the code comes back.
+            raise Suspended(f"run {self.run_id} waits")
         with unguarded():
-            self._check_cancelled(requests)
-            if any(request.leaf not in self._known for request in requests):
-                self._wait_for(requests)
-            else:
-                for request in requests:
-                    self._execution.history.match(request)
+            try:
+                self._ask(requests)
+            except Diverged as error:
+                # Kept: user code must not be able to swallow it.
+                self._difference = error
+                raise Detached(str(error)) from error
             outcomes = [self._outcome(request) for request in requests]
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
         return outcomes
+
+    def _ask(self, requests: list[Request]) -> None:
+        self._check_cancelled(requests)
+        if any(request.leaf not in self._known for request in requests):
+            self._wait_for(requests)
+        else:
+            for request in requests:
+                self._execution.history.match(request)
 
     def _wait_for(self, requests: list[Request]) -> None:
         if self._pool is None:
@@ -236,6 +267,7 @@ class SyncDecider:
             case "go":
                 return
             case "suspend":
+                self._leaving = True
                 raise Suspended(f"run {self.run_id} waits")
             case "cancel":
                 self._cancel_seen = True

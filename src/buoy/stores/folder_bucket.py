@@ -44,6 +44,7 @@ _ADVICE = {
     errno.EPERM: "this user or this kind of file system does not allow it; name a folder on a local disk",
     errno.EROFS: "it is on a read-only file system; name another folder",
     errno.ENOTDIR: "a part of its path is a file, not a directory; name another folder",
+    errno.EEXIST: "there is a file of that name, not a directory; name another folder",
     errno.ENOTSUP: "its file system cannot link files; name a folder on a local disk",
     errno.ENAMETOOLONG: "its file system does not allow names of that length; name a folder on a local disk",
     errno.EISDIR: "a directory stands where a file should be; something else writes there",
@@ -103,7 +104,8 @@ class FolderBucket:
 
     async def close(self) -> None:
         self._closed = True
-        self._pool.shutdown(wait=False)
+        # Writes that are under way come to their end; nothing is left running.
+        await asyncio.to_thread(self._pool.shutdown)
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._closed:
@@ -123,7 +125,8 @@ class FolderBucket:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in (".tmp", ".locks"):
             (self._root / name).mkdir(mode=0o700, exist_ok=True)
-        (self._root / ".poke").touch(mode=0o600)
+        if not (self._root / ".poke").exists():
+            (self._root / ".poke").touch(mode=0o600)
         self._reap_leftovers()
 
     def _reap_leftovers(self) -> None:

@@ -107,12 +107,17 @@ def dedupe_key(run_id: RunId, dedupe: str) -> str:
     return f"workflow/{run_id}/dedupe/{blake2b(dedupe.encode(), digest_size=16).hexdigest()}"
 
 
+def place(run_id: RunId, created_at: float) -> str:
+    """Where a run stands in lists: the newest first."""
+    return f"{_TIME_MAX_US - microseconds(created_at):017}~{run_id}"
+
+
 def index_key(run_id: RunId, created_at: float) -> str:
-    return f"{INDEX}{_newest_first(created_at)}~{run_id}"
+    return f"{INDEX}{place(run_id, created_at)}"
 
 
 def active_key(run_id: RunId, created_at: float, seq: int) -> str:
-    return f"{ACTIVE}{_newest_first(created_at)}~{run_id}~{seq:012}"
+    return f"{ACTIVE}{place(run_id, created_at)}~{seq:012}"
 
 
 def run_entry(key: str) -> RunEntry | None:
@@ -123,9 +128,9 @@ def run_entry(key: str) -> RunEntry | None:
     return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(seq)) if seq.isdecimal() else None
 
 
-def after_place(prefix: str, place: str) -> str:
+def after_place(prefix: str, last: str) -> str:
     """From where to go on listing runs after that place."""
-    return f"{prefix}{place}" if prefix == INDEX else f"{prefix}{place}~~"
+    return f"{prefix}{last}" if prefix == INDEX else f"{prefix}{last}~~"
 
 
 def queue_prefix(queue: str) -> str:
@@ -189,11 +194,7 @@ def living_key(runner: RunnerId) -> str:
 
 def microseconds(at: float) -> int:
     """A time as it stands in keys; beyond their range all times are the same."""
-    return int(min(max(at, 0.0) * 1e6, float(_TIME_MAX_US)))
-
-
-def _newest_first(created_at: float) -> str:
-    return f"{_TIME_MAX_US - min(microseconds(created_at), _TIME_MAX_US):017}"
+    return min(int(min(max(at, 0.0), 1e11) * 1e6), _TIME_MAX_US)
 
 
 def _version(text: str) -> Version | None:

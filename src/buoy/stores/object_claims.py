@@ -1,9 +1,9 @@
 """Claims in objects: who gets which due task.
 
-Invariants: a task is taken by one compare-and-swap of its run's `state.json`, so one claimer gets it; `held/` is written
-before. Candidates come from `tasks/` in order of their due time, queues in turn, and from `wake/`; what they say is only
-a hint, the run decides. A claim whose answer was lost is owed to its runner and delivered with its next claim, since a
-task that is held by somebody who does not know it would wait for ever.
+Invariants: a task is taken by one compare-and-swap of its run's `state.json`, so one claimer gets it; `held/` is
+written before. Candidates come from `tasks/` in order of their due time, queues in turn, and from `wake/`; what they
+say is only a hint, the run decides. A claim whose answer was lost is owed to its runner and delivered with its next
+claim, since a task that is held by somebody who does not know it would wait for ever.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from buoy.stores import layout
 from buoy.stores.bucket import Bucket
 from buoy.stores.object_inbox import Inboxes
 from buoy.stores.object_index import Index, each
-from buoy.stores.object_records import TaskState, View, WorkHint, claimed_task, fits, next_task, passed
+from buoy.stores.object_records import TaskKind, TaskState, View, WorkHint, claimed_task, fits, next_task, passed
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
 
@@ -149,6 +149,10 @@ class Claims:
                     await self._take(runner, wants, now, candidate, taken)
 
         await each(by_run, one_run)
+        for run_id in by_run:
+            # In the order of the queue, not in that of the answers.
+            if run_id in taken:
+                taken[run_id] = taken.pop(run_id)
 
     async def _take(
         self, runner: RunnerId, wants: Wants, now: float, candidate: Candidate, taken: dict[RunId, Task]
@@ -165,9 +169,7 @@ class Claims:
         document = view.document
         if due is None or document.queue not in wants.queues or not fits(document, wants):
             return
-        task = next_task(
-            view.task, "held", holder=runner, due_at=due.due_at, cause=due.cause, evidence=due.evidence
-        )
+        task = next_task(view.task, "held", holder=runner, due_at=due.due_at, cause=due.cause, evidence=due.evidence)
         owed = self._owed.setdefault(runner, {})
         owed[run_id] = task
         if await self._runs.move(view, task) is None:
@@ -221,14 +223,8 @@ class Claims:
             if view is None or view.task.kind != "held" or view.task.holder != runner:
                 return False
             seen = max(change.seen, self._runs.seen.get(run_id, 0))
-            kind: str = "parked" if change.due_at is None else "due"
-            task = next_task(
-                view.task,
-                "parked" if kind == "parked" else "due",
-                due_at=change.due_at,
-                cause=change.cause,
-                seen=seen,
-            )
+            kind: TaskKind = "parked" if change.due_at is None else "due"
+            task = next_task(view.task, kind, due_at=change.due_at, cause=change.cause, seen=seen)
             if await self._runs.move(view, task) is not None:
                 self._runs.seen.pop(run_id, None)
                 return True

@@ -37,6 +37,7 @@ class Index:
         self._bucket = bucket
         self._clock = clock
         self._doubts: dict[str, float] = {}
+        self._undone: list[str] = []
         # What could not be tidied up after a commit. Somebody else will meet it; `buoy status` shows the number.
         self.leftovers = 0
         self.last_error: str | None = None
@@ -53,13 +54,16 @@ class Index:
             since = await self.add(entries)
 
     async def drop(self, keys: Iterable[str | None]) -> None:
-        """Removes entries that the truth has passed. What fails is only a leftover: the truth is written."""
-        for key in keys:
-            if key is not None:
-                try:
-                    await self._bucket.delete(key)
-                except (Unavailable, StoreUnusable) as error:
-                    self.note(error)
+        """Removes entries that the truth has passed. What fails is only a leftover, and is tried again next time."""
+        waiting = [*self._undone, *(key for key in keys if key is not None)]
+        self._undone = []
+        for place, key in enumerate(waiting):
+            try:
+                await self._bucket.delete(key)
+            except (Unavailable, StoreUnusable) as error:
+                self.note(error)
+                self._undone = [*self._undone, *waiting[place:]][-DOUBTS_MAX:]
+                return
 
     async def doubt(self, key: str) -> None:
         """The truth of this entry is positively absent. Reaps it at the second such look, if that is late enough."""

@@ -13,7 +13,7 @@ import msgspec
 from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.lifecycle import Status
-from buoy.ports import Envelope, Ended, Evidence, Held, Released, RunnerRecord, Task, Wants, Write
+from buoy.ports import Ended, Envelope, Evidence, Held, Released, RunnerRecord, Task, Wants, Write
 from buoy.stores import layout
 from buoy.stores.layout import Version
 
@@ -135,7 +135,11 @@ def merged(one: View, other: View, *, state: View) -> View:
 
 
 def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
-    """The task as a commit leaves it. Only a real change makes a new version."""
+    """The task as a commit leaves it.
+
+    A holder that holds it again makes a new version too: it may have lost the task meanwhile, and what the log says
+    last must count, or a claimer that it fenced would hold a task that it does not drive.
+    """
     first = write.after_seq + 1
     change = write.task
     if old is None:
@@ -144,7 +148,7 @@ def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
             # Nobody said who drives the new run: whoever comes first.
             change = Released(due_at=write.document.created_at, cause="created")
     seen = max(seen, old.seen, write.seen)
-    if change is None or (isinstance(change, Held) and old.kind == "held" and old.holder == change.runner):
+    if change is None:
         return msgspec.structs.replace(old, seen=seen)
     if isinstance(change, Ended):
         return TaskState("none", first, seen=seen, active_seq=old.active_seq, generation=max(old.generation, 1))

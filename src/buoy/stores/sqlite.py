@@ -13,6 +13,7 @@ import sqlite3
 import tempfile
 import threading
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 from buoy.core.events import Event
@@ -41,7 +42,7 @@ from buoy.stores import sqlite_tasks as tasks
 from buoy.stores.sqlite_commit import commit_work, wakes_others
 from buoy.stores.sqlite_errors import translated
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
-from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, connect, prepare
+from buoy.stores.sqlite_schema import connect, prepare
 from buoy.stores.sqlite_watch import Watch
 
 # More than this in one transaction, and the event loop would feel it.
@@ -167,17 +168,16 @@ def _open_file(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
     """The connections that write and read."""
     try:
         _make_private_file(path)
-        # The writing lane waits for locks by itself, so SQLite must not.
-        writer = connect(path, timeout_s=0.0)
-        try:
+        with ExitStack() as opened:
+            writer = opened.enter_context(closing(connect(path)))
             prepare(writer, path, threading.Event().wait)
-            reader = connect(path, timeout_s=BUSY_TIMEOUT_S)
+            # The writing lane waits for locks by itself, in shorter steps.
+            writer.execute("PRAGMA busy_timeout = 0")
+            reader = opened.enter_context(closing(connect(path)))
             reader.execute("PRAGMA query_only = 1")
             _lock_dir(path).mkdir(mode=0o700, exist_ok=True)
-        except BaseException:
-            writer.close()
-            raise
-        return writer, reader
+            opened.pop_all()
+            return writer, reader
     except sqlite3.Error as error:
         raise translated(error, path) from error
     except OSError as error:

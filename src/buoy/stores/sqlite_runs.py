@@ -81,9 +81,10 @@ def _events(rows: Iterable[tuple[int, bytes]], run_id: RunId, after: int, limit:
         if limit is not None and len(found) >= limit:
             break
         if last_seq > after:
-            found.extend(decode_events(body, f"the log of {run_id}"))
-    begin = next((index for index, event in enumerate(found) if event.seq > after), len(found))
-    return found[begin:] if limit is None else found[begin : begin + limit]
+            events = decode_events(body, f"the log of {run_id}")
+            # Only the first commit of a page can begin before it.
+            found += events if events[0].seq > after else [event for event in events if event.seq > after]
+    return found if limit is None else found[:limit]
 
 
 def messages(connection: sqlite3.Connection, run_id: RunId, after: int) -> list[Message]:
@@ -145,10 +146,11 @@ def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | 
 
 def _searches(query: RunQuery) -> list[tuple[str, tuple[str, ...]]]:
     """Conditions and their values, so that each is served by one index: all active ones, or one way of ending."""
-    named = "" if query.workflow is None else " AND r.workflow = ?"
     name = () if query.workflow is None else (query.workflow,)
     if not query.statuses:
-        return [(named, name)]
+        return [("AND r.workflow = ?" if name else "", name)]
+    # The plus keeps SQLite from the index over workflows, which is full of runs that ended long ago.
+    named = " AND +r.workflow = ?" if name else ""
     found: list[tuple[str, tuple[str, ...]]] = []
     ended = sorted({status for status in query.statuses if status in TERMINAL})
     active = sorted(set(query.statuses) - set(ended))

@@ -14,12 +14,9 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from buoy.errors import StoreUnusable
 from buoy.stores.sqlite_errors import busy
-
-T = TypeVar("T")
 
 # "BUOY": lets `file` and us tell a store from any other SQLite database.
 APPLICATION_ID = 0x42554F59
@@ -73,10 +70,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 )
 
 
-def connect(path: Path, *, timeout_s: float) -> sqlite3.Connection:
+def connect(path: Path) -> sqlite3.Connection:
     """A connection with the settings that durability rests on. Statements begin and end transactions themselves."""
     connection = sqlite3.connect(
-        path, timeout=timeout_s, isolation_level=None, check_same_thread=False, cached_statements=256
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False, cached_statements=256
     )
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
@@ -87,14 +84,27 @@ def connect(path: Path, *, timeout_s: float) -> sqlite3.Connection:
 
 def prepare(connection: sqlite3.Connection, path: Path, pause: Callable[[float], object]) -> None:
     """Makes the file a store of today's schema, or says why it cannot be one. `pause` waits for other processes."""
+    waited_s = 0.0
+    while True:
+        try:
+            return _prepare(connection, path)
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait by itself for a change of the journal mode.
+            if not busy(error) or waited_s >= BUSY_TIMEOUT_S:
+                raise
+        pause(OPEN_PAUSE_S)
+        waited_s += OPEN_PAUSE_S
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     _check_kind(connection, path)
-    mode = _patiently(lambda: connection.execute("PRAGMA journal_mode = WAL").fetchone()[0], pause)
+    mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
     if mode != "wal":
         raise StoreUnusable(
             f"{path} cannot keep a write-ahead log (its journal mode stays {mode!r}); put it on a local disk"
         )
     if _version(connection) != len(MIGRATIONS):
-        _patiently(lambda: _migrate(connection, path), pause)
+        _migrate(connection, path)
 
 
 def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
@@ -125,19 +135,6 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
-
-
-def _patiently(work: Callable[[], T], pause: Callable[[float], object]) -> T:
-    """Repeats what met a lock. SQLite does not wait by itself for a change of the journal mode."""
-    waited_s = 0.0
-    while True:
-        try:
-            return work()
-        except sqlite3.OperationalError as error:
-            if not busy(error) or waited_s >= BUSY_TIMEOUT_S:
-                raise
-        pause(OPEN_PAUSE_S)
-        waited_s += OPEN_PAUSE_S
 
 
 def _version(connection: sqlite3.Connection) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.state import State, fold
+from buoy.core.state import fold
 from buoy.ports import Clock, Committed, Message, Outcome, RunnerInfo, Store, TaskChange, Wants, Write
 from buoy.testing.clock import ManualClock
 
@@ -34,6 +35,7 @@ class Stage:
         self._contract = contract
         self._place = place
         self._opened: list[Store] = []
+        self._nonces = count(1)
 
     async def open(self) -> Store:
         """One more process on the same data."""
@@ -50,12 +52,12 @@ class Stage:
 
     def author(self, run_id: str, **created: object) -> Author:
         """Somebody who will write that run. `created`: what its first event says (queue, env...)."""
-        return Author(RunId(run_id), self.clock, created)
+        return Author(RunId(run_id), self.clock, self._nonces, created)
 
     async def reader_of(self, store: Store, run_id: str) -> Author:
         """Somebody who read the log and can go on from there."""
         author = self.author(run_id)
-        author.state = fold(author.run_id, await store.events(author.run_id))
+        author.log = await store.events(author.run_id)
         return author
 
 
@@ -69,7 +71,7 @@ def on_stage(test: Callable[[C, Stage], Awaitable[None]]) -> Callable[[C, Path],
     def played(self: C, tmp_path: Path) -> None:
         asyncio.run(_play(self, test, tmp_path))
 
-    played.__name__ = test.__name__  # type: ignore[attr-defined]
+    played.__name__ = test.__name__
     played.__doc__ = test.__doc__
     return played
 
@@ -83,14 +85,14 @@ async def _play(contract: C, test: Callable[[C, Stage], Awaitable[None]], place:
 
 
 class Author:
-    """Drafts the commits of one run and folds what was committed, as its owner does."""
+    """Drafts the commits of one run and remembers what was committed, as its owner does."""
 
-    def __init__(self, run_id: RunId, clock: Clock, created: dict[str, object]) -> None:
+    def __init__(self, run_id: RunId, clock: Clock, nonces: Iterator[int], created: dict[str, object]) -> None:
         self.run_id = run_id
-        self.state = State(run_id=run_id)
+        self.log: list[e.Event] = []
         self._clock = clock
         self._created = created
-        self._drafts = 0
+        self._nonces = nonces
 
     def first(self, task: TaskChange | None = None) -> Write:
         """The draft that creates the run."""
@@ -99,27 +101,21 @@ class Author:
 
     def draft(self, *bodies: e.Body, task: TaskChange | None = None, seen: int = 0) -> Write:
         """A commit on top of what this author knows. Nothing is remembered until `accept`."""
-        self._drafts += 1
-        after, nonce = self.state.head_seq, f"{id(self):x}-{self._drafts}"
+        after, nonce = len(self.log), f"nonce-{next(self._nonces)}"
         events = tuple(
             e.Event(
                 seq=after + number,
                 at=self._clock.now(),
                 body=body,
-                branch=self.state.branch,
                 nonce=nonce if number == 1 else None,
             )
             for number, body in enumerate(bodies, 1)
         )
-        ahead = msgspec.json.decode(msgspec.json.encode(self.state), type=State) if after else State(run_id=self.run_id)
-        for event in events:
-            ahead.apply(event)
-        return Write(self.run_id, after, events, document(ahead), task, seen)
+        return Write(self.run_id, after, events, document(fold(self.run_id, [*self.log, *events])), task, seen)
 
     def accept(self, write: Write) -> None:
         """The draft was committed."""
-        for event in write.events:
-            self.state.apply(event)
+        self.log.extend(write.events)
 
     async def create(self, store: Store, task: TaskChange | None = None) -> Author:
         """Commits the first draft, which must succeed."""

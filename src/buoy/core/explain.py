@@ -1,0 +1,202 @@
+"""Explain: what a run is doing, what is wrong, on what evidence, what happens next and what a person can do.
+
+Invariants: pure words out of facts; the one wording for the command line, the API and the page. Every command that is
+named can be typed as it stands, but for placeholders in capitals.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core import phrases
+from buoy.core.explain_status import TELLERS, Told
+from buoy.core.facts import Facts, what_is_missing
+from buoy.core.health import Health, Verdict, judge
+from buoy.core.lifecycle import RESTING, Status
+from buoy.core.phrases import Wording
+from buoy.core.time_text import in_words
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in plain words."""
+
+    run_id: str
+    status: Status
+    health: Health
+    headline: str
+    now: str
+    wrong: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+    you_can: tuple[str, ...] = ()
+
+
+def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
+    """The facts about a run, in words."""
+    words = wording or Wording()
+    verdict = judge(facts)
+    told = _told(facts, verdict, words)
+    document = facts.document
+    return Explanation(
+        run_id=document.run_id,
+        status=document.status,
+        health=verdict.health,
+        headline=told.headline,
+        now=told.now,
+        wrong=told.wrong,
+        evidence=(*told.evidence, *_evidence(facts, verdict, words)),
+        next=told.next,
+        you_can=(*told.you_can, f"see all that happened: {words.command('events', document.run_id)}"),
+    )
+
+
+def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
+    match verdict.health:
+        case Health.UNKNOWN:
+            return _unknown(facts)
+        case Health.DRIFTED:
+            return _drifted(facts)
+        case Health.DEAD:
+            return _dead(facts, words)
+        case Health.SUSPECT:
+            return _suspect(facts)
+        case Health.STALLED:
+            return _stalled(facts, words)
+        case _ if _taken_from_the_dead(facts):
+            return _queued_again(facts, words)
+        case _:
+            return TELLERS[facts.document.status](facts, words)
+
+
+def _unknown(facts: Facts) -> Told:
+    return Told(
+        headline=f"What {facts.document.run_id} is doing cannot be told: its log cannot be read.",
+        now="Its last known status is " + facts.document.status + ".",
+        wrong=(facts.unreadable or "its log cannot be read",),
+        next=("Nothing: what cannot be read is no evidence, and Buoy does not act on it.",),
+        you_can=("keep a copy of the store before anything else",),
+    )
+
+
+def _drifted(facts: Facts) -> Told:
+    return Told(
+        headline=f"The summary of {facts.document.run_id} disagrees with its log.",
+        now="The log is the truth; lists and this page may show it wrongly.",
+        wrong=(facts.drift or "document and log disagree",),
+        next=("The next event of the run writes its summary anew.",),
+    )
+
+
+def _under_way(facts: Facts) -> str:
+    active = phrases.active_leaves(facts.document)
+    return phrases.listed([phrases.leaf_text(each) for each in active])
+
+
+def _dead(facts: Facts, words: Wording) -> Told:
+    document, holder = facts.document, facts.holder
+    assert holder is not None
+    busy = _under_way(facts)
+    doing = f"executing {busy}" if busy else f"{document.status.replace('_', ' ')}"
+    done = f"{document.completed_count} completed step{'' if document.completed_count == 1 else 's'}"
+    again = f" {busy} will be executed again, with the same idempotency key." if busy else ""
+    return Told(
+        headline=f"{document.run_id} was {doing} when the process that drove it ended.",
+        now=f"Nobody works on it. Its log is safe: {done} will not be executed again.{again}",
+        wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run",),
+        next=_who_takes_it(facts, "finds the dead process within a second, takes the run over and goes on"),
+        you_can=_take_it_up(facts, words),
+    )
+
+
+def _suspect(facts: Facts) -> Told:
+    document, holder = facts.document, facts.holder
+    assert holder is not None
+    silent = in_words(holder.beat_age_s or 0.0)
+    busy = _under_way(facts)
+    return Told(
+        headline=f"{document.run_id} may hang: the process that drives it has been silent for {silent}.",
+        now=f"It is {document.status.replace('_', ' ')}{', at ' + busy if busy else ''}.",
+        wrong=(f"{phrases.runner_text(holder)} has not beaten for {silent}",),
+        next=(
+            "Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",
+            "As soon as the end of the process is proven, the run is taken over.",
+        ),
+        you_can=(f"look at process {holder.pid} on {holder.host}; if it hangs, end it: kill -9 {holder.pid}",),
+    )
+
+
+def _stalled(facts: Facts, words: Wording) -> Told:
+    document = facts.document
+    missing = what_is_missing(document, facts.runners)
+    if facts.due_at is None:
+        return Told(
+            headline=f"{document.run_id} is {document.status.replace('_', ' ')}, and nothing will wake it.",
+            now="Nobody holds it, no time is set and no message is on its way.",
+            wrong=("an active run has no wake-up",),
+            next=("A worker that sweeps puts it into its queue again if its task is missing.",),
+            you_can=_take_it_up(facts, words),
+        )
+    status = TELLERS[document.status](facts, words)
+    return Told(
+        headline=f"{document.run_id} should go on, but nobody alive can run it.",
+        now=status.now,
+        wrong=(missing or "nobody can take it",),
+        next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
+        you_can=_take_it_up(facts, words),
+    )
+
+
+def _taken_from_the_dead(facts: Facts) -> bool:
+    """Its owner is gone and it is due again, but nobody has claimed it yet."""
+    document = facts.document
+    return (
+        facts.holder is None
+        and facts.due_at is not None
+        and document.status
+        in (
+            Status.RUNNING,
+            Status.COMPENSATING,
+        )
+    )
+
+
+def _queued_again(facts: Facts, words: Wording) -> Told:
+    busy = _under_way(facts)
+    return Told(
+        headline=f"{facts.document.run_id} was left behind and is queued to go on{' at ' + busy if busy else ''}.",
+        now="Nobody works on it at this moment.",
+        next=_who_takes_it(facts, "takes it in turn"),
+        you_can=_take_it_up(facts, words),
+    )
+
+
+def _who_takes_it(facts: Facts, does: str) -> tuple[str, ...]:
+    missing = what_is_missing(facts.document, facts.runners)
+    if missing is not None:
+        return (f"Nothing before somebody starts a worker: {missing}. Nothing is lost meanwhile.",)
+    return (f"A live worker that knows workflow {facts.document.workflow!r} {does}.",)
+
+
+def _take_it_up(facts: Facts, words: Wording) -> tuple[str, ...]:
+    document = facts.document
+    here = words.command("run", f"FILE.py:{document.workflow}", "--id", document.run_id)
+    advice = phrases.worker_advice(facts, words)
+    return (*([advice] if advice else []), f"or drive it in this terminal: {here}")
+
+
+def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
+    document, story = facts.document, facts.story
+    found = list(verdict.reasons)
+    if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
+        found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
+    found.append(f"the log has {document.head_seq} events, the last of {words.past(document.updated_at, facts.now)}")
+    if story.takeovers and story.claimed is not None and story.claimed_at is not None:
+        often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
+        last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
+        found.append(f"it was taken over from a dead runner {often}{last}")
+    if story.recovered is not None and story.recovered_at is not None:
+        found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
+    if facts.unread and not document.ended:
+        kept = "; signals are kept until the workflow waits for them" if document.status in RESTING else ""
+        found.append(f"{facts.unread} message{'' if facts.unread == 1 else 's'} not yet used{kept}")
+    return tuple(found)

@@ -1,0 +1,139 @@
+"""Facts: all that is known about one run now, gathered by whoever can read the store, judged by `health` and `explain`.
+
+Invariant: facts are what was read, never conclusions. What could not be read is None or said in `unreadable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from buoy.core import events as e
+from buoy.core.document import Document
+from buoy.core.ids import LeafId
+
+
+class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A runner as it stands now. `proof` is the evidence that its process has ended, if there is any."""
+
+    id: str
+    host: str = ""
+    pid: int = 0
+    role: str = "worker"
+    registered: bool = True
+    beat_age_s: float | None = None
+    gone_why: str | None = None
+    proof: dict[str, str | int | float | bool | None] | None = None
+    queues: tuple[str, ...] = ("default",)
+    workflows: dict[str, tuple[str, ...]] = {}
+    stack: str | None = None
+    env: str | None = None
+    holding: int = 0
+    errors: int = 0
+    last_error: str | None = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether it certainly works no more."""
+        return self.proof is not None or self.gone_why is not None or not self.registered
+
+
+class ProgressFacts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a step has come, in its own words."""
+
+    at: float
+    done: float | None = None
+    total: float | None = None
+    note: str = ""
+    leaf: str = ""
+
+
+class FailedLeaf(msgspec.Struct, frozen=True):
+    """The leaf that failed last."""
+
+    leaf: LeafId
+    attempts: int
+    at: float
+
+
+class Story(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the document has no room for, out of the log."""
+
+    claimed: e.Claimed | None = None
+    claimed_at: float | None = None
+    interrupted: e.Interrupted | None = None
+    interrupted_at: float | None = None
+    cancel: e.CancelRequested | None = None
+    recovered: e.WorkflowRecovered | None = None
+    recovered_at: float | None = None
+    failed: FailedLeaf | None = None
+    takeovers: int = 0
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One run, who holds it, and who else is there."""
+
+    document: Document
+    now: float
+    # Who holds the run's task; a holder that the store does not know has `registered` False.
+    holder: RunnerFacts | None = None
+    # When nobody holds it: from when on it may be taken. None: parked until a message comes.
+    due_at: float | None = None
+    # Every runner that is not known to be gone.
+    runners: tuple[RunnerFacts, ...] = ()
+    unread: int = 0
+    progress: ProgressFacts | None = None
+    story: Story = Story()
+    drift: str | None = None
+    unreadable: str | None = None
+
+
+def story(events: Sequence[e.Event]) -> Story:
+    """The parts of a log that tell a person how the run came to where it is."""
+    found = Story()
+    for event in events:
+        match event.body:
+            case e.Claimed() as body:
+                takeovers = found.takeovers + (body.cause == "taken_over")
+                found = replace(found, claimed=body, claimed_at=event.at, takeovers=takeovers)
+            case e.Interrupted() as body:
+                found = replace(found, interrupted=body, interrupted_at=event.at)
+            case e.CancelRequested() as body:
+                found = replace(found, cancel=body)
+            case e.WorkflowRecovered() as body:
+                found = replace(found, recovered=body, recovered_at=event.at)
+            case e.StepFailed() | e.ModuleFailed() as body:
+                found = replace(found, failed=FailedLeaf(body.leaf, body.attempt, event.at))
+            case _:
+                continue
+    return found
+
+
+def can_run(document: Document, runner: RunnerFacts) -> bool:
+    """Whether this runner takes work of that kind: it knows the workflow and serves its queue, stack and env."""
+    return (
+        runner.role == "worker"
+        and not runner.gone
+        and document.workflow in runner.workflows
+        and document.queue in runner.queues
+        and runner.env == document.env
+        and (runner.stack is None or document.stack is None or runner.stack == document.stack)
+    )
+
+
+def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str | None:
+    """What keeps every live runner from taking this run, or None if one can."""
+    alive = [each for each in runners if each.role == "worker" and not each.gone]
+    if any(can_run(document, each) for each in alive):
+        return None
+    if not alive:
+        return "no worker is alive"
+    knowing = [each for each in alive if document.workflow in each.workflows]
+    if not knowing:
+        return f"no live worker knows workflow {document.workflow!r}"
+    serving = [each for each in knowing if document.queue in each.queues]
+    if not serving:
+        return f"no live worker that knows workflow {document.workflow!r} serves queue {document.queue!r}"
+    return f"no live worker has stack {document.stack or 'none'!r} and env {document.env or 'none'!r}"

@@ -1,0 +1,131 @@
+"""Phrases: the small parts that explanations are made of: times with ages, commands to type, leaves by their names."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from buoy.core.document import Document, OpenLeaf
+from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, what_is_missing
+from buoy.core.questions import Question
+from buoy.core.time_text import in_words
+
+_NAMED_MAX = 3
+
+
+def utc_text(at: float) -> str:
+    """A time as text, for those who say nothing about their zone."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+class Wording(msgspec.Struct, frozen=True):
+    """Where the words are read: how times are written, and what a command needs to find the same store."""
+
+    when: Callable[[float], str] = utc_text
+    store: str | None = None
+
+    def command(self, *words: str) -> str:
+        """A command that can be typed as it stands. Placeholders in capitals are left as they are."""
+        option = () if self.store is None else ("--store", self.store)
+        return shlex.join(["buoy", *words, *option])
+
+    def past(self, at: float, now: float) -> str:
+        return f"{self.when(at)} ({in_words(now - at)} ago)"
+
+    def future(self, at: float, now: float) -> str:
+        if at <= now:
+            return f"{self.when(at)} (due now)"
+        return f"{self.when(at)} (in {in_words(at - now)})"
+
+
+def runner_text(runner: RunnerFacts) -> str:
+    if not runner.pid:
+        return f"runner {runner.id}"
+    return f"runner {runner.id} (process {runner.pid} on {runner.host})"
+
+
+def leaf_text(leaf: OpenLeaf) -> str:
+    """A leaf as people call it: 'step pack (attempt 2)'."""
+    match leaf.kind:
+        case "step" | "module":
+            return f"step {leaf.name} (attempt {leaf.attempt})"
+        case "ask":
+            return f"the question {leaf.name!r}"
+        case "signal":
+            return f"signal {leaf.name!r}"
+        case "child":
+            return f"a child run of {leaf.name}"
+        case "compensation":
+            return f"the compensation of {leaf.name}"
+        case _:
+            return f"a {leaf.name}"
+
+
+def active_leaves(document: Document) -> list[OpenLeaf]:
+    """The steps and compensations that are under way."""
+    return [each for each in document.open if each.kind in ("step", "module", "compensation") and not each.retrying]
+
+
+def questions(document: Document) -> list[OpenLeaf]:
+    return [each for each in document.open if each.question is not None]
+
+
+def listed(texts: list[str]) -> str:
+    """'a, b, c and 4 more'."""
+    if len(texts) <= _NAMED_MAX:
+        return ", ".join(texts)
+    return f"{', '.join(texts[:_NAMED_MAX])} and {len(texts) - _NAMED_MAX} more"
+
+
+def progress_text(progress: ProgressFacts) -> str:
+    parts: list[str] = []
+    if progress.done is not None and progress.total:
+        parts.append(f"{progress.done:g} of {progress.total:g} ({progress.done / progress.total:.0%})")
+    elif progress.done is not None:
+        parts.append(f"{progress.done:g} done")
+    if progress.note:
+        parts.append(progress.note)
+    return ", ".join(parts) or "reported"
+
+
+def answer_words(question: Question) -> list[str]:
+    """An example of an answer that fits, as words of the command."""
+    match question.kind:
+        case "confirm":
+            return ["yes"]
+        case "choose":
+            return [question.options[0]] if question.options else ["OPTION"]
+        case "choose_many":
+            return [",".join(question.options[:2]) or "OPTION,OPTION"]
+        case "form":
+            return ["--form", "JSON"]
+        case _:
+            return ["TEXT"]
+
+
+def expected_text(question: Question) -> str:
+    match question.kind:
+        case "confirm":
+            return "yes or no"
+        case "choose":
+            return f"one of {', '.join(question.options)}"
+        case "choose_many":
+            return f"any of {', '.join(question.options)}, separated by commas"
+        case "form":
+            return "JSON that fits its schema"
+        case _:
+            return "a text"
+
+
+def worker_advice(facts: Facts, wording: Wording) -> str | None:
+    """What to start, if nobody alive can drive the run."""
+    document = facts.document
+    missing = what_is_missing(document, facts.runners)
+    if missing is None:
+        return None
+    queue = () if document.queue == "default" else ("--queue", document.queue)
+    command = wording.command("worker", "FILE.py", *queue)
+    return f"start a worker with the file that has workflow {document.workflow!r}: {command}"

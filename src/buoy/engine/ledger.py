@@ -1,0 +1,120 @@
+"""Ledger: what one execution has recorded: the events of its next commit, and what is to be done once they are durable.
+
+Invariants: at most one commit is in flight, what is recorded meanwhile goes with the next; effects run when everything
+that was recorded before them is durable, and never after `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.lifecycle import check_move
+from buoy.core.state import State
+from buoy.engine.journal import Journal
+from buoy.ports import Clock, Committed, Held, Ids, Outcome, TaskChange, Write
+
+
+class LedgerHost(Protocol):
+    """What a ledger needs of its runner."""
+
+    id: RunnerId
+    clock: Clock
+    ids: Ids
+    journal: Journal
+
+
+class Ledger:
+    """The pen of one incarnation of a run."""
+
+    def __init__(
+        self, host: LedgerHost, run_id: RunId, state: State, committed: Callable[[], None], lost: Callable[[], None]
+    ) -> None:
+        self.state = state
+        self.closed = False
+        # Of the next commit. The first one makes the run's task ours.
+        self.task_change: TaskChange | None = Held(host.id)
+        self.seen = 0
+        self._host = host
+        self._run_id = run_id
+        self._on_committed = committed
+        self._on_lost = lost
+        self._buffer: list[e.Event] = []
+        self._effects: list[Callable[[], None]] = []
+        self._in_flight: list[Callable[[], None]] | None = None
+        self._durable_seq = state.head_seq
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being written, and nothing waits to be."""
+        return self._in_flight is None and not self._buffer and not self._effects
+
+    def record(self, body: e.Body) -> None:
+        """Adds an event to the next commit."""
+        state = self.state
+        check_move(state.status, type(body))
+        event = e.Event(
+            state.head_seq + 1,
+            max(self._host.clock.now(), state.updated_at),
+            body,
+            state.branch,
+            e.VERSIONS.get(type(body), 1),
+            None if self._buffer else self._host.ids.nonce(),
+        )
+        state.apply(event)
+        self._buffer.append(event)
+
+    def after_commit(self, effect: Callable[[], None]) -> None:
+        """Does something when all that was recorded so far is durable."""
+        self._effects.append(effect)
+
+    def flush(self) -> None:
+        """Hands the recorded events to the journal, unless a commit is in flight: then they go with the next."""
+        while self._in_flight is None and not self.closed:
+            if self._buffer:
+                self._submit()
+                return
+            if not self._effects:
+                return
+            # Everything that they rest on is durable already.
+            effects, self._effects = self._effects, []
+            for effect in effects:
+                effect()
+
+    def _submit(self) -> None:
+        write = Write(
+            self._run_id, self._durable_seq, tuple(self._buffer), document(self.state), self.task_change, self.seen
+        )
+        self._buffer = []
+        self._in_flight, self._effects = self._effects, []
+        self.task_change = None
+        self._host.journal.submit(write, self._outcome)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        effects, self._in_flight = self._in_flight or [], None
+        if self.closed:
+            return
+        if not isinstance(outcome, Committed):
+            self._on_lost()
+            return
+        self._durable_seq = outcome.head_seq
+        for effect in effects:
+            effect()
+        self.flush()
+        self._on_committed()
+
+    def start_over(self, state: State) -> None:
+        """Takes back what was recorded and not yet handed over: a replay that diverged asked for nonsense."""
+        assert self._in_flight is None, "a replay hands nothing over before it ends"
+        self.state = state
+        self._buffer.clear()
+        self._effects.clear()
+
+    def close(self) -> None:
+        """Nothing more is recorded."""
+        self.closed = True
+        self._buffer.clear()
+        self._effects.clear()

@@ -1,0 +1,101 @@
+"""Lists in objects: runs newest first, by the keys of an index that sorts so.
+
+Invariants: a page begins after the place where the last one ended, so it is neither shifted nor repeated by what
+happens meanwhile. Runs that have not ended are listed from `active/`, so that a million ended ones cost nothing.
+"""
+
+from __future__ import annotations
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.lifecycle import TERMINAL
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.errors import BadInput
+from buoy.ports import Clock, RunPage, RunQuery
+from buoy.stores import layout
+from buoy.stores.bucket import Bucket
+from buoy.stores.object_index import Index, each
+from buoy.stores.object_records import View
+from buoy.stores.object_runs import Runs
+
+PAGE = 100
+
+
+class Lists:
+    """Finds runs."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, clock: Clock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+        self._clock = clock
+
+    async def find(self, query: RunQuery, cursor: str | None, limit: int) -> RunPage:
+        limit = max(1, min(limit, RUNS_PAGE_MAX))
+        place = _place(cursor)
+        if query.holder is not None:
+            found = await self._held_by(query.holder, query, place)
+        else:
+            active = bool(query.statuses) and not TERMINAL.intersection(query.statuses)
+            found = await self._indexed(layout.ACTIVE if active else layout.INDEX, query, place, limit)
+        now = self._clock.now()
+        records = await each(found[:limit], lambda view: self._runs.record(view, now))
+        return RunPage(tuple(records), _place_of(found[limit - 1]) if len(found) > limit else None)
+
+    async def _held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[View]:
+        keys = await self._bucket.list(layout.held_prefix(holder))
+        entries = [entry for key in keys if (entry := layout.held_entry(key)) is not None]
+        views = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.load)
+        held = [view for view in views if view is not None and _matches(view, query)]
+        return sorted((view for view in held if place is None or _place_of(view) > place), key=_place_of)
+
+    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[View]:
+        """Up to one more than `limit`, so that the caller knows whether there is another page."""
+        after = None if place is None else layout.after_place(prefix, place)
+        found: list[View] = []
+        while len(found) <= limit:
+            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+            entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+            views = await each(entries, self._listed)
+            found += [view for view in views if view is not None and _matches(view, query)]
+            if len(keys) < PAGE:
+                break
+            after = keys[-1]
+        return found
+
+    async def _listed(self, entry: layout.RunEntry) -> View | None:
+        """The run of an entry, if it is the one entry of its index that stands for this run."""
+        view = await self._runs.load(entry.run_id)
+        if view is None:
+            await self._index.doubt(entry.key)
+            return None
+        document = view.document
+        if entry.seq:
+            valid = layout.active_key(view.run_id, document.created_at, view.task.active_seq)
+            return view if entry.key == valid else None
+        if entry.key != layout.index_key(view.run_id, document.created_at):
+            # Of a second starter of the same run, who lost.
+            await self._index.drop([entry.key])
+            return None
+        self._index.trust(entry.key)
+        return view
+
+
+def _matches(view: View, query: RunQuery) -> bool:
+    document = view.document
+    if query.statuses and document.status not in query.statuses:
+        return False
+    if query.workflow is not None and document.workflow != query.workflow:
+        return False
+    return query.holder is None or (view.task.kind == "held" and view.task.holder == query.holder)
+
+
+def _place_of(view: View) -> str:
+    return layout.place(view.run_id, view.document.created_at)
+
+
+def _place(cursor: str | None) -> str | None:
+    if cursor is not None:
+        number, mark, run_id = cursor.partition("~")
+        if not (number.isdecimal() and mark and RunId(run_id)):
+            raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
+    return cursor

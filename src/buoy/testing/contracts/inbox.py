@@ -1,0 +1,108 @@
+"""The contract of the inbox: numbers without gaps, nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from buoy.core.events import ErrorInfo, WorkflowFailed
+from buoy.core.ids import RunId
+from buoy.core.limits import MESSAGE_BYTES_MAX
+from buoy.errors import TooLarge, UnknownRun
+from buoy.ports import Ended, Receipt
+from buoy.testing.contracts.stage import Contract, Stage, message, on_stage
+
+RUN = RunId("run-1")
+SENDERS = 8
+MESSAGES_EACH = 25
+
+
+class InboxContract(Contract):
+    @on_stage
+    async def test_concurrent_senders_get_numbers_without_gaps_and_lose_nothing(self, stage: Stage) -> None:
+        stores = await stage.open_many(SENDERS)
+        await stage.author(RUN).create(stores[0])
+
+        async def send(sender: int) -> list[Receipt]:
+            return [await stores[sender].send(message(RUN, f"{sender}-{n}")) for n in range(MESSAGES_EACH)]
+
+        receipts = [each for some in await asyncio.gather(*map(send, range(SENDERS))) for each in some]
+        assert sorted(receipt.number for receipt in receipts) == list(range(1, SENDERS * MESSAGES_EACH + 1))
+        assert not any(receipt.duplicate for receipt in receipts)
+        found = await stores[-1].inbox(RUN)
+        assert [each.number for each in found] == list(range(1, SENDERS * MESSAGES_EACH + 1))
+        assert len({each.dedupe for each in found}) == SENDERS * MESSAGES_EACH
+        record = await stores[1].run(RUN)
+        assert record is not None and record.inbox_head == SENDERS * MESSAGES_EACH
+
+    @on_stage
+    async def test_a_dedupe_id_sent_twice_has_one_number(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        await stage.author(RUN).create(store)
+        assert await store.send(message(RUN, "first")) == Receipt(1)
+        assert await store.send(message(RUN, "again", b"1")) == Receipt(2)
+        assert await other.send(message(RUN, "again", b"2")) == Receipt(2, duplicate=True)
+        assert await store.send(message(RUN, "third")) == Receipt(3)
+        assert [bytes(each.body) for each in await other.inbox(RUN, after=1)] == [b"1", b'{"to": "you"}']
+
+    @on_stage
+    async def test_a_dedupe_id_sent_by_all_at_once_is_stored_once(self, stage: Stage) -> None:
+        stores = await stage.open_many(6)
+        await stage.author(RUN).create(stores[0])
+        receipts = await asyncio.gather(*(store.send(message(RUN, "same")) for store in stores))
+        assert {receipt.number for receipt in receipts} == {1}
+        assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 5
+        assert len(await stores[0].inbox(RUN)) == 1
+
+    @on_stage
+    async def test_the_same_dedupe_id_for_another_run_is_another_message(self, stage: Stage) -> None:
+        store = await stage.open()
+        await stage.author("run-1").create(store)
+        await stage.author("run-2").create(store)
+        assert await store.send(message("run-1", "same")) == Receipt(1)
+        assert await store.send(message("run-2", "same")) == Receipt(1)
+
+    @on_stage
+    async def test_messages_survive_reopening_as_they_were_sent(self, stage: Stage) -> None:
+        store = await stage.open()
+        await stage.author(RUN).create(store)
+        for number in range(5):
+            stage.clock.advance(1.0)
+            await store.send(message(RUN, f"key {number}", b'{"n": [%d, null, "\xc3\xa9"]}' % number))
+        before = await store.inbox(RUN)
+        await store.close()
+        other = await stage.open()
+        assert await other.inbox(RUN) == before
+        assert await other.inbox(RUN, after=3) == before[3:]
+        assert await other.inbox(RUN, after=5) == []
+        assert [each.dedupe for each in before] == [f"key {number}" for number in range(5)]
+        assert [each.sent_at for each in before] == [stage.clock.now() - 4.0 + number for number in range(5)]
+        assert all((each.run_id, each.kind, each.by) == (RUN, "signal", "contract") for each in before)
+        assert await other.send(message(RUN, "next")) == Receipt(6)
+
+    @on_stage
+    async def test_a_message_for_an_unknown_run_is_refused(self, stage: Stage) -> None:
+        store = await stage.open()
+        with pytest.raises(UnknownRun, match="nobody"):
+            await store.send(message("nobody", "d"))
+        assert await store.inbox(RunId("nobody")) == []
+
+    @on_stage
+    async def test_a_message_over_the_limit_is_refused_and_leaves_no_gap(self, stage: Stage) -> None:
+        store = await stage.open()
+        await stage.author(RUN).create(store)
+        fits = b'"' + b"x" * (MESSAGE_BYTES_MAX - 2) + b'"'
+        with pytest.raises(TooLarge):
+            await store.send(message(RUN, "big", fits + b" "))
+        assert await store.send(message(RUN, "fits", fits)) == Receipt(1)
+        assert bytes((await store.inbox(RUN))[0].body) == fits
+
+    @on_stage
+    async def test_a_run_that_ended_still_keeps_what_it_is_sent(self, stage: Stage) -> None:
+        store = await stage.open()
+        author = await stage.author(RUN).create(store)
+        await author.append(store, WorkflowFailed(error=ErrorInfo(type="E", message="no")), task=Ended())
+        assert await store.send(message(RUN, "late")) == Receipt(1)
+        assert await store.send(message(RUN, "late")) == Receipt(1, duplicate=True)
+        assert len(await store.inbox(RUN)) == 1

@@ -1,0 +1,90 @@
+"""The contract of lists: every run exactly once, newest first, while the world goes on."""
+
+from __future__ import annotations
+
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.ports import Ended, Held, RunQuery, RunRecord, Store
+from buoy.testing.contracts.stage import Contract, Stage, claimed, on_stage, register
+
+ALL = RunQuery()
+
+
+async def names(store: Store, query: RunQuery = ALL) -> list[str]:
+    """All pages of a query, small ones."""
+    return [record.document.run_id for record in await listed(store, query, 3)]
+
+
+async def listed(store: Store, query: RunQuery, limit: int) -> list[RunRecord]:
+    page = await store.find_runs(query, limit=limit)
+    found = list(page.runs)
+    while page.cursor is not None:
+        page = await store.find_runs(query, page.cursor, limit=limit)
+        found += page.runs
+    return found
+
+
+class ListContract(Contract):
+    @on_stage
+    async def test_pages_hold_every_run_once_while_others_are_created(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        for number in range(25):
+            stage.clock.advance(1.0)
+            await stage.author(f"run-{number:02}").create(store)
+        seen: list[str] = []
+        page = await other.find_runs(ALL, limit=4)
+        while True:
+            assert len(page.runs) <= 4
+            seen += [record.document.run_id for record in page.runs]
+            if page.cursor is None:
+                break
+            stage.clock.advance(1.0)
+            await stage.author(f"new-{len(seen)}").create(store)
+            page = await other.find_runs(ALL, page.cursor, limit=4)
+        assert len(seen) == len(set(seen))
+        old = [run_id for run_id in seen if run_id.startswith("run-")]
+        assert old == [f"run-{number:02}" for number in reversed(range(25))]
+
+    @on_stage
+    async def test_a_page_that_just_fits_is_the_last(self, stage: Stage) -> None:
+        store = await stage.open()
+        for number in range(4):
+            stage.clock.advance(1.0)
+            await stage.author(f"run-{number}").create(store)
+        page = await store.find_runs(ALL, limit=4)
+        assert (len(page.runs), page.cursor) == (4, None)
+        assert len(await listed(store, ALL, 1)) == 4
+
+    @on_stage
+    async def test_a_listed_run_is_the_run(self, stage: Stage) -> None:
+        store = await stage.open()
+        await stage.author("run-1").create(store, Held(await register(store, "r1")))
+        (record,) = (await store.find_runs(ALL)).runs
+        assert record == await store.run(RunId("run-1"))
+
+    @on_stage
+    async def test_runs_are_found_by_status_workflow_and_holder(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        for number in range(12):
+            stage.clock.advance(1.0)
+            kind = ("pending", "running", "completed", "failed")[number % 4]
+            author = stage.author(f"{kind}-{number // 4}", workflow="even" if number // 4 % 2 == 0 else "odd")
+            await author.create(store, Held(runner) if kind == "running" else None)
+            if kind != "pending":
+                await author.append(store, claimed("r1"))
+            if kind == "completed":
+                await author.append(store, e.WorkflowCompleted(), task=Ended())
+            if kind == "failed":
+                error = e.ErrorInfo(type="E", message="no")
+                await author.append(store, e.WorkflowFailed(error=error), task=Ended())
+        assert await names(store, RunQuery(statuses=("failed",))) == ["failed-2", "failed-1", "failed-0"]
+        assert await names(store, RunQuery(statuses=("pending",))) == ["pending-2", "pending-1", "pending-0"]
+        mixed = await names(store, RunQuery(statuses=("running", "completed")))
+        assert mixed == ["completed-2", "running-2", "completed-1", "running-1", "completed-0", "running-0"]
+        assert await names(store, RunQuery(workflow="odd")) == ["failed-1", "completed-1", "running-1", "pending-1"]
+        assert await names(store, RunQuery(statuses=("failed",), workflow="odd")) == ["failed-1"]
+        assert await names(store, RunQuery(holder=runner)) == ["running-2", "running-1", "running-0"]
+        assert await names(store, RunQuery(holder=runner, workflow="odd", statuses=("running",))) == ["running-1"]
+        assert await names(store, RunQuery(statuses=("paused",))) == []
+        assert len(await names(store)) == 12

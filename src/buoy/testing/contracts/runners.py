@@ -1,0 +1,195 @@
+"""The contract of runners: beats, burials, and runs that nobody cares for."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import RunId, RunnerId
+from buoy.errors import Problem
+from buoy.ports import Beat, Ended, Evidence, Held, Orphan, Released, Store
+from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, on_stage, register
+
+RUN = RunId("run-1")
+PROOF: Evidence = {"proof": "lock free", "pid": 7, "sure": True, "age_s": 1.5, "note": None}
+
+
+async def bury(store: Store, runner: RunnerId, why: str = "killed") -> int:
+    return await store.bury(runner, why, cause="taken_over", evidence=PROOF)
+
+
+class RunnerContract(Contract):
+    @on_stage
+    async def test_a_runner_is_listed_as_it_registered(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        await register(store, "r1")
+        (record,) = await other.runners()
+        assert (record.info.id, record.info.nonce, record.info.pid) == ("r1", "n-r1", 1)
+        assert (record.registered_at, record.beat_at) == (stage.clock.now(), stage.clock.now())
+        assert (record.gone_at, record.gone_why) == (None, None)
+
+    @on_stage
+    async def test_a_beat_is_seen_by_all(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        began = stage.clock.now()
+        stage.clock.advance(30.0)
+        assert await store.beat(runner, Beat(number=1, holding=3, errors=1, last_error="it rained"))
+        (record,) = await other.runners()
+        assert (record.registered_at, record.beat_at) == (began, began + 30.0)
+        assert record.beat == Beat(number=1, holding=3, errors=1, last_error="it rained")
+
+    @on_stage
+    async def test_the_beat_of_an_unknown_runner_is_refused(self, stage: Stage) -> None:
+        store = await stage.open()
+        assert not await store.beat(RunnerId("ghost"), Beat(number=1))
+        assert await store.runners(gone=True) == []
+
+    @on_stage
+    async def test_a_burial_releases_all_that_was_held(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        dead, alive = await register(store, "dead"), await register(other, "alive")
+        for number in range(12):
+            await stage.author(f"run-{number}").create(store, Held(dead))
+        await stage.author("theirs").create(other, Held(alive))
+        stage.clock.advance(3.0)
+        assert await bury(other, dead) == 12
+        tasks = await other.claim_tasks(alive, ANY, 100)
+        assert sorted(task.run_id for task in tasks) == sorted(f"run-{number}" for number in range(12))
+        assert all((task.cause, task.evidence) == ("taken_over", PROOF) for task in tasks)
+        record = await store.run(RunId("theirs"))
+        assert record is not None and record.holder == alive
+
+    @on_stage
+    async def test_a_buried_runner_gets_no_more_work_and_its_beat_is_refused(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        dead = await register(store, "dead")
+        await stage.author(RUN).create(store, Released(due_at=stage.clock.now()))
+        await bury(other, dead)
+        assert not await store.beat(dead, Beat(number=2))
+        assert await claim(store, dead) == []
+        assert await claim(other, await register(other, "alive")) == [RUN]
+
+    @on_stage
+    async def test_dead_is_final(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        dead = await register(store, "dead")
+        await register(store, "alive")
+        await bury(other, dead, "killed")
+        gone_at = stage.clock.now()
+        stage.clock.advance(5.0)
+        await bury(store, dead, "stopped")
+        # A store may refuse this aloud, or pay no heed.
+        with suppress(Problem):
+            await register(store, "dead")
+        assert not await store.beat(dead, Beat(number=3))
+        assert [record.info.id for record in await store.runners()] == ["alive"]
+        by_id = {record.info.id: record for record in await other.runners(gone=True)}
+        assert sorted(by_id) == ["alive", "dead"]
+        assert (by_id[dead].gone_at, by_id[dead].gone_why) == (gone_at, "killed")
+
+    @on_stage
+    async def test_burying_again_releases_only_what_it_holds_again(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        dead, alive = await register(store, "dead"), await register(other, "alive")
+        author = await stage.author(RUN).create(store, Held(dead))
+        assert await bury(other, dead) == 1
+        assert await claim(other, alive) == [RUN]
+        assert await bury(other, dead) == 0
+        record = await other.run(RUN)
+        assert record is not None and record.holder == alive
+        # A zombie whose log nobody took over yet can still append. It must not end up as the holder.
+        await author.append(store, claimed("dead"), task=Held(dead))
+        await bury(other, dead)
+        record = await other.run(RUN)
+        assert record is not None and record.holder != dead
+        assert record.holder == alive or await claim(other, alive) == [RUN]
+
+    @on_stage
+    async def test_of_many_burials_at_once_each_run_is_released_by_one(self, stage: Stage) -> None:
+        stores = await stage.open_many(5)
+        dead = await register(stores[0], "dead")
+        for number in range(8):
+            await stage.author(f"run-{number}").create(stores[0], Held(dead))
+        assert sum(await asyncio.gather(*(bury(store, dead) for store in stores))) == 8
+
+    @on_stage
+    async def test_burying_a_stranger_is_harmless(self, stage: Stage) -> None:
+        store = await stage.open()
+        assert await bury(store, RunnerId("ghost")) == 0
+
+    @on_stage
+    async def test_runs_of_runners_that_are_not_registered_are_orphans(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        await stage.author(RUN).create(store, Held(RunnerId("ghost")))
+        await stage.author("held").create(store, Held(runner))
+        await stage.author("parked").create(store, Released(due_at=None))
+        await stage.author("due").create(store, Released(due_at=stage.clock.now() + 9.0))
+        ended = await stage.author("ended").create(store, Held(runner))
+        await ended.append(store, claimed("r1"), e.WorkflowCompleted(), task=Ended())
+        (orphan,) = await other.orphans(10)
+        assert (orphan.run_id, orphan.holder) == (RUN, "ghost")
+        assert "ghost" in orphan.why
+        assert await other.adopt(orphan)
+        assert await other.orphans(10) == []
+        (task,) = await other.claim_tasks(runner, ANY, 10)
+        assert (task.run_id, task.cause) == (RUN, "taken_over")
+
+    @on_stage
+    async def test_what_the_dead_take_after_their_burial_is_an_orphan(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        dead = await register(store, "dead")
+        await bury(other, dead)
+        await stage.author(RUN).create(store, Held(dead))
+        (orphan,) = await other.orphans(10)
+        assert (orphan.run_id, orphan.holder) == (RUN, dead)
+
+    @on_stage
+    async def test_adopting_twice_is_adopting_once(self, stage: Stage) -> None:
+        stores = await stage.open_many(4)
+        runner = await register(stores[0], "r1")
+        await stage.author(RUN).create(stores[0], Held(RunnerId("ghost")))
+        (orphan,) = await stores[1].orphans(10)
+        assert sorted(await asyncio.gather(*(store.adopt(orphan) for store in stores))) == [False, False, False, True]
+        assert await claim(stores[0], runner) == [RUN]
+        assert not await stores[1].adopt(orphan)
+        record = await stores[1].run(RUN)
+        assert record is not None and record.holder == runner
+
+    @on_stage
+    async def test_nobody_adopts_from_the_living(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        await stage.author(RUN).create(store, Held(runner))
+        assert not await store.adopt(Orphan(RUN, runner, "so they say"))
+        assert not await store.adopt(Orphan(RUN, None, "so they say"))
+        assert not await store.adopt(Orphan(RunId("nobody"), None, "so they say"))
+        assert not await store.adopt(Orphan(RunId("nobody"), RunnerId("ghost"), "so they say"))
+        record = await store.run(RUN)
+        assert record is not None and record.holder == runner
+
+    @on_stage
+    async def test_the_number_of_orphans_is_limited(self, stage: Stage) -> None:
+        store = await stage.open()
+        for number in range(7):
+            await stage.author(f"run-{number}").create(store, Held(RunnerId(f"ghost-{number % 2}")))
+        first = await store.orphans(4)
+        assert len(first) == 4
+        for orphan in first:
+            assert await store.adopt(orphan)
+        assert len(await store.orphans(4)) == 3
+
+    @on_stage
+    async def test_registering_again_keeps_what_a_living_runner_holds(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        await stage.author(RUN).create(store, Held(runner))
+        (record,) = await store.runners()
+        await store.register(msgspec.structs.replace(record.info, queues=("fast",)))
+        (again,) = await store.runners()
+        assert again.info.queues == ("fast",)
+        assert (await store.orphans(10), await bury(store, runner)) == ([], 1)
