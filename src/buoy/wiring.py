@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from buoy.config import configured_store
 from buoy.core.ids import RunnerId
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
@@ -31,12 +32,10 @@ from buoy.system import (
     process_started,
 )
 
-DEFAULT_STORE = "sqlite:///.buoy/buoy.db"
-
 
 def default_store() -> str:
     """Where runs are kept when nobody says otherwise."""
-    return os.environ.get("BUOY_STORE", DEFAULT_STORE)
+    return configured_store()
 
 
 def buoy_version() -> str:
@@ -83,6 +82,18 @@ class Worker:
         self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
         self.sweeper = Sweeper(store, self.liveness, me=runner_id)
 
+    def client(self) -> Client:
+        """Speaks to the store and to this runner."""
+        return Client(
+            self.store,
+            self.runner.registry,
+            clock=self.clock,
+            ids=self.ids,
+            liveness=self.liveness,
+            runner=self.runner,
+            actor=self.info.id,
+        )
+
     async def start(self, *, takes_work: bool = True, sweeps: bool = True) -> None:
         self.liveness.announce(self.info.id)
         await self.runner.start(takes_work=takes_work)
@@ -93,11 +104,29 @@ class Worker:
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
         await self.sweeper.stop()
-        left = await self.runner.stop(signal, grace_s)
+        # Before the good-bye: a beat after it would be refused, as that of one declared gone.
         self.beats.stop()
+        left = await self.runner.stop(signal, grace_s)
         if not left:
             self.liveness.withdraw(self.info.id)
         return left
+
+
+@asynccontextmanager
+async def open_worker(
+    url: str | None,
+    registry: Registry,
+    *,
+    role: str = "worker",
+    queues: tuple[str, ...] = ("default",),
+    options: RunnerOptions | None = None,
+) -> AsyncIterator[Worker]:
+    """A worker for those who start and stop it themselves. At the end its store is closed."""
+    store = await open_store(url or default_store(), SystemClock())
+    try:
+        yield Worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
@@ -115,22 +144,12 @@ async def open_app(
     registry = Registry()
     for workflow in workflows:
         registry.add(workflow)
-    store = await open_store(url or default_store(), SystemClock())
-    worker = Worker(store, registry, role="worker", queues=queues, options=options or RunnerOptions())
-    try:
-        await worker.start()
-        yield Client(
-            store,
-            registry,
-            clock=worker.clock,
-            ids=worker.ids,
-            liveness=worker.liveness,
-            runner=worker.runner,
-            actor=worker.info.id,
-        )
-    finally:
-        await worker.stop()
-        await store.close()
+    async with open_worker(url, registry, queues=queues, options=options) as worker:
+        try:
+            await worker.start()
+            yield worker.client()
+        finally:
+            await worker.stop()
 
 
 @asynccontextmanager

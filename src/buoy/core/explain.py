@@ -97,8 +97,8 @@ def _dead(facts: Facts, words: Wording) -> Told:
     assert holder is not None
     busy = _under_way(facts)
     doing = f"executing {busy}" if busy else f"{document.status.replace('_', ' ')}"
-    done = f"{document.completed_count} completed step{'' if document.completed_count == 1 else 's'}"
-    again = f" {busy} will be executed again, with the same idempotency key." if busy else ""
+    done = phrases.counted(document.completed_count, "completed step")
+    again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
     return Told(
         headline=f"{document.run_id} was {doing} when the process that drove it ended.",
         now=f"Nobody works on it. Its log is safe: {done} will not be executed again.{again}",
@@ -136,10 +136,12 @@ def _stalled(facts: Facts, words: Wording) -> Told:
             next=("A worker that sweeps puts it into its queue again if its task is missing.",),
             you_can=_take_it_up(facts, words),
         )
-    status = TELLERS[document.status](facts, words)
+    busy = _under_way(facts)
+    at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
+    left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
     return Told(
         headline=f"{document.run_id} should go on, but nobody alive can run it.",
-        now=status.now,
+        now=left if at_work else TELLERS[document.status](facts, words).now,
         wrong=(missing or "nobody can take it",),
         next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
         you_can=_take_it_up(facts, words),
@@ -189,7 +191,8 @@ def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]
     found = list(verdict.reasons)
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
         found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
-    found.append(f"the log has {document.head_seq} events, the last of {words.past(document.updated_at, facts.now)}")
+    length = phrases.counted(document.head_seq, "event")
+    found.append(f"the log has {length}, the last of {words.past(document.updated_at, facts.now)}")
     if story.takeovers and story.claimed is not None and story.claimed_at is not None:
         often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
         last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
@@ -198,5 +201,5 @@ def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]
         found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
     if facts.unread and not document.ended:
         kept = "; signals are kept until the workflow waits for them" if document.status in RESTING else ""
-        found.append(f"{facts.unread} message{'' if facts.unread == 1 else 's'} not yet used{kept}")
+        found.append(f"{phrases.counted(facts.unread, 'message')} not yet used{kept}")
     return tuple(found)

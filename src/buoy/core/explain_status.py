@@ -145,7 +145,7 @@ def _waiting(facts: Facts, words: Wording) -> Told:
 def _wait_line(leaf: OpenLeaf, facts: Facts, words: Wording) -> str:
     due = "" if leaf.due_at is None else words.future(leaf.due_at, facts.now)
     if leaf.retrying:
-        error = f" with {leaf.error.type}: {leaf.error.message}" if leaf.error else ""
+        error = f" with {phrases.error_text(leaf.error)}" if leaf.error else ""
         return f"attempt {leaf.attempt} of step {leaf.name} failed{error}; attempt {leaf.attempt + 1} at {due}"
     return f"{phrases.leaf_text(leaf)} since {words.past(leaf.since, facts.now)}" + (f", due {due}" if due else "")
 
@@ -227,8 +227,8 @@ def _completed(facts: Facts, words: Wording) -> Told:
 def _failed(facts: Facts, words: Wording) -> Told:
     document, failed = facts.document, facts.story.failed
     error = document.error
-    what = "no reason was recorded" if error is None else f"{error.type}: {error.message}"
-    times = "" if failed is None else f"{failed.attempts} attempt{'' if failed.attempts == 1 else 's'}"
+    what = "no reason was recorded" if error is None else phrases.error_text(error)
+    times = "" if failed is None else phrases.counted(failed.attempts, "attempt")
     step = () if failed is None else (f"the step that failed last is {failed.leaf}, after {times}",)
     return Told(
         headline=f"{document.run_id} has failed: {what}",

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from buoy.core.document import Document, OpenLeaf
+from buoy.core.events import ErrorInfo
 from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, what_is_missing
 from buoy.core.questions import Question
 from buoy.core.time_text import in_words
@@ -71,6 +72,17 @@ def active_leaves(document: Document) -> list[OpenLeaf]:
 
 def questions(document: Document) -> list[OpenLeaf]:
     return [each for each in document.open if each.question is not None]
+
+
+def error_text(error: ErrorInfo) -> str:
+    """An error in one line."""
+    first, *more = error.message.splitlines() or [""]
+    return f"{error.type}: {first}{' ...' if more else ''}"
+
+
+def counted(number: int, noun: str) -> str:
+    """'1 run', '2 runs'."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(texts: list[str]) -> str:

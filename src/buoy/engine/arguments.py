@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -41,7 +42,7 @@ class Arguments:
     def signature(self) -> inspect.Signature:
         return self._signature
 
-    @property
+    @cached_property
     def returns(self) -> Any:
         """The declared type of the result; Any if none is declared."""
         return self.hints.get("return", Any)
@@ -110,6 +111,8 @@ class Arguments:
                     args.extend(value)
                 case inspect.Parameter.VAR_KEYWORD:
                     kwargs.update(value)
+                case inspect.Parameter.KEYWORD_ONLY:
+                    kwargs[parameter.name] = value
                 case inspect.Parameter.POSITIONAL_ONLY:
                     args.append(value)
                 case _ if self._has_spread:

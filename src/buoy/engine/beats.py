@@ -65,7 +65,7 @@ class Beats:
                 sent = now
                 try:
                     store = store or await self._open_store()
-                    if not await store.beat(self._runner.id, self._beat()):
+                    if not await store.beat(self._runner.id, self._beat()) and not self._stopped:
                         self._runner.declared_gone("its beat was refused: another process declared it gone")
                         break
                     confirmed = sent

@@ -51,7 +51,7 @@ class Body:
         self._step = step
         self._context = context
         self._report: Report | None = report
-        self._task: asyncio.Task[Any] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timed_out = False
 
@@ -74,8 +74,8 @@ class Body:
         self._context.abandoned = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     # async
 
@@ -83,7 +83,7 @@ class Body:
         context = copy_context()
         context.run(CURRENT.set, self._context)
         coro = self._guarded(args, kwargs)
-        self._task = asyncio.get_running_loop().create_task(coro, context=context)
+        self.task = asyncio.get_running_loop().create_task(coro, context=context)
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
@@ -98,7 +98,7 @@ class Body:
             outcome = self._failure(RuntimeError(f"step {self._step.name} tried to end the process: {error!r}"))
         except BaseException as error:  # noqa: BLE001 - whatever a step raises is its outcome, and is recorded
             outcome = self._failure(error)
-        self._task = None
+        self.task = None
         if _NESTS:
             self._finish(outcome)
         else:

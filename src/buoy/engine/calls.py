@@ -69,7 +69,7 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
         elif not self._context.is_async:
             raise NotAllowedHere("a sync workflow cannot await; use buoy.gather(...) or .result()")
         else:
-            self._iterator = self._context.ask_for(self._require()).__await__()
+            self._iterator = waiting(self._context, self._require())
         return self._iterator
 
     async def _plain(self) -> Any:
@@ -102,6 +102,15 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
         raise NotAllowedHere(
             f"the call of step {self._step.name} was not awaited; write `await {self._step.name}(...)`"
         )
+
+
+def waiting(context: WorkflowContext, request: Request) -> Generator[Any, Any, Any]:
+    """Waits for a leaf in async code. A cancellation of the waiting task gives the leaf up."""
+    try:
+        return (yield from context.ask_for(request))
+    except asyncio.CancelledError:
+        context.give_up(request.leaf)
+        raise
 
 
 def call_now(call: StepCall[Any]) -> Any:
@@ -187,7 +196,7 @@ class _Wait(Coroutine[Any, Any, Any]):
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._iterator is not None:
             raise RuntimeError(f"{self._request.leaf} was awaited twice; make the call again")
-        self._iterator = self._context.ask_for(self._request).__await__()
+        self._iterator = waiting(self._context, self._request)
         return cast("Generator[Any, Any, Any]", self._iterator)
 
     def send(self, value: Any) -> Any:

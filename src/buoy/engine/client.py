@@ -42,7 +42,7 @@ from buoy.ports import (
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LOOK_AGAIN_S = 1.0
+_LOOK_AGAIN_S = 0.25
 
 
 class Client:
@@ -81,7 +81,10 @@ class Client:
         """As `start_as`, with the input as JSON by parameter name."""
         checked = check_run_id(run_id)
         workflow.arguments.decode(stored)
-        self.registry.add(workflow)
+        if self.runner is None:
+            self.registry.add(workflow)
+        else:
+            await self.runner.learn(workflow)
         created = e.WorkflowCreated(
             workflow=workflow.name,
             input=stored,

@@ -91,6 +91,10 @@ class WorkflowContext(Protocol):
         """Async: a future of the outcome. Sync: waits, and gives the outcome."""
         ...
 
+    def give_up(self, leaf: LeafId) -> None:
+        """Async only: the code no longer waits for this leaf."""
+        ...
+
     def ask_for_all(self, requests: list[Request]) -> list[Any]:
         """Sync only: waits for all of them."""
         ...

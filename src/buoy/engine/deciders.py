@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import zlib
 from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, Protocol
@@ -40,9 +39,7 @@ class Asked(Protocol):
     run_id: RunId
     replaying: bool
     history: History
-
-    @property
-    def state(self) -> State: ...
+    state: State
 
     @property
     def host(self) -> Timed: ...
@@ -107,7 +104,7 @@ class AsyncDecider:
         self.run_id = execution.run_id
         self._execution = execution
         self._start = (coro_fn, args, kwargs)
-        self._loop = PrivateLoop(self, zlib.crc32(self.run_id.encode()) * 1_000_003)  # type: ignore[abstract]
+        self._loop = PrivateLoop(self)  # type: ignore[abstract]
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
@@ -123,6 +120,8 @@ class AsyncDecider:
 
     def begin(self, at: float) -> None:
         self._loop.clock = at
+        # The log has it, so it is the same at every replay; and it spreads the tasks of different runs.
+        self._loop.seed = hash(at)
         context = copy_context()
         context.run(CURRENT.set, self)
         fn, args, kwargs = self._start
@@ -231,7 +230,6 @@ class AsyncDecider:
         self._futures[leaf] = future
         if self._execution.replaying:
             self._returns[leaf] = request.returns
-        future.add_done_callback(lambda done: self._given_up(leaf) if done.cancelled() else None)
         self._open(request)
         return future
 
@@ -246,7 +244,7 @@ class AsyncDecider:
     def ask_for_all(self, requests: list[Request]) -> list[Any]:
         raise NotImplementedError("async workflows use asyncio.gather")
 
-    def _given_up(self, leaf: LeafId) -> None:
+    def give_up(self, leaf: LeafId) -> None:
         if self._futures.pop(leaf, None) is not None and not self._detached:
             self._execution.cancel_leaf(leaf)
 

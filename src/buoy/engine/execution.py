@@ -10,7 +10,6 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -24,8 +23,8 @@ from buoy.core.lineage import visible
 from buoy.core.state import State, fold
 from buoy.engine.alarms import Alarms
 from buoy.engine.bodies import error_info
+from buoy.engine.code import Code
 from buoy.engine.context import Request
-from buoy.engine.deciders import AsyncDecider, Decider
 from buoy.engine.definitions import Workflow
 from buoy.engine.endings import ending_for
 from buoy.engine.leaves import Leaves
@@ -33,7 +32,6 @@ from buoy.engine.ledger import Ledger, LedgerHost
 from buoy.engine.messages import Mailbox
 from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
-from buoy.engine.sync_decider import SyncDecider
 from buoy.errors import BadInput, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Progress, Released
@@ -64,7 +62,8 @@ class Execution:
         self.run_id = run_id
         self.workflow = workflow
         self.host = host
-        self.ledger = Ledger(host, run_id, fold(run_id, events), self._committed, self._lost)
+        self.state: State = fold(run_id, events)
+        self.ledger = Ledger(host, run_id, self.state, self._committed, self._lost)
         self.record = self.ledger.record
         self.after_commit = self.ledger.after_commit
         self.mailbox = Mailbox(self)
@@ -75,30 +74,23 @@ class Execution:
         self.stopping = False
         self.replaying = False
         self._log: Sequence[e.Event] = events
-        self._decider: Decider | None = None
+        self._code = Code(self)
         self._ending: e.Ending | None = None
         self._claim: list[e.Body] = []
-        # Outcomes that the code has not seen yet, in log order; None stands for a cancel request.
-        self._withheld: deque[tuple[LeafId | None, Any, float]] = deque()
-
-    @property
-    def state(self) -> State:
-        return self.ledger.state
 
     @property
     def ended(self) -> bool:
-        return self.ledger.state.status in TERMINAL
+        return self.state.status in TERMINAL
 
     @property
     def withholds(self) -> bool:
         """Whether outcomes are kept from the code for now."""
-        return self.stopping or self.ledger.state.pause is not None
+        return self.stopping or self.state.pause is not None
 
     @property
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
-        busy = self._decider is not None and self._decider.busy
-        return self.ledger.idle and not self.leaves.executing and not busy and not self.replaying
+        return not (self.replaying or self.leaves.executing or self._code.busy) and self.ledger.idle
 
     # ---- begin
 
@@ -106,14 +98,8 @@ class Execution:
         """A new run, claimed from its first event on."""
         self.record(created)
         self.record(e.Claimed(runner=self.host.id, cause="created"))
-        self._guard(self._begin)
+        self.guard(self._code.begin)
         self.flush()
-
-    def _begin(self) -> None:
-        self._decider = self._make_decider()
-        if isinstance(self._decider, AsyncDecider):
-            self.history.forget()
-        self._decider.begin(self.state.created_at)
 
     async def resume(self, claimed: e.Claimed, messages: Sequence[Message]) -> None:
         """A run that has a log: claims it, replays it, and goes on."""
@@ -127,12 +113,12 @@ class Execution:
             fits = await self._replay()
         if fits:
             self.mailbox.take(messages)
-            if self._decider is None and self.state.pause is None and not self.ended:
+            if not self._code.begun and self.state.pause is None and not self.ended:
                 fits = await self._replay()
         if not fits:
             # Nothing was consumed; but what was looked at must not wake the run again and again.
             self.mailbox.glance(messages)
-        self._give_withheld()
+        self._code.catch_up()
         self._log = ()
         self.flush()
         self.look_at_rest()
@@ -141,17 +127,13 @@ class Execution:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
         self.replaying = True
         try:
-            self._decider = self._make_decider()
-            await self._decider.replay(visible(self._log), self.state.created_at)
+            await self._code.replay(self._log)
             self.replaying = False
             if self._ending is not None:
                 self.history.finish()
                 self._end(self._ending)
-            elif isinstance(self._decider, AsyncDecider):
-                self.history.finish()
-                self._decider.check_pending()
-                self.history.started.clear()
-                self.leaves.take_up()
+            else:
+                self._code.check_replayed()
         except (Diverged, BadInput) as error:
             self.replaying = False
             self.diverged(error)
@@ -166,15 +148,7 @@ class Execution:
             self.replaying = False
         return True
 
-    def _make_decider(self) -> Decider:
-        created = self.state.created
-        assert created is not None
-        args, kwargs = self.workflow.arguments.decode(created.input)
-        if self.workflow.is_async:
-            return AsyncDecider(self, self.workflow.fn, args, kwargs)
-        return SyncDecider(self, self.workflow.fn, args, kwargs, self.host.workflow_pool)
-
-    def _guard(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[[], None]) -> None:
         """Runs workflow code. A difference from the log pauses the run; what the code must not do fails it."""
         try:
             work()
@@ -194,9 +168,7 @@ class Execution:
 
     def _drop_code(self) -> None:
         self.leaves.drop_all()
-        if self._decider is not None:
-            self._decider.detach()
-            self._decider = None
+        self._code.drop()
 
     # ---- what workflow code asks for
 
@@ -245,11 +217,11 @@ class Execution:
         """Code and log disagree: nothing that this replay asked for counts, and the run waits for a person."""
         self._drop_code()
         if self._log:
-            self.ledger.start_over(fold(self.run_id, self._log))
+            self.state = fold(self.run_id, self._log)
+            self.ledger.start_over(self.state)
             for body in self._claim:
                 self.record(body)
         self._ending = None
-        self._withheld.clear()
         bound = self.state.version
         reason = "nondeterminism" if bound == self.workflow.version else "version"
         where = "" if reason == "nondeterminism" else f" (run is bound to {bound}, this is {self.workflow.version})"
@@ -261,40 +233,20 @@ class Execution:
     def settle(self, body: Ended, outcome: Any) -> None:
         """A leaf has its outcome: it is recorded, and the code sees it (later, if it is withheld)."""
         self.record(body)
-        at = self.state.updated_at
-        if self.withholds or self._decider is None:
-            self._withheld.append((body.leaf, outcome, at))
-        else:
-            self._deliver(body.leaf, outcome, at)
-
-    def _deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
-        decider = self._decider
-        assert decider is not None
-        if leaf is None:
-            self._guard(lambda: decider.cancel(at))
-        else:
-            self._guard(lambda: decider.deliver(leaf, outcome, at))
-
-    def _give_withheld(self) -> None:
-        while self._withheld and not self.withholds and self._decider is not None:
-            self._deliver(*self._withheld.popleft())
+        self._code.deliver(body.leaf, outcome, self.state.updated_at)
 
     def pause(self, paused: e.Paused) -> None:
         self.record(paused)
 
     def unpause(self, resumed: e.Resumed) -> None:
         self.record(resumed)
-        if self._decider is not None:  # else the code did not begin yet in this process: `resume` replays it
-            self._give_withheld()
-            self._decider.go_on()
+        if self._code.begun:  # else it did not begin yet in this process: `resume` replays it
+            self._code.go_on()
             self.leaves.take_up()
 
     def cancel(self, requested: e.CancelRequested) -> None:
         self.record(requested)
-        if self.withholds or self._decider is None:
-            self._withheld.append((None, None, self.state.updated_at))
-        else:
-            self._deliver(None, None, self.state.updated_at)
+        self._code.deliver(None, None, self.state.updated_at)
 
     def take(self, messages: Sequence[Message]) -> None:
         """New messages came for this run."""

@@ -6,6 +6,7 @@ an earlier incarnation left open is taken up with the attempt and arguments that
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -159,6 +160,16 @@ class Leaves:
         alarm = self._alarms.pop(leaf, None)
         if alarm is not None:
             alarm.cancel()
+
+    def cancel_async(self) -> list[asyncio.Task[None]]:
+        """Cancels the async bodies; each counts as executing until its task has really ended."""
+        tasks = []
+        for leaf, body in list(self._bodies.items()):
+            body.give_up()
+            if body.task is not None:
+                tasks.append(body.task)
+                body.task.add_done_callback(lambda _, leaf=leaf: self._bodies.pop(leaf, None))  # type: ignore[misc]
+        return tasks
 
     def drop_all(self) -> None:
         for leaf in [*self._bodies, *self._alarms]:

@@ -58,13 +58,13 @@ class ScopedTask(asyncio.Task[Any]):
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
-    def __init__(self, host: TimerHost, seed: int) -> None:
+    def __init__(self, host: TimerHost) -> None:
         self._host = host
         self._ready: deque[asyncio.Handle] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
         self._as_completed: dict[int, Parts] = {}
-        self._seed = seed
+        self.seed = 0
         self._made = 0
         self._closed = False
         self.clock = 0.0
@@ -140,7 +140,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def next_number(self) -> int:
         """For hashes: spread over runs, since asyncio keeps the tasks of all of them in one set."""
         self._made += 1
-        return self._seed + self._made * 7919
+        return self.seed + self._made * 7919
 
     def _make(self, coro: Coroutine[Any, Any, Any], scope: Scope, name: str | None, context: Context | None) -> Any:
         within = copy_context() if context is None else context

@@ -17,28 +17,19 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import (
-    DRIVING_RUNS_MAX,
-    STOP_GRACE_S,
-    TASKS_CLAIM_MAX,
-    WAITING_RUNS_MAX,
-)
+from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, WAITING_RUNS_MAX
 from buoy.engine.alarms import Alarms
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.execution import Execution
+from buoy.engine.intake import Intake
 from buoy.engine.journal import Journal
-from buoy.engine.loading import read_log
 from buoy.engine.pool import Pool
 from buoy.engine.releases import Releases
-from buoy.errors import CorruptLog, Problem, Unavailable
-from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Store, Task, Threads, Wants
+from buoy.engine.waiters import Waiters
+from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Store, Threads
 
-_LOADS_AT_ONCE = 32
-_POLL_S = 1.0
-_PAUSE_AFTER_ERROR_S = 0.5
-_WORKER_END_S = 10.0
-# A run that this runner cannot take: others may, and a later try of its own may.
-_RETRY_S = 30.0
+# After the grace time async steps are cancelled; so long they may take to clean up.
+_CANCEL_S = 2.0
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
@@ -78,18 +69,15 @@ class Runner:
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
-        # For whoever wants to show what this runner does.
-        self.on_taken: Callable[[Task], None] | None = None
-        self.on_ended: Callable[[Execution], None] | None = None
         self.executions: dict[RunId, Execution] = {}
-        self._releases = Releases(store, self.id)
+        self.releases = Releases(store, self.id)
+        self.intake = Intake(self)
+        # For whoever wants to show what this runner does.
+        self.on_ended: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
-        self._waiters: dict[RunId, list[asyncio.Future[Execution | None]]] = {}
-        self._creating: dict[RunId, asyncio.Future[bool]] = {}
+        self._waiters = Waiters()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._worker: asyncio.Task[None] | None = None
-        self._idle: asyncio.Future[bool] | None = None
         self._stopping = False
         self._errors = 0
         self._last_error: str | None = None
@@ -101,48 +89,45 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         await self.store.register(self.info)
         self.journal.start()
-        self._releases.start()
-        self._worker = self._loop.create_task(self._work(takes_work), name="buoy-runner")
+        self.releases.start()
+        self.intake.start(takes_work=takes_work)
 
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
         self._stopping = True
-        if self._idle is not None:
-            self._idle.cancel()
-        if self._worker is not None:
-            # It ends by itself: what it is just claiming must not be left half done.
-            await asyncio.wait([self._worker], timeout=_WORKER_END_S)
-            self._worker.cancel()
-        deadline = self.clock.monotonic() + (self.options.stop_grace_s if grace_s is None else grace_s)
+        await self.intake.stop()
         for execution in list(self.executions.values()):
             execution.stopping = True
-        while self.executions and self.gone is None:
-            self._moved.clear()
-            self._give_back(signal)
-            left_s = deadline - self.clock.monotonic()
-            if not self.executions or left_s <= 0:
-                break
-            await self._wait_moved(left_s)
+        await self._give_back(signal, self.options.stop_grace_s if grace_s is None else grace_s)
+        cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CANCEL_S)
+            await self._give_back(signal, _CANCEL_S)
         return await self._close()
 
-    def _give_back(self, signal: str) -> None:
-        for execution in list(self.executions.values()):
-            if execution.interrupt(signal) and not execution.detached:
-                self._release(execution)
-
-    async def _wait_moved(self, timeout_s: float) -> None:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._moved.wait()
-        except TimeoutError:
-            return  # the grace time is over; the caller looks at what is left
+    async def _give_back(self, signal: str, grace_s: float) -> None:
+        """Gives back each run as soon as nothing of it executes, for as long as the grace time lasts."""
+        deadline = self.clock.monotonic() + grace_s
+        while self.executions and self.gone is None:
+            self._moved.clear()
+            for execution in list(self.executions.values()):
+                if execution.interrupt(signal) and not execution.detached:
+                    self._release(execution)
+            left_s = deadline - self.clock.monotonic()
+            if not self.executions or left_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
 
     async def _close(self) -> int:
         left = len(self.executions)
         for execution in list(self.executions.values()):
             execution.detach()
         await self.journal.close(at_once=self.gone is not None)
-        await self._releases.close()
+        await self.releases.close()
         self.alarms.close()
         for pool in (self.step_pool, self.workflow_pool):
             if pool is not None:
@@ -154,108 +139,43 @@ class Runner:
 
     def declared_gone(self, why: str) -> None:
         """Somebody declared this runner dead. Dead is final: everything that it drives is dropped. Any thread."""
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._drop_all, why)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._drop_all, why)
 
     def _drop_all(self, why: str) -> None:
         self.gone = why
-        self._note(why)
-        for execution in list(self.executions.values()):
-            execution.detach()
-            self.lost(execution)
+        self.note(why)
+        for run_id in list(self.executions):
+            self.drop(run_id)
         self._moved.set()
 
     # ---- new work
 
     def create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> asyncio.Future[bool]:
         """A new run that this runner drives from its first event on. False: a run of that id exists already."""
-        made: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        under_way = self._creating.get(run_id)
-        if under_way is not None:
-            under_way.add_done_callback(lambda _: None if made.done() else made.set_result(False))
-            return made
         if run_id in self.executions:
-            made.set_result(False)
-            return made
+            return self._waiters.second_creation(run_id)
+        made = self._waiters.creation(run_id)
         execution = Execution(self, workflow, run_id)
         self.executions[run_id] = execution
-        self._creating[run_id] = made
-        execution.after_commit(lambda: self._made(run_id))
+        execution.after_commit(lambda: self._waiters.created(run_id, True))
         execution.create(created)
         return made
 
-    def _made(self, run_id: RunId) -> None:
-        made = self._creating.pop(run_id, None)
-        if made is not None and not made.done():
-            made.set_result(True)
+    async def learn(self, workflow: Workflow[..., Any]) -> None:
+        """This process has code for one more workflow, and others may know it."""
+        self.registry.add(workflow)
+        if workflow.name not in self.info.workflows:
+            self.info = msgspec.structs.replace(self.info, workflows=self.registry.versions())
+            await self.store.register(self.info)
 
     @property
     def full(self) -> bool:
-        return self._stopping or self.gone is not None or self._room() <= 0
+        return self._stopping or self.gone is not None or self.room() <= 0
 
-    def _room(self) -> int:
+    def room(self) -> int:
+        """How many more runs may be driven at the same time."""
         return self.options.driving_runs_max - (len(self.executions) - len(self._resting))
-
-    async def _work(self, takes_work: bool) -> None:
-        while self.gone is None and not self._stopping:
-            try:
-                found = await self._claim() if takes_work else 0
-                await self._read_inboxes()
-                if not found and not self._stopping:
-                    self._idle = asyncio.ensure_future(self.store.changed(_POLL_S))
-                    await asyncio.wait([self._idle])
-                    self._idle = None
-            except Problem as error:
-                self._note(str(error))
-                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
-
-    async def _claim(self) -> int:
-        limit = min(self._room(), TASKS_CLAIM_MAX)
-        if limit <= 0:
-            return 0
-        wants = Wants(self.info.queues, self.registry.names(), self.info.stack, self.info.env)
-        tasks = await self.store.claim_tasks(self.id, wants, limit)
-        for start in range(0, len(tasks), _LOADS_AT_ONCE):
-            await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
-        return len(tasks)
-
-    async def take(self, task: Task) -> None:
-        """Replays a run and claims it. On any trouble the task is given back: it must not hang on this runner."""
-        if task.run_id in self.executions:
-            return  # Ours already: the claim in the log is what counts.
-        try:
-            events = await read_log(self.store, task.run_id)
-            messages = await self.store.inbox(task.run_id)
-            execution = Execution(self, self.registry.need(task.workflow), task.run_id, events)
-            if not events or execution.ended:
-                self._releases.add(task.run_id, Released(due_at=None))
-                return
-            self.executions[task.run_id] = execution
-            await execution.resume(e.Claimed(runner=self.id, cause=task.cause, evidence=task.evidence), messages)
-            if self.on_taken is not None:
-                self.on_taken(task)
-        except CorruptLog as error:
-            self._note(f"run {task.run_id}: {error}")
-            self._releases.add(task.run_id, Released(due_at=None))
-        except Unavailable as error:
-            self._note(f"run {task.run_id}: {error}")
-            self._releases.add(task.run_id, Released(due_at=self.clock.now() + _POLL_S))
-        except Problem as error:
-            self._note(f"run {task.run_id}: {error}")
-            stuck = self.executions.get(task.run_id)
-            if stuck is not None:
-                stuck.detach()
-                self._forget(stuck)
-            self._releases.add(task.run_id, Released(due_at=self.clock.now() + _RETRY_S))
-
-    async def _read_inboxes(self) -> None:
-        for run_id in await self.store.pokes(self.id):
-            execution = self.executions.get(run_id)
-            if execution is None or execution.detached:
-                continue
-            messages = await self.store.inbox(run_id, after=execution.mailbox.seen)
-            execution.take(messages)
-            await self.store.seen(run_id, self.id, execution.mailbox.seen)
 
     # ---- what executions tell
 
@@ -282,27 +202,25 @@ class Runner:
         paused = execution.state.status is Status.PAUSED
         change = Released(due_at=None if paused else execution.state.wake_at, seen=execution.mailbox.seen)
         execution.detach()
-        self._forget(execution)
-        self._tell(execution, None)
-        self._releases.add(execution.run_id, change)
+        self.lost(execution)
+        self.releases.add(execution.run_id, change)
 
     def ended(self, execution: Execution) -> None:
         self._forget(execution)
-        self._tell(execution, execution)
+        self._waiters.tell(execution.run_id, execution)
         if self.on_ended is not None:
             self.on_ended(execution)
 
     def lost(self, execution: Execution) -> None:
         self._forget(execution)
-        self._tell(execution, None)
+        self._waiters.tell(execution.run_id, None)
 
-    def _tell(self, execution: Execution, end: Execution | None) -> None:
-        creating = self._creating.pop(execution.run_id, None)
-        if creating is not None and not creating.done():
-            creating.set_result(False)
-        for waiter in self._waiters.pop(execution.run_id, ()):
-            if not waiter.done():
-                waiter.set_result(end)
+    def drop(self, run_id: RunId) -> None:
+        """Drives this run no longer, if it does."""
+        execution = self.executions.get(run_id)
+        if execution is not None:
+            execution.detach()
+            self.lost(execution)
 
     def _forget(self, execution: Execution) -> None:
         if self.executions.get(execution.run_id) is execution:
@@ -316,11 +234,7 @@ class Runner:
 
     def wait_end(self, run_id: RunId) -> asyncio.Future[Execution | None] | None:
         """Resolves when a run that is driven here ends, to None if it leaves this process. None if it is not here."""
-        if run_id not in self.executions:
-            return None
-        waiter: asyncio.Future[Execution | None] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(run_id, []).append(waiter)
-        return waiter
+        return self._waiters.end(run_id) if run_id in self.executions else None
 
     # ---- health
 
@@ -328,9 +242,9 @@ class Runner:
         return len(self.executions)
 
     def troubles(self) -> tuple[int, str | None]:
-        errors = self._errors + self.journal.errors + self._releases.errors
-        return errors, self.journal.last_error or self._last_error or self._releases.last_error
+        errors = self._errors + self.journal.errors + self.releases.errors
+        return errors, self.journal.last_error or self._last_error or self.releases.last_error
 
-    def _note(self, text: str) -> None:
+    def note(self, text: str) -> None:
         self._errors += 1
         self._last_error = text

@@ -230,6 +230,9 @@ class SyncDecider:
     def ask_for(self, request: Request) -> Any:
         return self.ask_for_all([request])[0]
 
+    def give_up(self, leaf: LeafId) -> None:
+        raise NotImplementedError("sync code cannot give a leaf up")
+
     def ask_for_all(self, requests: list[Request]) -> list[Any]:
         if self._detached or self._difference is not None:
             raise Detached(f"run {self.run_id} is no longer driven here")

@@ -112,8 +112,10 @@ class Commits:
         if base is not None and base.task.version != task.version:
             old = entry_of(base.document, base.task)
             await self._index.drop([None if old is None else old[0]])
-        if task.kind == "none" and write.document.ended:
+        if task.kind != "held":
+            # Durable now, and the next owner looks by itself.
             self._runs.seen.pop(write.run_id, None)
+        if task.kind == "none" and write.document.ended:
             active = layout.active_key(write.run_id, write.document.created_at, task.active_seq)
             await self._index.drop([active])
 

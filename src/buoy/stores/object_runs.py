@@ -125,9 +125,10 @@ class Runs:
         keys = await self._bucket.list(prefix, after=layout.log_key(run_id, after))
         if keys and layout.number_of(keys[0]) == after + 1:
             return [layout.number_of(key) for key in keys]
-        known = self._known.get(run_id)
-        if not keys and known is not None and known.head_seq <= after:
-            return []
+        if not keys:
+            known = self._known.get(run_id) or await self.load(run_id)
+            if known is None or known.head_seq <= after:
+                return []
         # `after` is no last event of a commit, so far as we know: look for the commit that it is in.
         firsts = [layout.number_of(key) for key in await self._bucket.list(prefix)]
         inside = [first for first in firsts if first <= after + 1]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 
@@ -43,7 +44,7 @@ from buoy.stores.object_lists import Lists
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
 from buoy.stores.object_sweep import Sweeps
-from buoy.stores.sqlite_watch import Watch
+from buoy.stores.watch import Watch
 
 FORMAT = 1
 
@@ -84,6 +85,11 @@ class ObjectStore:
     @property
     def one_host(self) -> bool:
         return self._one_host
+
+    @property
+    def lock_dir(self) -> Path | None:
+        """A bucket has no place for lock files; a folder does."""
+        return None
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         outcomes = await self._commits.commit(writes)

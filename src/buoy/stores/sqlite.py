@@ -43,7 +43,7 @@ from buoy.stores.sqlite_commit import commit_work, wakes_others
 from buoy.stores.sqlite_errors import translated
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_schema import connect, prepare
-from buoy.stores.sqlite_watch import Watch
+from buoy.stores.watch import Watch
 
 # More than this in one transaction, and the event loop would feel it.
 SMALL_WRITES_MAX = 2

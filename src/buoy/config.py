@@ -1,0 +1,105 @@
+"""Configuration: what the environment and `buoy.toml` say. The only place that reads either.
+
+    store = "sqlite:///runs.db"        # a relative path counts from the folder of this file
+
+    [worker]
+    files = ["flows.py", "package.module"]
+
+Invariants: an explicit option beats `BUOY_STORE`, which beats `buoy.toml`, which beats the default. A file with a wrong
+key or type is refused whole: a setting that is silently ignored is worse than none.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+from buoy.errors import BadInput
+
+FILE_NAME = "buoy.toml"
+DEFAULT_STORE = "sqlite:///.buoy/buoy.db"
+STORE_VARIABLE = "BUOY_STORE"
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`[worker]`: which workflow files `buoy worker` loads when none is named."""
+
+    files: tuple[str, ...] = ()
+
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A whole `buoy.toml`, with its paths made absolute."""
+
+    store: str | None = None
+    worker: WorkerSettings = WorkerSettings()
+
+
+def configured_store(chosen: str | None = None, start: Path | None = None) -> str:
+    """The URL of the store to use: the one that was chosen, or what the configuration says."""
+    return chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store or DEFAULT_STORE
+
+
+def load_settings(start: Path | None = None) -> Settings:
+    """The settings of the nearest `buoy.toml`, here or in a parent folder; empty ones if there is none."""
+    found = find_file(start or Path.cwd())
+    return Settings() if found is None else read_settings(found)
+
+
+def find_file(start: Path) -> Path | None:
+    """The nearest `buoy.toml`."""
+    start = start.absolute()
+    return next((path for folder in (start, *start.parents) if (path := folder / FILE_NAME).is_file()), None)
+
+
+def read_settings(path: Path) -> Settings:
+    """That file's settings, or a refusal that names the file and the key."""
+    try:
+        plain = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise BadInput(f"{path} is not TOML: {error}") from error
+    try:
+        found = msgspec.convert(plain, Settings)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}; known keys: store (a text), worker.files (a list of texts)") from error
+    return _anchored(found, path.parent)
+
+
+def _anchored(settings: Settings, folder: Path) -> Settings:
+    """A path in a file means the same wherever the command is given."""
+    store = settings.store and _anchored_store(settings.store, folder)
+    files = tuple(_anchored_file(each, folder) for each in settings.worker.files)
+    return Settings(store, WorkerSettings(files))
+
+
+def _anchored_store(url: str, folder: Path) -> str:
+    prefix, path = ("sqlite:///", url[10:]) if url.startswith("sqlite:///") else ("", url)
+    if "://" in path or not path or Path(path).is_absolute():
+        return url
+    return f"{prefix}{folder / path}"
+
+
+def _anchored_file(name: str, folder: Path) -> str:
+    return str(folder / name) if name.endswith(".py") else name
+
+
+def store_path(url: str) -> Path | None:
+    """Where on this machine that store lies; None if its URL does not name such a place."""
+    if url.startswith("sqlite:///"):
+        return Path(url[10:])
+    if url.startswith("file:///"):
+        return Path(url[7:])
+    return Path(url) if "://" not in url and url.endswith(".db") else None
+
+
+def person() -> str:
+    """Who gives the commands, for the record: the name of the user, as far as it can be told."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "somebody"

@@ -1,0 +1,98 @@
+"""Code: a run's workflow code in this process: made, replayed, fed with outcomes in log order, and dropped.
+
+Invariants: outcomes reach the code in the order of the log; while the run is paused or its runner stops they are
+withheld. The code never runs after `drop`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.core.lineage import visible
+from buoy.engine.deciders import AsyncDecider, Decider
+from buoy.engine.sync_decider import SyncDecider
+
+if TYPE_CHECKING:
+    from buoy.engine.execution import Execution
+
+
+class Code:
+    """The workflow's code, async or sync."""
+
+    def __init__(self, execution: Execution) -> None:
+        self._execution = execution
+        self._decider: Decider | None = None
+        # Outcomes that the code has not seen yet; None stands for a cancel request.
+        self._withheld: deque[tuple[LeafId | None, Any, float]] = deque()
+
+    @property
+    def begun(self) -> bool:
+        return self._decider is not None
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is executing at this moment, in a thread of its own."""
+        return self._decider is not None and self._decider.busy
+
+    def begin(self) -> None:
+        """Runs the code of a new run until it waits."""
+        self._decider = self._make()
+        if isinstance(self._decider, AsyncDecider):
+            self._execution.history.forget()
+        self._decider.begin(self._execution.state.created_at)
+
+    async def replay(self, log: Sequence[e.Event]) -> None:
+        """Brings the code back to where the log ends."""
+        self._decider = self._make()
+        await self._decider.replay(visible(log), self._execution.state.created_at)
+
+    def check_replayed(self) -> None:
+        """All outcomes were delivered: the code must have asked for all that the log has, and wait for what is open."""
+        if isinstance(self._decider, AsyncDecider):
+            self._execution.history.finish()
+            self._decider.check_pending()
+            self._execution.history.started.clear()
+            self._execution.leaves.take_up()
+
+    def _make(self) -> Decider:
+        execution = self._execution
+        created = execution.state.created
+        assert created is not None
+        args, kwargs = execution.workflow.arguments.decode(created.input)
+        if execution.workflow.is_async:
+            return AsyncDecider(execution, execution.workflow.fn, args, kwargs)
+        return SyncDecider(execution, execution.workflow.fn, args, kwargs, execution.host.workflow_pool)
+
+    def deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
+        """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
+        if self._execution.withholds or self._decider is None:
+            self._withheld.append((leaf, outcome, at))
+        else:
+            self._execution.guard(self._delivery(self._decider, leaf, outcome, at))
+
+    @staticmethod
+    def _delivery(decider: Decider, leaf: LeafId | None, outcome: Any, at: float) -> Callable[[], None]:
+        if leaf is None:
+            return lambda: decider.cancel(at)
+        return lambda: decider.deliver(leaf, outcome, at)
+
+    def catch_up(self) -> None:
+        """Delivers what was withheld, as far as it may be."""
+        while self._withheld and self._decider is not None and not self._execution.withholds:
+            self._execution.guard(self._delivery(self._decider, *self._withheld.popleft()))
+
+    def go_on(self) -> None:
+        """The run was paused and goes on."""
+        self.catch_up()
+        if self._decider is not None:
+            self._decider.go_on()
+
+    def drop(self) -> None:
+        self._withheld.clear()
+        if self._decider is not None:
+            self._decider.detach()
+            self._decider = None

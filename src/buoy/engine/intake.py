@@ -1,0 +1,139 @@
+"""Intake: where a runner's work comes from: due tasks, and messages for the runs that it holds.
+
+Invariants: on any trouble a task is given back, it must not hang on this runner; a loop that survives an error notes
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from buoy.core import events as e
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import TASKS_CLAIM_MAX
+from buoy.engine.definitions import Registry
+from buoy.engine.execution import Execution, Host
+from buoy.engine.loading import read_log
+from buoy.engine.releases import Releases
+from buoy.errors import CorruptLog, Problem, Unavailable
+from buoy.ports import Released, RunnerInfo, Store, Task, Wants
+
+_LOADS_AT_ONCE = 32
+_POLL_S = 1.0
+_PAUSE_AFTER_ERROR_S = 0.5
+_END_S = 10.0
+# A run that this runner cannot take: others may, and a later try of its own may.
+_RETRY_S = 30.0
+
+
+class Holder(Host, Protocol):
+    """The runner, as its intake sees it."""
+
+    id: RunnerId
+    info: RunnerInfo
+    store: Store
+    registry: Registry
+    releases: Releases
+    executions: dict[RunId, Execution]
+    gone: str | None
+
+    def room(self) -> int: ...
+
+    def drop(self, run_id: RunId) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Intake:
+    """The loop that looks for work."""
+
+    def __init__(self, runner: Holder) -> None:
+        self._runner = runner
+        self._task: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[bool] | None = None
+        self._stopping = False
+        # For whoever wants to show what this runner does.
+        self.on_taken: Callable[[Task], None] | None = None
+
+    def start(self, *, takes_work: bool) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work(takes_work), name="buoy-intake")
+
+    async def stop(self) -> None:
+        """Ends after the work in hand: what is just being claimed must not be left half done."""
+        self._stopping = True
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._task is not None:
+            await asyncio.wait([self._task], timeout=_END_S)
+            self._task.cancel()
+
+    async def _work(self, takes_work: bool) -> None:
+        while self._runner.gone is None and not self._stopping:
+            try:
+                found = await self._claim() if takes_work else 0
+                await self._read_inboxes()
+                if not found and not self._stopping:
+                    self._idle = asyncio.ensure_future(self._runner.store.changed(_POLL_S))
+                    await asyncio.wait([self._idle])
+                    if not self._idle.cancelled():
+                        self._idle.result()
+                    self._idle = None
+            except Problem as error:
+                self._runner.note(str(error))
+                await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
+
+    async def _claim(self) -> int:
+        runner = self._runner
+        limit = min(runner.room(), TASKS_CLAIM_MAX)
+        if limit <= 0:
+            return 0
+        wants = Wants(runner.info.queues, runner.registry.names(), runner.info.stack, runner.info.env)
+        tasks = await runner.store.claim_tasks(runner.id, wants, limit)
+        for start in range(0, len(tasks), _LOADS_AT_ONCE):
+            await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
+        return len(tasks)
+
+    async def take(self, task: Task) -> None:
+        """Replays a run and claims it."""
+        runner = self._runner
+        if task.run_id in runner.executions:
+            return  # Ours already: the claim in the log is what counts.
+        try:
+            await self._take(task)
+        except CorruptLog as error:
+            self._give_back(task, error, None)
+        except Unavailable as error:
+            self._give_back(task, error, _POLL_S)
+        except Problem as error:
+            self._give_back(task, error, _RETRY_S)
+
+    async def _take(self, task: Task) -> None:
+        runner = self._runner
+        events = await read_log(runner.store, task.run_id)
+        messages = await runner.store.inbox(task.run_id)
+        execution = Execution(runner, runner.registry.need(task.workflow), task.run_id, events)
+        if not events or execution.ended:
+            runner.releases.add(task.run_id, Released(due_at=None))
+            return
+        runner.executions[task.run_id] = execution
+        await execution.resume(e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence), messages)
+        if self.on_taken is not None:
+            self.on_taken(task)
+
+    def _give_back(self, task: Task, error: Problem, delay_s: float | None) -> None:
+        runner = self._runner
+        runner.note(f"run {task.run_id}: {error}")
+        runner.drop(task.run_id)
+        runner.releases.add(task.run_id, Released(due_at=None if delay_s is None else runner.clock.now() + delay_s))
+
+    async def _read_inboxes(self) -> None:
+        runner = self._runner
+        for run_id in await runner.store.pokes(runner.id):
+            execution = runner.executions.get(run_id)
+            if execution is None or execution.detached:
+                continue
+            messages = await runner.store.inbox(run_id, after=execution.mailbox.seen)
+            execution.take(messages)
+            await runner.store.seen(run_id, runner.id, execution.mailbox.seen)

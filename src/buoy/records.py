@@ -1,0 +1,201 @@
+"""Records: what goes through the ports, as frozen structs. Their meaning is part of the contract of each port.
+
+Absent on purpose: any behaviour.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from buoy.core.document import Document
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId, TaskId
+
+Evidence: TypeAlias = dict[str, str | int | float | bool | None]
+
+
+class Held(msgspec.Struct, frozen=True, tag="held"):
+    """After the commit this runner holds the run's task."""
+
+    runner: RunnerId
+
+
+class Released(msgspec.Struct, frozen=True, tag="released"):
+    """After the commit nobody holds the task; it is due at that time (None: parked until a message comes).
+
+    `seen` is the highest message number that was looked at: a later message makes the task due at once.
+    """
+
+    due_at: float | None
+    seen: int = 0
+    cause: str = "woken"
+
+
+class Ended(msgspec.Struct, frozen=True, tag="ended"):
+    """After the commit the run is over and has no task."""
+
+
+TaskChange: TypeAlias = Held | Released | Ended
+
+
+class Write(msgspec.Struct, frozen=True):
+    """One run's commit. `task` None leaves the task as it is."""
+
+    run_id: RunId
+    after_seq: int
+    events: tuple[Event, ...]
+    document: Document
+    task: TaskChange | None = None
+    # Highest message number that the writer has looked at, so that it is not poked for it again.
+    seen: int = 0
+
+
+class Committed(msgspec.Struct, frozen=True):
+    head_seq: int
+
+
+class FencedOut(msgspec.Struct, frozen=True):
+    """Somebody else appended meanwhile (or the run exists already, for `after_seq` 0)."""
+
+    head_seq: int
+
+
+Outcome: TypeAlias = Committed | FencedOut
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """What belongs to a run's document but not to its log: who drives it."""
+
+    orchestrator_task_id: TaskId | None
+    generation: int
+
+
+class RunRecord(msgspec.Struct, frozen=True):
+    """A run as the store has it now. `holder` is who holds its task; `inbox_head` the number of its last message."""
+
+    document: Document
+    envelope: Envelope
+    holder: RunnerId | None = None
+    due_at: float | None = None
+    inbox_head: int = 0
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something for a run's inbox. `kind`: signal, answer, pause, resume, cancel, jump, step_result, child_finished."""
+
+    run_id: RunId
+    kind: str
+    dedupe: str
+    body: msgspec.Raw
+    sent_at: float = 0.0
+    # Given by the store; 0 before it was sent.
+    number: int = 0
+    by: str | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """`duplicate`: a message with this dedupe id was there already, under this number."""
+
+    number: int
+    duplicate: bool = False
+
+
+class Task(msgspec.Struct, frozen=True):
+    """A run to drive. `cause` and `evidence` go into the `claimed` event."""
+
+    id: TaskId
+    run_id: RunId
+    workflow: str
+    queue: str = "default"
+    due_at: float = 0.0
+    cause: str = "woken"
+    evidence: Evidence = {}
+
+
+class Wants(msgspec.Struct, frozen=True):
+    """Which tasks a runner can take. `workflows` None: any."""
+
+    queues: tuple[str, ...] = ("default",)
+    workflows: tuple[str, ...] | None = None
+    stack: str | None = None
+    env: str | None = None
+
+
+class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who a runner is. Proof of its death needs host, boot, PID namespace, pid and start time together."""
+
+    id: RunnerId
+    host: str
+    boot_id: str
+    pid_namespace: str
+    pid: int
+    process_started: str
+    nonce: str
+    buoy_version: str = ""
+    stack: str | None = None
+    env: str | None = None
+    queues: tuple[str, ...] = ("default",)
+    # name -> versions that this runner has code for
+    workflows: dict[str, tuple[str, ...]] = {}
+    # "worker", or "client" for a process that only ran something of its own
+    role: str = "worker"
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far a leaf has come, in its own words. Not durable: it travels with the beats."""
+
+    at: float
+    done: float | None = None
+    total: float | None = None
+    note: str = ""
+    leaf: str = ""
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """One sign of life. `number` only ever grows."""
+
+    number: int
+    holding: int = 0
+    errors: int = 0
+    last_error: str | None = None
+    progress: dict[RunId, Progress] = {}
+
+
+class RunnerRecord(msgspec.Struct, frozen=True):
+    """A runner as the store has it. Times are the store's."""
+
+    info: RunnerInfo
+    registered_at: float
+    beat_at: float
+    beat: Beat
+    # Set once, never cleared: dead is final. "stopped" for a runner that said good-bye.
+    gone_at: float | None = None
+    gone_why: str | None = None
+    # First of the two looks across hosts.
+    suspected_at: float | None = None
+    suspected_beat: int | None = None
+
+
+class RunQuery(msgspec.Struct, frozen=True):
+    """Which runs to list, newest first."""
+
+    statuses: tuple[str, ...] = ()
+    workflow: str | None = None
+    holder: RunnerId | None = None
+
+
+class RunPage(msgspec.Struct, frozen=True):
+    """`cursor` None: that was the last page."""
+
+    runs: tuple[RunRecord, ...]
+    cursor: str | None = None
+
+
+class Orphan(msgspec.Struct, frozen=True):
+    """An active run whose task is missing, or held by a runner that is gone or was never registered."""
+
+    run_id: RunId
+    holder: RunnerId | None
+    why: str
