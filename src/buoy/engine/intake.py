@@ -11,14 +11,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from buoy.core import events as e
-from buoy.core.ids import RunId, RunnerId
-from buoy.core.limits import TASKS_CLAIM_MAX
+from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
+from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.engine.definitions import Registry
 from buoy.engine.execution import Execution, Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
 from buoy.errors import CorruptLog, Problem, Unavailable
-from buoy.ports import Released, RunnerInfo, Store, Task, Wants
+from buoy.ports import Released, RunnerInfo, RunQuery, Store, Task, Wants
 
 _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
@@ -54,6 +54,7 @@ class Intake:
         self._task: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[bool] | None = None
         self._stopping = False
+        self._unclear = False
         # For whoever wants to show what this runner does.
         self.on_taken: Callable[[Task], None] | None = None
 
@@ -72,6 +73,8 @@ class Intake:
     async def _work(self, takes_work: bool) -> None:
         while self._runner.gone is None and not self._stopping:
             try:
+                if self._unclear:
+                    await self._take_forgotten()
                 found = await self._claim() if takes_work else 0
                 await self._read_inboxes()
                 if not found and not self._stopping:
@@ -90,10 +93,30 @@ class Intake:
         if limit <= 0:
             return 0
         wants = Wants(runner.info.queues, runner.registry.names(), runner.info.stack, runner.info.env)
+        # Until the answer is there, the store may have given us tasks that we do not know of.
+        self._unclear = True
         tasks = await runner.store.claim_tasks(runner.id, wants, limit)
+        self._unclear = False
         for start in range(0, len(tasks), _LOADS_AT_ONCE):
             await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
         return len(tasks)
+
+    async def _take_forgotten(self) -> None:
+        """After a claim whose answer was lost: takes what the store says we hold and we do not drive."""
+        runner = self._runner
+        cursor: str | None = None
+        while True:
+            page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)
+            for record in page.runs:
+                doc = record.document
+                if doc.run_id in runner.executions or doc.run_id in runner.releases:
+                    continue
+                task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
+                await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue))
+            cursor = page.cursor
+            if cursor is None:
+                break
+        self._unclear = False
 
     async def take(self, task: Task) -> None:
         """Replays a run and claims it."""

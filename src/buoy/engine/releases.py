@@ -37,6 +37,10 @@ class Releases:
         self._queue.append((run_id, change))
         self._wake.set()
 
+    def __contains__(self, run_id: RunId) -> bool:
+        """Whether this run is about to be given back."""
+        return any(run_id == each for each, _ in self._queue)
+
     async def close(self) -> None:
         """Works off what is left; gives up after a while, since the runner's death then releases it all."""
         self._closing = True

@@ -30,6 +30,7 @@ from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Store, Thread
 
 # After the grace time async steps are cancelled; so long they may take to clean up.
 _CANCEL_S = 2.0
+_SOON_S = 1.0
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
@@ -189,12 +190,15 @@ class Runner:
         self._resting[execution.run_id] = None
         self._resting.move_to_end(execution.run_id)
         while len(self._resting) > self.options.waiting_runs_max:
-            self._evict(next(iter(self._resting)))
+            self._evict(self._resting.popitem(last=False)[0])
 
     def _evict(self, run_id: RunId) -> None:
-        del self._resting[run_id]
+        """Lets a resting run leave memory, unless it moves by itself in a moment: it would only come back at once."""
         execution = self.executions.get(run_id)
-        if execution is not None and execution.settled and execution.state.status in RESTING:
+        if execution is None or not execution.settled or execution.state.status not in RESTING:
+            return
+        wake_at = execution.state.wake_at
+        if wake_at is None or wake_at > self.clock.now() + _SOON_S:
             self._release(execution)
 
     def _release(self, execution: Execution) -> None:
