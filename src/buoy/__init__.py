@@ -13,6 +13,7 @@
 from buoy.engine.calls import (
     abandoned,
     ask,
+    continue_as_new,
     gather,
     idempotency_key,
     info,
@@ -20,6 +21,7 @@ from buoy.engine.calls import (
     progress,
     random,
     sleep,
+    start_child,
     uuid,
     wait_signal,
 )
@@ -78,6 +80,7 @@ __all__ = [
     "abandoned",
     "ask",
     "connect",
+    "continue_as_new",
     "gather",
     "idempotency_key",
     "info",
@@ -86,6 +89,7 @@ __all__ = [
     "progress",
     "random",
     "sleep",
+    "start_child",
     "step",
     "uuid",
     "wait_signal",

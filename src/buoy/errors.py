@@ -19,6 +19,7 @@ Problem
 ├─ RunFailed                 the run ended in failure; seen by who waits for its result
 └─ RunCancelled              the run was cancelled; seen by who waits for its result
 Cancelled      (BaseException) workflow code cancels its own run with it, and a sync workflow is cancelled by it
+ContinueAsNew  (BaseException) this run ends and a successor begins with other arguments
 Detached       (BaseException) this executor no longer speaks for the run; nothing can be recorded any more
 Suspended      (BaseException) a sync workflow leaves its thread; it is replayed when what it waits for is there
 """
@@ -114,6 +115,15 @@ class Cancelled(BaseException):
 
     Not an `Exception`: `except Exception` in workflow code must not swallow a cancellation.
     """
+
+
+class ContinueAsNew(BaseException):
+    """Raised by `buoy.continue_as_new`: this run ends, and a successor begins with these arguments. Never catch it."""
+
+    def __init__(self, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
+        super().__init__("the run continues as a new one")
+        self.next_args = args
+        self.next_kwargs = kwargs
 
 
 class Detached(BaseException):

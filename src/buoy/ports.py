@@ -108,8 +108,11 @@ class Store(Protocol):
         """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
         ...
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released) -> bool:
-        """Gives a task back without an event. False if `runner` does not hold it."""
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
+        """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it.
+
+        A run may end and keep its task for a while: as long as something is owed to others (see `engine.duties`).
+        """
         ...
 
     async def pokes(self, runner: RunnerId) -> list[RunId]:

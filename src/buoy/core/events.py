@@ -271,7 +271,11 @@ class CompensationFailed(Payload, frozen=True, tag="compensation_failed", kw_onl
 
 
 class WorkflowCompleted(Payload, frozen=True, tag="workflow_completed", kw_only=True):
+    """`continued_as`: this run handed over to a successor, whose input is `next_input`."""
+
     result: msgspec.Raw = NULL
+    continued_as: RunId | None = None
+    next_input: msgspec.Raw = NULL
 
 
 class WorkflowFailed(Payload, frozen=True, tag="workflow_failed", kw_only=True):

@@ -6,6 +6,7 @@ finds every leaf again. `run/scope/name#occurrence/epoch` is the idempotency key
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NewType
 
@@ -66,6 +67,27 @@ def leaf_scope(leaf: LeafId) -> str:
 def effect_key(run: RunId, leaf: LeafId, epoch: int) -> str:
     """The idempotency key and question id of a leaf. Recovery keeps it; the user's own retry raises the epoch."""
     return f"{run}/{leaf}/{epoch}"
+
+
+def child_run_id(run: RunId, leaf: LeafId, epoch: int) -> RunId:
+    """The id of a child run: readable, and the same at every replay, since it is made of its parent's leaf."""
+    digest = hashlib.sha256(effect_key(run, leaf, epoch).encode()).hexdigest()[:12]
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", leaf.rpartition("/")[2].partition("#")[0])
+    return RunId(f"{run[:72]}.{name[:40]}-{digest}")
+
+
+def successor_id(run: RunId) -> RunId:
+    """The id of the run that goes on where this one leaves off."""
+    root, number = chain_of(run)
+    return RunId(f"{root[:120]}.c{number + 1}")
+
+
+def chain_of(run: RunId) -> tuple[RunId, int]:
+    """The first run of a chain of successors, and this one's place in it."""
+    root, dot, number = run.rpartition(".c")
+    if dot and root and number.isdecimal():
+        return RunId(root), int(number)
+    return run, 1
 
 
 def orchestrate_task_id(run: RunId, generation: int) -> TaskId:

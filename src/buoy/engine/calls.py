@@ -11,20 +11,20 @@ import random as random_module
 import uuid as uuid_module
 from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, check_name, effect_key
+from buoy.core.ids import LeafId, check_name, child_run_id, effect_key
 from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
 from buoy.core.questions import Kind, Question, check_question
 from buoy.core.time_text import Duration, seconds
 from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, step_context, workflow_context
-from buoy.errors import BadInput, NotAllowedHere
+from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
 
 if TYPE_CHECKING:
-    from buoy.engine.definitions import Step
+    from buoy.engine.definitions import Step, Workflow
 
 T = TypeVar("T")
 
@@ -177,6 +177,31 @@ def sleep(duration: Duration) -> Any:
     leaf = context.scope().next_leaf("timer")
     due_at = context.now() + seconds(duration, "sleep")
     return _begin(context, Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=due_at)))
+
+
+def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], *, detach: bool) -> Any:
+    """A run of another workflow, started from here. Its id is made of this call, so that a replay finds it again."""
+    context = workflow_context("a child run")
+    leaf = context.scope().next_leaf(workflow.name)
+    started = e.ChildStarted(
+        leaf=leaf,
+        child=child_run_id(context.run_id, leaf, context.epoch(leaf)),
+        workflow=workflow.name,
+        input=workflow.arguments.encode(args, kwargs),
+        detach=detach,
+    )
+    return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow))
+
+
+def start_child(workflow: Workflow[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Starts a run of its own and gives its id, without waiting for it; cancelling this run does not cancel it."""
+    return child(workflow, args, kwargs, detach=True)
+
+
+def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
+    """Ends this run and goes on with a fresh log, with these arguments: for loops that never end."""
+    workflow_context("buoy.continue_as_new")
+    raise ContinueAsNew(args, kwargs)
 
 
 def _begin(context: WorkflowContext, request: Request) -> Any:

@@ -258,9 +258,9 @@ class Run(Generic[T]):
             waiter = None if runner is None else runner.wait_end(self.id)
             if waiter is not None:
                 execution = await waiter
-                if execution is not None:
-                    return self._outcome(execution.state, execution.result)
-                continue  # the run left this process; the store tells how it goes on
+                if execution is None or execution.ending is None:
+                    continue  # the run left this process; the store tells how it goes on
+                return await self._outcome(execution.state, execution.ending)
             record = await self._client.record(self.id)
             if record.document.ended:
                 return await self._stored_outcome()
@@ -270,20 +270,30 @@ class Run(Generic[T]):
         log = await read_log(self._client.store, self.id)
         state = fold(self.id, log)
         ending = log[state.ending_seq - 1].body
-        return self._outcome(state, ending.result if isinstance(ending, e.WorkflowCompleted) else e.NULL)
+        assert isinstance(ending, e.WorkflowCompleted | e.WorkflowFailed | e.WorkflowCancelled)
+        return await self._outcome(state, ending)
 
-    def _outcome(self, state: State, stored: msgspec.Raw) -> T:
-        match state.status:
-            case "completed":
+    async def _outcome(self, state: State, ending: e.Ending) -> T:
+        match ending:
+            case e.WorkflowCompleted():
+                if ending.continued_as is not None:
+                    return await self._successor(ending.continued_as)
                 workflow = self._client.registry.get(state.created.workflow) if state.created else None
                 returns = Any if workflow is None else workflow.arguments.returns
-                return cast(T, codec.decode(stored, returns, f"the result of run {self.id}"))
-            case "cancelled":
+                return cast(T, codec.decode(ending.result, returns, f"the result of run {self.id}"))
+            case e.WorkflowCancelled():
                 why = f": {state.error.message}" if state.error else ""
                 raise RunCancelled(f"run {self.id} was cancelled{why}")
             case _:
                 error = state.error or e.ErrorInfo(type="unknown", message="no reason was recorded")
                 raise RunFailed(f"run {self.id} failed: {error.type}: {error.message}", run_id=self.id, type=error.type)
+
+    async def _successor(self, run_id: RunId) -> T:
+        """The run continued as a new one: its result is the result."""
+        while await self._client.store.run(run_id) is None:
+            await self._client.store.changed(_LOOK_AGAIN_S)
+        successor: Run[T] = Run(self._client, run_id)
+        return await successor.result()
 
     async def answer(self, answer: object, question_id: str | None = None) -> Receipt:
         return await self._client.answer(self.id, answer, question_id)

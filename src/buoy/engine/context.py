@@ -18,9 +18,9 @@ from buoy.core.state import LeafKind
 from buoy.errors import NotAllowedHere
 
 if TYPE_CHECKING:
-    from buoy.engine.definitions import Step
+    from buoy.engine.definitions import Step, Workflow
 
-Started = e.StepStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted
+Started = e.StepStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
 
 
 class Scope:
@@ -74,6 +74,7 @@ class Request(msgspec.Struct):
     started: Started
     step: Step[..., Any] | None = None
     returns: Any = Any
+    workflow: Workflow[..., Any] | None = None
 
 
 class WorkflowContext(Protocol):

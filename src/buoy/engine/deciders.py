@@ -231,6 +231,10 @@ class AsyncDecider:
         if self._execution.replaying:
             self._returns[leaf] = request.returns
         self._open(request)
+        if isinstance(request.started, e.ChildStarted) and request.started.detach:
+            # Nobody waits for a detached child: its start is its outcome.
+            del self._futures[leaf]
+            future.set_result(request.started.child)
         return future
 
     def _open(self, request: Request) -> None:

@@ -19,7 +19,8 @@ from buoy.core.ids import check_name
 from buoy.core.limits import BACKOFF_MAX_S, RETRIES_MAX
 from buoy.core.time_text import Duration, seconds
 from buoy.engine.arguments import Arguments
-from buoy.engine.calls import StepCall, call_now
+from buoy.engine.calls import StepCall, call_now, child
+from buoy.engine.context import CURRENT, StepContext
 from buoy.errors import BadInput, UnknownWorkflow
 
 P = ParamSpec("P")
@@ -106,8 +107,10 @@ class Workflow(Generic[P, T]):
         self.__wrapped__ = fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """An ordinary call: for unit tests, with its steps as ordinary calls too."""
-        return self.fn(*args, **kwargs)
+        """In a workflow: a child run, to be awaited. Elsewhere an ordinary call."""
+        if isinstance(CURRENT.get(), StepContext | None):
+            return self.fn(*args, **kwargs)
+        return child(self, args, kwargs, detach=False)
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"

@@ -13,26 +13,26 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import msgspec
-
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId
+from buoy.core.ids import LeafId, RunId, child_run_id, successor_id
 from buoy.core.lifecycle import RESTING, TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import State, fold
 from buoy.engine.alarms import Alarms
+from buoy.engine.births import Births
 from buoy.engine.bodies import error_info
 from buoy.engine.code import Code
 from buoy.engine.context import Request
 from buoy.engine.definitions import Workflow
+from buoy.engine.duties import Duty, duties_of
 from buoy.engine.endings import ending_for
 from buoy.engine.leaves import Leaves
 from buoy.engine.ledger import Ledger, LedgerHost
 from buoy.engine.messages import Mailbox
 from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
-from buoy.errors import BadInput, Detached, Diverged, NotJson, TooLarge, UserError
+from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Progress, Released
 
@@ -45,6 +45,7 @@ class Host(LedgerHost, Protocol):
     alarms: Alarms
     step_pool: Pool | None
     workflow_pool: Pool | None
+    births: Births
 
     def rested(self, execution: Execution) -> None: ...
 
@@ -69,7 +70,8 @@ class Execution:
         self.mailbox = Mailbox(self)
         self.leaves = Leaves(self)
         self.history = History(visible(events))
-        self.result: msgspec.Raw = e.NULL
+        self.ending: e.Ending | None = None
+        self.duties: list[Duty] = []
         self.detached = False
         self.stopping = False
         self.replaying = False
@@ -184,6 +186,9 @@ class Execution:
     def cancel_leaf(self, leaf: LeafId) -> None:
         """The code gave a leaf up."""
         if leaf in self.state.open and not self.detached:
+            if self.state.open[leaf].kind == "child":
+                child = child_run_id(self.run_id, leaf, self.epoch(leaf))
+                self.after_commit(lambda: self.host.births.cancel(child, self.run_id))
             self.record(e.LeafCancelled(leaf=leaf))
             self.after_commit(lambda: self.leaves.drop(leaf))
 
@@ -197,8 +202,18 @@ class Execution:
     def code_raised(self, error: BaseException) -> None:
         if isinstance(error, Diverged):
             self.diverged(error)
+        elif isinstance(error, ContinueAsNew):
+            self._continue(error)
         elif not isinstance(error, Detached):
             self._end(ending_for(error, self.state))
+
+    def _continue(self, new: ContinueAsNew) -> None:
+        try:
+            stored = self.workflow.arguments.encode(new.next_args, new.next_kwargs)
+            self.workflow.arguments.decode(stored)
+            self._end(e.WorkflowCompleted(continued_as=successor_id(self.run_id), next_input=stored))
+        except UserError as error:
+            self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
 
     def _end(self, ending: e.Ending) -> None:
         if self.detached or self.ended:
@@ -207,11 +222,13 @@ class Execution:
             # Kept until all of the log was delivered: an end that comes too early is a divergence.
             self._ending = ending
             return
+        self.duties = duties_of(self.state, ending)
         self.record(ending)
-        if isinstance(ending, e.WorkflowCompleted):
-            self.result = ending.result
+        self.ending = ending
         self.leaves.drop_all()
-        self.ledger.task_change = TaskEnded()
+        if not self.duties:
+            # Else the task is kept until they are done: if this process ends before, another one does them.
+            self.ledger.task_change = TaskEnded()
 
     def diverged(self, error: Exception) -> None:
         """Code and log disagree: nothing that this replay asked for counts, and the run waits for a person."""

@@ -13,7 +13,9 @@ from typing import Protocol
 from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
+from buoy.engine.births import Births
 from buoy.engine.definitions import Registry
+from buoy.engine.duties import duties_left
 from buoy.engine.execution import Execution, Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
@@ -36,6 +38,7 @@ class Holder(Host, Protocol):
     store: Store
     registry: Registry
     releases: Releases
+    births: Births
     executions: dict[RunId, Execution]
     gone: str | None
 
@@ -137,8 +140,12 @@ class Intake:
         events = await read_log(runner.store, task.run_id)
         messages = await runner.store.inbox(task.run_id)
         execution = Execution(runner, runner.registry.need(task.workflow), task.run_id, events)
-        if not events or execution.ended:
+        if not events:
             runner.releases.add(task.run_id, Released(due_at=None))
+            return
+        if execution.ended:
+            # It ended in a process that could not do its last duties any more.
+            runner.births.finish(execution.workflow, task.run_id, duties_left(task.run_id, events))
             return
         runner.executions[task.run_id] = execution
         await execution.resume(e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence), messages)

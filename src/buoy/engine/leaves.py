@@ -18,7 +18,7 @@ from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
 from buoy.engine.bodies import Body, Failure, Success
 from buoy.engine.context import Request, StepContext
-from buoy.engine.definitions import Step
+from buoy.engine.definitions import Step, Workflow
 from buoy.engine.replay import step_failed
 from buoy.errors import TooLarge
 from buoy.ports import Progress
@@ -33,6 +33,8 @@ class Leaves:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._steps: dict[LeafId, tuple[Step[..., Any], msgspec.Raw, str]] = {}
+        self._children: dict[LeafId, tuple[Workflow[..., Any], e.ChildStarted]] = {}
+        self._returns: dict[LeafId, Any] = {}
         self._bodies: dict[LeafId, Body] = {}
         self._alarms: dict[LeafId, Alarm] = {}
 
@@ -56,6 +58,12 @@ class Leaves:
                 )
             execution.record(request.started)
             execution.history.add(request)
+        if request.workflow is not None and isinstance(request.started, e.ChildStarted):
+            self._children[request.leaf] = (request.workflow, request.started)
+            self._returns[request.leaf] = request.returns
+            if request.started.detach:
+                # Also at replay: the crash may have come before it was created.
+                execution.after_commit(lambda: self._start_child(request.leaf))
         if not execution.replaying:
             leaf = execution.state.open.get(request.leaf)
             if leaf is not None:
@@ -64,7 +72,7 @@ class Leaves:
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
-            if leaf.kind != "step" or leaf.id in self._steps:
+            if leaf.kind not in ("step", "child") or leaf.id in self._steps or leaf.id in self._children:
                 self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
 
     def _start(self, leaf: Leaf) -> None:
@@ -75,10 +83,35 @@ class Leaves:
             return
         if leaf.kind == "step" and leaf.phase == "open":
             self._run_body(leaf)
+        elif leaf.kind == "child":
+            self._start_child(leaf.id)
         elif leaf.kind == "signal" and execution.mailbox.give_signal(leaf.id, leaf.name):
             execution.flush()
         elif leaf.due_at is not None:
             self._alarms[leaf.id] = execution.host.alarms.set(leaf.due_at, lambda: self._due(leaf))
+
+    # children
+
+    def returns_of(self, leaf: LeafId) -> Any:
+        """The type of a child's result."""
+        return self._returns.pop(leaf, Any)
+
+    def _start_child(self, leaf: LeafId) -> None:
+        """Asks for the child's creation; create-if-absent, so that asking again does nothing more."""
+        execution = self._execution
+        workflow, started = self._children.pop(leaf, (None, None))
+        if workflow is None or started is None:
+            return
+        created = e.WorkflowCreated(
+            workflow=workflow.name,
+            input=started.input,
+            version=workflow.version,
+            policy=workflow.recovery,
+            queue=workflow.queue,
+            parent=None if started.detach else e.Parent(execution.run_id, leaf),
+            by=execution.run_id,
+        )
+        execution.host.births.want(workflow, started.child, created)
 
     # steps
 

@@ -14,9 +14,10 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId
+from buoy.core.ids import LeafId, RunId, child_run_id
 from buoy.core.questions import check_answer
 from buoy.core.state import Leaf
+from buoy.engine.replay import child_outcome
 from buoy.errors import BadInput
 from buoy.ports import Message
 
@@ -42,6 +43,16 @@ class Reason(msgspec.Struct, frozen=True):
     """Body of the messages `pause`, `resume` and `cancel`."""
 
     reason: str | None = None
+
+
+class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Body of a message of kind `child_finished`."""
+
+    leaf: LeafId
+    child: RunId
+    status: str
+    result: msgspec.Raw = e.NULL
+    error: e.ErrorInfo | None = None
 
 
 class Mailbox:
@@ -80,6 +91,8 @@ class Mailbox:
                     self._signal(message, codec.decode(message.body, Signal, "a signal"))
                 case "answer":
                     self._answer(message, codec.decode(message.body, Answer, "an answer"))
+                case "child_finished":
+                    self._child_finished(message, codec.decode(message.body, ChildEnd, "the end of a child"))
                 case "pause":
                     self._pause(message)
                 case "resume":
@@ -132,6 +145,25 @@ class Mailbox:
             if leaf.question_id == question_id:
                 return leaf
         return None
+
+    # children
+
+    def _child_finished(self, message: Message, end: ChildEnd) -> None:
+        execution = self._execution
+        leaf = execution.state.open.get(end.leaf)
+        expected = child_run_id(execution.run_id, end.leaf, execution.epoch(end.leaf))
+        if leaf is None or leaf.kind != "child" or end.child != expected:
+            self._refuse(message, f"nobody waits for child {end.child} any more")
+            return
+        finished = e.ChildFinished(
+            leaf=end.leaf,
+            child=end.child,
+            status=end.status,
+            result=end.result,
+            error=end.error,
+            message=message.number,
+        )
+        execution.settle(finished, child_outcome(finished, execution.leaves.returns_of(end.leaf)))
 
     # control
 

@@ -11,7 +11,7 @@ from collections import deque
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.errors import Problem
-from buoy.ports import Released, Store
+from buoy.ports import Ended, Released, Store
 
 _PAUSE_S = 0.5
 _CLOSE_TRIES = 20
@@ -23,7 +23,7 @@ class Releases:
     def __init__(self, store: Store, runner: RunnerId) -> None:
         self._store = store
         self._runner = runner
-        self._queue: deque[tuple[RunId, Released]] = deque()
+        self._queue: deque[tuple[RunId, Released | Ended]] = deque()
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closing = False
@@ -33,7 +33,7 @@ class Releases:
     def start(self) -> None:
         self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-releases")
 
-    def add(self, run_id: RunId, change: Released) -> None:
+    def add(self, run_id: RunId, change: Released | Ended) -> None:
         self._queue.append((run_id, change))
         self._wake.set()
 

@@ -15,11 +15,11 @@ from buoy.core import codec
 from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.engine.context import Request, Started
-from buoy.errors import Diverged, StepFailed
+from buoy.errors import Diverged, RunCancelled, RunFailed, StepFailed
 
-STARTS = (e.StepStarted, e.InteractionRequested, e.SignalWaited, e.TimerStarted)
-OUTCOMES = (e.StepCompleted, e.StepFailed, e.InteractionResponse, e.SignalReceived, e.TimerFired)
-Ended = e.StepCompleted | e.StepFailed | e.InteractionResponse | e.SignalReceived | e.TimerFired
+STARTS = (e.StepStarted, e.InteractionRequested, e.SignalWaited, e.TimerStarted, e.ChildStarted)
+OUTCOMES = (e.StepCompleted, e.StepFailed, e.InteractionResponse, e.SignalReceived, e.TimerFired, e.ChildFinished)
+Ended = e.StepCompleted | e.StepFailed | e.InteractionResponse | e.SignalReceived | e.TimerFired | e.ChildFinished
 
 
 class History:
@@ -81,6 +81,10 @@ def _compare(there: Started, request: Request) -> None:
     here = request.started
     if type(there) is not type(here):
         raise Diverged(f"{request.leaf} was a {e.event_name(type(there))}, and the code now asks for a {request.kind}")
+    if isinstance(there, e.ChildStarted) and isinstance(here, e.ChildStarted) and not _same(there.input, here.input):
+        raise Diverged(
+            f"child {request.leaf} was started with {_show(there.input)}, and now would be with {_show(here.input)}"
+        )
     if isinstance(there, e.StepStarted) and isinstance(here, e.StepStarted) and not _same(there.args, here.args):
         raise Diverged(
             f"{request.leaf} was called with {_show(there.args)}, and the code now calls it with {_show(here.args)}"
@@ -113,6 +117,18 @@ def outcome_of(body: Ended, returns: Any) -> Any:
             return codec.decode(body.payload, Any, "a stored payload")
         case e.TimerFired():
             return None
+        case e.ChildFinished():
+            return child_outcome(body, returns)
+
+
+def child_outcome(body: e.ChildFinished, returns: Any) -> Any:
+    """A child's result, or the error that its parent sees."""
+    if body.status == "completed":
+        return codec.decode(body.result, returns, f"the result of child {body.child}")
+    why = f": {body.error.type}: {body.error.message}" if body.error else ""
+    if body.status == "cancelled":
+        return RunCancelled(f"child {body.child} was cancelled{why}")
+    return RunFailed(f"child {body.child} failed{why}", run_id=body.child, type=body.error.type if body.error else "")
 
 
 def step_failed(body: e.StepFailed) -> StepFailed:

@@ -19,6 +19,7 @@ from buoy.core.ids import RunId
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, WAITING_RUNS_MAX
 from buoy.engine.alarms import Alarms
+from buoy.engine.births import Births
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.execution import Execution
 from buoy.engine.intake import Intake
@@ -72,6 +73,7 @@ class Runner:
         self.gone: str | None = None
         self.executions: dict[RunId, Execution] = {}
         self.releases = Releases(store, self.id)
+        self.births = Births(self)
         self.intake = Intake(self)
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
@@ -127,6 +129,7 @@ class Runner:
         left = len(self.executions)
         for execution in list(self.executions.values()):
             execution.detach()
+        await self.births.settle(0.0 if self.gone is not None else _CANCEL_S)
         await self.journal.close(at_once=self.gone is not None)
         await self.releases.close()
         self.alarms.close()
@@ -210,6 +213,8 @@ class Runner:
         self.releases.add(execution.run_id, change)
 
     def ended(self, execution: Execution) -> None:
+        if execution.duties:
+            self.births.finish(execution.workflow, execution.run_id, execution.duties)
         self._forget(execution)
         self._waiters.tell(execution.run_id, execution)
         if self.on_ended is not None:

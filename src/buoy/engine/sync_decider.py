@@ -179,6 +179,9 @@ class SyncDecider:
             return "detach"
         except Problem as error:
             return error
+        for request in requests:
+            if isinstance(request.started, e.ChildStarted) and request.started.detach:
+                self._known[request.leaf] = (request.started.child, self._clock)
         missing = frozenset(request.leaf for request in requests if request.leaf not in self._known)
         if not missing:
             return "go"

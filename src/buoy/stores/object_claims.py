@@ -15,7 +15,7 @@ import msgspec
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.errors import StoreUnusable, Unavailable
-from buoy.ports import Clock, Released, Task, Wants
+from buoy.ports import Clock, Ended, Released, Task, Wants
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket
 from buoy.stores.object_inbox import Inboxes
@@ -216,12 +216,16 @@ class Claims:
                 view, next_task(task, "due", due_at=task.due_at or 0.0, cause=task.cause, evidence=task.evidence)
             )
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released) -> bool:
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
         """Gives a task back without an event. False if the runner does not hold it."""
         for _ in range(MOVES_MAX):
             view = await self._runs.load(run_id)
             if view is None or view.task.kind != "held" or view.task.holder != runner:
                 return False
+            if isinstance(change, Ended):
+                if await self._end(view):
+                    return True
+                continue
             seen = max(change.seen, self._runs.seen.get(run_id, 0))
             kind: TaskKind = "parked" if change.due_at is None else "due"
             task = next_task(view.task, kind, due_at=change.due_at, cause=change.cause, seen=seen)
@@ -229,6 +233,15 @@ class Claims:
                 self._runs.seen.pop(run_id, None)
                 return True
         raise Unavailable(f"the task of {run_id} is changed by others all the time; try again")
+
+    async def _end(self, view: View) -> bool:
+        """The run ended before, and nothing is owed to anybody any more."""
+        if await self._runs.move(view, next_task(view.task, "none")) is None:
+            return False
+        self._runs.seen.pop(view.run_id, None)
+        created_at, active_seq = view.document.created_at, view.task.active_seq
+        await self._index.drop([layout.active_key(view.run_id, created_at, active_seq)])
+        return True
 
 
 def _in_turn(pages: list[list[Candidate]]) -> list[Candidate]:

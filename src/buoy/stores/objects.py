@@ -19,6 +19,7 @@ from buoy.errors import StoreUnusable
 from buoy.ports import (
     Beat,
     Clock,
+    Ended,
     Evidence,
     Message,
     Orphan,
@@ -119,7 +120,7 @@ class ObjectStore:
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         return await self._claims.claim(runner, wants, limit)
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released) -> bool:
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
         done = await self._claims.release(run_id, runner, change)
         self._watch.notify()
         return done

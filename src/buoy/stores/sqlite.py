@@ -22,6 +22,7 @@ from buoy.errors import StoreUnusable
 from buoy.ports import (
     Beat,
     Clock,
+    Ended,
     Evidence,
     Message,
     Orphan,
@@ -119,7 +120,7 @@ class SqliteStore:
         work = tasks.claim_work(runner, wants, limit, now)
         return await self._writer.write(work, small=due <= SMALL_CLAIMS_MAX)
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released) -> bool:
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
         done = await self._writer.write(tasks.release_work(run_id, runner, change, self._clock.now()))
         self._watch.notify()
         return done

@@ -51,7 +51,7 @@ _HOLD = "UPDATE tasks SET holder = ?, seen = max(seen, ?) WHERE run = ?"
 RELEASE = """UPDATE tasks SET holder = NULL, seen = max(seen, ?1), cause = ?2, evidence = ?3,
     due_at = CASE WHEN inbox_head > max(seen, ?1) THEN min(coalesce(?4, ?5), ?5) ELSE ?4 END WHERE run = ?6"""
 _SEEN = "UPDATE tasks SET seen = ? WHERE run = ? AND seen < ?"
-_END = "DELETE FROM tasks WHERE run = ?"
+END_TASK = "DELETE FROM tasks WHERE run = ?"
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
         (_HOLD, held),
         (RELEASE, released),
         (_SEEN, seen),
-        (_END, ended),
+        (END_TASK, ended),
     ):
         if some:
             connection.executemany(statement, some)

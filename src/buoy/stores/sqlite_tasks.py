@@ -16,8 +16,8 @@ from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.errors import WrongState
-from buoy.ports import Beat, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
-from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, RELEASE, task_row
+from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
+from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, NO_EVIDENCE, RELEASE, task_row
 from buoy.stores.sqlite_lanes import Work
 
 _ENCODER = msgspec.json.Encoder()
@@ -90,11 +90,14 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
     return work
 
 
-def release_work(run_id: RunId, runner: RunnerId, change: Released, now: float) -> Work[bool]:
+def release_work(run_id: RunId, runner: RunnerId, change: Released | Ended, now: float) -> Work[bool]:
     def work(connection: sqlite3.Connection) -> bool:
         held = connection.execute(_HELD_BY, (run_id, runner)).fetchone()
         if held is None:
             return False
+        if isinstance(change, Ended):
+            connection.execute(END_TASK, (held[0],))
+            return True
         connection.execute(RELEASE, (change.seen, change.cause, NO_EVIDENCE, change.due_at, now, held[0]))
         return True
 

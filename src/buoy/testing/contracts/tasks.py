@@ -164,3 +164,19 @@ class TaskContract(Contract):
         assert record is not None and record.holder == runner
         assert await store.release(RUN, runner, Released(due_at=stage.clock.now()))
         assert await claim(store, runner) == [RUN]
+
+    @on_stage
+    async def test_a_run_may_end_and_keep_its_task_until_its_duties_are_done(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        first, second = await register(store, "r1"), await register(store, "r2")
+        author = await stage.author(RUN).create(store, Held(first))
+        await author.append(store, claimed("r1"), e.WorkflowCompleted())
+        assert await claim(other, second) == []
+        await other.bury(first, "proven dead", cause="taken_over", evidence={})
+        assert await claim(other, second) == [RUN]
+        assert await other.release(RUN, second, Ended())
+        assert not await store.release(RUN, second, Ended())
+        assert await claim(store, second) == []
+        assert await store.orphans(10) == []
+        record = await store.run(RUN)
+        assert record is not None and record.holder is None and record.document.ended

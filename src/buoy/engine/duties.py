@@ -1,0 +1,92 @@
+"""Duties: what a run that ended still owes to others: its result to its parent, its successor, a word to its children.
+
+How they survive a crash: the run ends but keeps its task until its duties are done. If the process dies in between, the
+task comes due again, and whoever takes it finds an ended run, reads its duties from the log and does them. Each is
+idempotent: a message has a dedupe id, a run is created only if it is absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core import events as e
+from buoy.core.ids import RunId, chain_of, child_run_id
+from buoy.core.state import Leaf, State, fold
+from buoy.engine.messages import ChildEnd, Reason
+from buoy.ports import Message
+
+
+class Tell(msgspec.Struct, frozen=True):
+    """A message for another run."""
+
+    message: Message
+
+
+class Succeed(msgspec.Struct, frozen=True):
+    """A successor to create."""
+
+    run_id: RunId
+    created: e.WorkflowCreated
+
+
+Duty: TypeAlias = Tell | Succeed
+
+
+def duties_of(state: State, ending: e.Ending) -> list[Duty]:
+    """What this end makes necessary. `state` is that before the end: it still knows the open leaves."""
+    created = state.created
+    assert created is not None
+    found: list[Duty] = []
+    if isinstance(ending, e.WorkflowCompleted) and ending.continued_as is not None:
+        successor = msgspec.structs.replace(created, input=ending.next_input, by=state.run_id)
+        found.append(Succeed(ending.continued_as, successor))
+    elif created.parent is not None:
+        found.append(Tell(_end_message(state, created.parent, ending)))
+    if not isinstance(ending, e.WorkflowCompleted):
+        found.extend(Tell(_cancel_message(state, leaf)) for leaf in state.open.values() if leaf.kind == "child")
+    found.extend(
+        Tell(_cancel_message(state, leaf))
+        for leaf in state.leaves.values()
+        if leaf.kind == "child" and leaf.phase == "cancelled"
+    )
+    return found
+
+
+def duties_left(run_id: RunId, events: Sequence[e.Event]) -> list[Duty]:
+    """The duties of a run that ended, from its log."""
+    end = fold(run_id, events).ending_seq
+    ending = events[end - 1].body
+    assert isinstance(ending, e.WorkflowCompleted | e.WorkflowFailed | e.WorkflowCancelled)
+    return duties_of(fold(run_id, events[: end - 1]), ending)
+
+
+def _end_message(state: State, parent: e.Parent, ending: e.Ending) -> Message:
+    child = chain_of(state.run_id)[0]
+    match ending:
+        case e.WorkflowCompleted():
+            end = ChildEnd(parent.leaf, child, "completed", result=ending.result)
+        case e.WorkflowFailed():
+            end = ChildEnd(parent.leaf, child, "failed", error=_short(ending.error))
+        case e.WorkflowCancelled():
+            why = e.ErrorInfo(type="Cancelled", message=ending.reason or "no reason was given", kind="cancelled")
+            end = ChildEnd(parent.leaf, child, "cancelled", error=why)
+    body = codec.encode(end, "the end of a child")
+    return Message(parent.run, "child_finished", f"child:{child}:{state.head_seq}", body, by=state.run_id)
+
+
+def _short(error: e.ErrorInfo) -> e.ErrorInfo:
+    return msgspec.structs.replace(error, traceback=None)
+
+
+def _cancel_message(state: State, leaf: Leaf) -> Message:
+    return cancel_message(child_run_id(state.run_id, leaf.id, state.epochs.get(leaf.id, 0)), state.run_id)
+
+
+def cancel_message(child: RunId, parent: RunId) -> Message:
+    """A parent gives its child up. The dedupe id makes sending it again harmless."""
+    body = codec.encode(Reason(f"its parent {parent} gave it up"), "a cancel request")
+    return Message(child, "cancel", f"cancel:parent:{parent}", body, by=parent)
