@@ -39,6 +39,12 @@ class Arguments:
         return self._names
 
     @property
+    def required(self) -> tuple[str, ...]:
+        """The parameters that have no default."""
+        parameters = self._signature.parameters.values()
+        return tuple(p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in _SPREAD)
+
+    @property
     def signature(self) -> inspect.Signature:
         return self._signature
 

@@ -13,11 +13,13 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
+from buoy.core.branching import Plan
 from buoy.core.document import Document, OpenLeaf, document
 from buoy.core.ids import RunId, check_dedupe, check_name, check_run_id
 from buoy.core.limits import MESSAGE_BYTES_MAX
 from buoy.core.questions import check_answer
 from buoy.core.state import State, fold
+from buoy.engine import returns
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
@@ -188,6 +190,24 @@ class Client:
     async def cancel(self, run_id: str, reason: str | None = None) -> Requested:
         """The workflow's code sees a cancellation, cleans up, and the run ends as cancelled."""
         return await self._request(run_id, "cancel", reason)
+
+    async def plan_retry(self, run_id: str, step: str | None = None, *, keep_answers: bool = False) -> Plan:
+        """What `retry` would do: what runs again, and what is kept."""
+        checked = (await self.record(run_id)).document.run_id
+        return await returns.plan(self, checked, step, keep_answers=keep_answers)
+
+    async def retry(self, run_id: str, step: str | None = None, *, keep_answers: bool = False) -> Plan:
+        """Goes back to a step (default: the last one that failed) and runs it again, with all that came after it.
+
+        What does not depend on it is kept. Nothing is removed: the run goes on on a new branch of its log.
+        """
+        checked = (await self.record(run_id)).document.run_id
+        return await returns.go_back(self, checked, step, cause="retry", keep_answers=keep_answers)
+
+    async def jump(self, run_id: str, step: str, *, keep_answers: bool = False) -> Plan:
+        """Goes back to any step that ran on the current branch."""
+        checked = (await self.record(run_id)).document.run_id
+        return await returns.go_back(self, checked, step, cause="jump", keep_answers=keep_answers)
 
     async def _request(self, run_id: str, kind: str, reason: str | None) -> Requested:
         record = await self.record(run_id)

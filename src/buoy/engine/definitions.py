@@ -63,6 +63,8 @@ class Step(Generic[P, T]):
         self.compensate = compensate
         self.is_async = inspect.iscoroutinefunction(fn)
         self.arguments = Arguments(fn, f"step {self.name}")
+        if compensate is not None:
+            _check_compensation(self, compensate)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -73,6 +75,18 @@ class Step(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
+
+
+def _check_compensation(step: Step[..., Any], undo: Step[..., Any]) -> None:
+    """A compensation is called with the step's arguments, by name, and its result."""
+    if not isinstance(undo, Step):
+        raise BadInput(f"compensate of step {step.name} must be a step: put @buoy.step before {undo!r}")
+    left = [name for name in undo.arguments.required if name not in step.arguments.names]
+    if len(left) > 1:
+        raise BadInput(
+            f"compensation {undo.name} of step {step.name} asks for {', '.join(left)}; it can have the step's "
+            f"arguments by name ({', '.join(step.arguments.names) or 'none'}), and one more gets its result"
+        )
 
 
 class AsyncStep(Step[P, T]):

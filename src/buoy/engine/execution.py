@@ -32,6 +32,7 @@ from buoy.engine.ledger import Ledger, LedgerHost
 from buoy.engine.messages import Mailbox
 from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
+from buoy.engine.saga import Saga
 from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Progress, Released
@@ -77,6 +78,7 @@ class Execution:
         self.replaying = False
         self._log: Sequence[e.Event] = events
         self._code = Code(self)
+        self._saga: Saga | None = None
         self._ending: e.Ending | None = None
         self._claim: list[e.Body] = []
 
@@ -92,7 +94,8 @@ class Execution:
     @property
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
-        return not (self.replaying or self.leaves.executing or self._code.busy) and self.ledger.idle
+        executes = self.leaves.executing or self._code.busy or (self._saga is not None and self._saga.busy)
+        return not executes and not self.replaying and self.ledger.idle
 
     # ---- begin
 
@@ -184,8 +187,8 @@ class Execution:
         self.leaves.open(request, in_log=self.history.match(request))
 
     def cancel_leaf(self, leaf: LeafId) -> None:
-        """The code gave a leaf up."""
-        if leaf in self.state.open and not self.detached:
+        """The code gave a leaf up. A step that may have to be undone is left to end: its outcome must be known."""
+        if leaf in self.state.open and not self.detached and leaf not in self.leaves.compensable:
             if self.state.open[leaf].kind == "child":
                 child = child_run_id(self.run_id, leaf, self.epoch(leaf))
                 self.after_commit(lambda: self.host.births.cancel(child, self.run_id))
@@ -221,7 +224,15 @@ class Execution:
         if self.replaying:
             # Kept until all of the log was delivered: an end that comes too early is a divergence.
             self._ending = ending
-            return
+        elif self.leaves.compensable and not isinstance(ending, e.WorkflowCompleted):
+            if self._saga is None:
+                self._saga = Saga(self, ending)
+                self._saga.begin()
+        else:
+            self.close(ending)
+
+    def close(self, ending: e.Ending) -> None:
+        """The run ends here."""
         self.duties = duties_of(self.state, ending)
         self.record(ending)
         self.ending = ending
@@ -250,7 +261,10 @@ class Execution:
     def settle(self, body: Ended, outcome: Any) -> None:
         """A leaf has its outcome: it is recorded, and the code sees it (later, if it is withheld)."""
         self.record(body)
-        self._code.deliver(body.leaf, outcome, self.state.updated_at)
+        if self._saga is None:
+            self._code.deliver(body.leaf, outcome, self.state.updated_at)
+        else:
+            self._saga.go_on()
 
     def pause(self, paused: e.Paused) -> None:
         self.record(paused)
@@ -260,6 +274,8 @@ class Execution:
         if self._code.begun:  # else it did not begin yet in this process: `resume` replays it
             self._code.go_on()
             self.leaves.take_up()
+            if self._saga is not None:
+                self._saga.go_on()
 
     def cancel(self, requested: e.CancelRequested) -> None:
         self.record(requested)

@@ -16,10 +16,11 @@ from buoy.core.ids import LeafId
 from buoy.core.limits import LOG_EVENTS_MAX
 from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
-from buoy.engine.bodies import Body, Failure, Success
+from buoy.engine.bodies import Body, Failure, Report, Success
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
 from buoy.engine.replay import step_failed
+from buoy.engine.saga import Compensable
 from buoy.errors import TooLarge
 from buoy.ports import Progress
 
@@ -33,6 +34,8 @@ class Leaves:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._steps: dict[LeafId, tuple[Step[..., Any], msgspec.Raw, str]] = {}
+        # Steps that would be undone if the run failed; never given up before their outcome is known.
+        self.compensable: dict[LeafId, Compensable] = {}
         self._children: dict[LeafId, tuple[Workflow[..., Any], e.ChildStarted]] = {}
         self._returns: dict[LeafId, Any] = {}
         self._bodies: dict[LeafId, Body] = {}
@@ -50,6 +53,9 @@ class Leaves:
             started = execution.history.started.get(request.leaf, request.started)
             assert isinstance(started, e.StepStarted)
             self._steps[request.leaf] = (request.step, started.args, started.key)
+            if request.step.compensate is not None:
+                result = execution.history.results.get(request.leaf, e.NULL)
+                self.compensable[request.leaf] = Compensable(request.step, started.args, result)
         if not in_log:
             if execution.state.head_seq >= LOG_EVENTS_MAX:
                 raise TooLarge(
@@ -85,6 +91,9 @@ class Leaves:
             self._run_body(leaf)
         elif leaf.kind == "child":
             self._start_child(leaf.id)
+        elif leaf.kind == "ask":
+            execution.mailbox.give_answer(leaf.question_id or "")
+            execution.flush()
         elif leaf.kind == "signal" and execution.mailbox.give_signal(leaf.id, leaf.name):
             execution.flush()
         elif leaf.due_at is not None:
@@ -130,6 +139,28 @@ class Leaves:
         self._bodies[leaf.id] = body
         body.start(args, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries)
 
+    def run_compensation(
+        self, leaf: LeafId, step: Step[..., Any], args: msgspec.Raw, key: str, attempt: int, report: Report
+    ) -> None:
+        """The body that undoes a step."""
+        execution = self._execution
+
+        def done(outcome: Success | Failure) -> None:
+            self._bodies.pop(leaf, None)
+            report(outcome)
+
+        context = StepContext(
+            run_id=execution.run_id,
+            leaf=leaf,
+            name=step.name,
+            attempt=attempt,
+            key=key,
+            report=lambda part, total, note: self._progress(leaf, part, total, note),
+        )
+        body = Body(step, context, done)
+        self._bodies[leaf] = body
+        body.start(args, execution.host.step_pool, last_attempt=attempt > step.retry.retries)
+
     def _progress(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
         host = self._execution.host
         progress = Progress(at=host.clock.now(), done=done, total=total, note=note, leaf=leaf)
@@ -142,6 +173,8 @@ class Leaves:
             return
         if isinstance(outcome, Success):
             del self._steps[leaf.id]
+            if leaf.id in self.compensable:
+                self.compensable[leaf.id].result = outcome.stored
             completed = e.StepCompleted(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt)
             execution.settle(completed, outcome.value)
         else:

@@ -14,7 +14,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, child_run_id
+from buoy.core.ids import LeafId, RunId, child_run_id, effect_key
 from buoy.core.questions import check_answer
 from buoy.core.state import Leaf
 from buoy.engine.replay import child_outcome
@@ -61,6 +61,7 @@ class Mailbox:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._signals: dict[str, deque[tuple[int, msgspec.Raw]]] = {}
+        self._answers: dict[str, Message] = {}
         self._first: dict[str, int] = {}
         self.seen = 0
 
@@ -127,6 +128,10 @@ class Mailbox:
 
     def _answer(self, message: Message, answer: Answer) -> None:
         leaf = self._question(answer.question_id)
+        if leaf is None and self._may_be_asked(answer.question_id):
+            # A recovery hid the question and its answer: the code will ask again, under the same id.
+            self._answers[answer.question_id] = message
+            return
         if leaf is None:
             self._refuse(
                 message, f"question {answer.question_id} is not open: it was answered, given up or never asked"
@@ -139,6 +144,21 @@ class Mailbox:
             leaf=leaf.id, question_id=answer.question_id, answer=stored, message=message.number, by=message.by
         )
         self._execution.settle(body, value)
+
+    def _may_be_asked(self, question_id: str) -> bool:
+        """Whether the id is one that this run has not used on its lineage, but would use for its next asking."""
+        execution = self._execution
+        leaf, _, epoch = question_id.removeprefix(f"{execution.run_id}/").rpartition("/")
+        known = LeafId(leaf)
+        return known not in execution.state.leaves and question_id == effect_key(
+            execution.run_id, known, execution.epoch(known)
+        )
+
+    def give_answer(self, question_id: str) -> None:
+        """The question is asked (again): an answer that was there already counts."""
+        message = self._answers.pop(question_id, None)
+        if message is not None:
+            self._look_at(message)
 
     def _question(self, question_id: str) -> Leaf | None:
         for leaf in self._execution.state.open.values():

@@ -30,9 +30,16 @@ class History:
         self.asked: set[LeafId] = set()
         self.fresh: list[LeafId] = []
         self._keeps = True
+        # Of steps that can be undone: their compensations want them.
+        self.results: dict[LeafId, msgspec.Raw] = {}
         for event in events:
-            if isinstance(event.body, STARTS):
-                self.started.setdefault(event.body.leaf, event.body)
+            body = event.body
+            if isinstance(body, STARTS):
+                self.started.setdefault(body.leaf, body)
+            elif isinstance(body, e.StepCompleted):
+                started = self.started.get(body.leaf)
+                if isinstance(started, e.StepStarted) and started.compensate is not None:
+                    self.results[body.leaf] = body.result
 
     def begin_again(self) -> None:
         """The code starts from its first line: nothing was asked for yet."""

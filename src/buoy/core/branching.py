@@ -1,0 +1,107 @@
+"""Branching: what going back to a step means: which events the new branch keeps, and what runs again.
+
+Invariants: nothing is removed; a leaf is kept only if it completed and had begun before the leaf that is run again had
+its outcome, since only then its own outcome cannot depend on it. Every leaf that will run again is named in `dropped`,
+so that its epoch rises: the user asked for it, so a payment gets a new key.
+Absent on purpose: the store, and who may ask for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.lineage import branches
+from buoy.core.state import Leaf, State, fold
+from buoy.core.transitions import compensation_leaf
+from buoy.errors import BadInput, WrongState
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """A branch that is not made yet. `again`: what will be executed or asked again; `kept`: what will not."""
+
+    to: LeafId
+    branch: BranchId
+    parent: BranchId
+    cutoff_seq: int
+    kept: tuple[LeafId, ...]
+    dropped: tuple[LeafId, ...]
+
+    @property
+    def again(self) -> tuple[LeafId, ...]:
+        return self.dropped
+
+    def events(self, cause: str, by: str | None = None) -> tuple[e.JumpRequested, e.BranchCreated]:
+        """The two events that make it."""
+        created = e.BranchCreated(
+            branch=self.branch,
+            parent=self.parent,
+            cutoff_seq=self.cutoff_seq,
+            kept=self.kept,
+            dropped=self.dropped,
+            cause=cause,
+        )
+        return e.JumpRequested(to=self.to, new_branch=self.branch, by=by), created
+
+
+def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False) -> Plan:
+    """The branch on which the run goes on from before that step (default: the last one that failed)."""
+    state = fold(run_id, events)
+    target = _failed_last(state) if to is None else _find(state, to)
+    leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
+    # What was undone must be done again too, so the run goes back to before the first of these.
+    again = {target.id} | {leaf.id for leaf in leaves if compensation_leaf(leaf.id) in state.leaves}
+    cutoff = min(leaf.started_seq for leaf in leaves if leaf.id in again) - 1
+    later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
+    dropped = _dependent(later, again, keep_answers=keep_answers)
+    return Plan(
+        to=target.id,
+        branch=BranchId(max([0, *branches(events)]) + 1),
+        parent=state.branch,
+        cutoff_seq=cutoff,
+        kept=tuple(leaf.id for leaf in later if leaf.id not in dropped),
+        dropped=tuple(leaf.id for leaf in later if leaf.id in dropped),
+    )
+
+
+def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> set[LeafId]:
+    """What must run again with them: all that did not complete, or began after one of them had its outcome.
+
+    Dropping one more may make others depend on it; so it is looked at until nothing changes.
+    """
+    dropped = set(again)
+    while True:
+        outcomes = [leaf.ended_seq for leaf in later if leaf.id in dropped and leaf.phase in ("completed", "failed")]
+        horizon = min(outcomes, default=None)
+        more = {
+            leaf.id
+            for leaf in later
+            if leaf.id not in dropped
+            and (leaf.phase != "completed" or (horizon is not None and leaf.started_seq > horizon))
+            and not (keep_answers and leaf.kind == "ask" and leaf.phase == "completed")
+        }
+        if not more:
+            return dropped
+        dropped |= more
+
+
+def _failed_last(state: State) -> Leaf:
+    failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed" and leaf.kind != "compensation"]
+    if not failed:
+        raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
+    return max(failed, key=lambda leaf: leaf.ended_seq)
+
+
+def _find(state: State, to: str) -> Leaf:
+    """By leaf id, or by a step's name: then its last occurrence."""
+    exact = state.leaves.get(LeafId(to))
+    if exact is not None and exact.kind != "compensation":
+        return exact
+    named = [leaf for leaf in state.leaves.values() if leaf.name == to and leaf.kind != "compensation"]
+    if not named:
+        known = ", ".join(leaf.id for leaf in list(state.leaves.values())[:20] if leaf.kind != "compensation") or "none"
+        raise BadInput(f"run {state.run_id} has no step {to!r} that ran on its current branch; it has: {known}")
+    return max(named, key=lambda leaf: leaf.started_seq)
