@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -17,9 +18,10 @@ from buoy.engine.beats import Beats
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
-from buoy.errors import StoreUnusable
+from buoy.errors import Problem, StoreUnusable
 from buoy.ports import Liveness, RunnerInfo, Store
 from buoy.recovery.sweeper import Sweeper
+from buoy.recovery.versions import go_on_with_this_code
 from buoy.stores import open_store
 from buoy.system import (
     LockFiles,
@@ -81,6 +83,8 @@ class Worker:
         )
         self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
         self.sweeper = Sweeper(store, self.liveness, me=runner_id)
+        self._first_look: asyncio.Task[None] | None = None
+        self.runner.watched.append(self.sweeper)
 
     def client(self) -> Client:
         """Speaks to the store and to this runner."""
@@ -100,10 +104,21 @@ class Worker:
         self._threads.run(self.beats.run_in_thread, "buoy-beat")
         if sweeps:
             self.sweeper.start()
+        if takes_work:
+            self._first_look = asyncio.get_running_loop().create_task(self._look_for_paused())
+
+    async def _look_for_paused(self) -> None:
+        try:
+            await go_on_with_this_code(self.client())
+        except Problem as error:
+            self.runner.note(f"while looking for runs that wait for this code: {error}")
 
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
         await self.sweeper.stop()
+        if self._first_look is not None:
+            await asyncio.wait([self._first_look], timeout=1.0)
+            self._first_look.cancel()
         # Before the good-bye: a beat after it would be refused, as that of one declared gone.
         self.beats.stop()
         left = await self.runner.stop(signal, grace_s)

@@ -14,7 +14,7 @@ from buoy.core.ids import RunId
 from buoy.errors import BadInput, StoreUnusable
 from buoy.stores import open_store
 from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_schema import MIGRATIONS
+from buoy.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Stage, claimed, started
 
@@ -71,6 +71,8 @@ def test_a_file_is_migrated_from_every_older_schema(tmp_path: Path) -> None:
         for statements in MIGRATIONS[:version]:
             for statement in statements:
                 connection.execute(statement)
+        if version:
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {version}")
         connection.commit()
         connection.close()

@@ -67,8 +67,8 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return self.status in TERMINAL
 
 
-def document(state: State) -> Document:
-    """The document that a folded log amounts to."""
+def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
+    """The document that a folded log amounts to; `open_max` for one that is not stored."""
     created = state.created
     if created is None or state.status is None:
         raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
@@ -89,7 +89,7 @@ def document(state: State) -> Document:
         owner=state.owner,
         claims=state.claims,
         recoveries=state.recoveries,
-        open=_open_leaves(state),
+        open=_open_leaves(state, open_max),
         open_count=len(state.open),
         completed_count=state.ended.get("completed", 0),
         failed_count=state.ended.get("failed", 0),
@@ -100,7 +100,7 @@ def document(state: State) -> Document:
     )
 
 
-def _open_leaves(state: State) -> tuple[OpenLeaf, ...]:
+def _open_leaves(state: State, open_max: int) -> tuple[OpenLeaf, ...]:
     return tuple(
         OpenLeaf(
             leaf=leaf.id,
@@ -114,5 +114,5 @@ def _open_leaves(state: State) -> tuple[OpenLeaf, ...]:
             question=leaf.question,
             error=leaf.error,
         )
-        for leaf in islice(state.open.values(), DOCUMENT_LIST_MAX)
+        for leaf in islice(state.open.values(), open_max)
     )

@@ -31,6 +31,8 @@ class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     # transient, permanent, resource, misconfiguration, cancelled, orphaned, unknown
     kind: str = "unknown"
     traceback: str | None = None
+    # What was measured about a command that failed: exit_code, signal, duration_s, peak_memory_bytes...
+    facts: dict[str, str | int | float | bool | None] = {}
 
 
 class Parent(msgspec.Struct, frozen=True):
@@ -146,6 +148,8 @@ class StepStarted(Payload, frozen=True, tag="step_started", kw_only=True):
     key: str = ""
     queue: str | None = None
     compensate: str | None = None
+    # Its work is done by leaves of its own (modules, a question): by itself it executes nothing.
+    group: bool = False
 
 
 class StepCompleted(Payload, frozen=True, tag="step_completed", kw_only=True):
@@ -178,6 +182,7 @@ class ModuleStarted(Payload, frozen=True, tag="module_started", kw_only=True):
     attempt: int = 1
     args: msgspec.Raw = NULL
     key: str = ""
+    group: bool = False
 
 
 class ModuleCompleted(Payload, frozen=True, tag="module_completed", kw_only=True):

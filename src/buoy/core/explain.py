@@ -138,10 +138,13 @@ def _stalled(facts: Facts, words: Wording) -> Told:
         )
     busy = _under_way(facts)
     at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
+    told = TELLERS[document.status](facts, words)
+    queued = document.status in (Status.PENDING, Status.INTERRUPTED)
+    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
     left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
     return Told(
-        headline=f"{document.run_id} should go on, but nobody alive can run it.",
-        now=left if at_work else TELLERS[document.status](facts, words).now,
+        headline=f"{begun}, but nobody alive can run it.",
+        now=left if at_work else told.now,
         wrong=(missing or "nobody can take it",),
         next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
         you_can=_take_it_up(facts, words),

@@ -181,8 +181,8 @@ _PAUSES = {
     "user": ("somebody asked for it.", "No step starts before it is resumed; what was under way still ends.", ""),
     "version": (
         "the code of the workflow has changed, and the run no longer fits.",
-        "It goes on by itself when a worker with the matching version of the code appears.",
-        "start a worker with the version of the code that the run began with",
+        "Nothing before it is taken up with the version of the code that it began with, or with one that fits.",
+        "bring back the code that the run began with, or make the new code fit what the log has",
     ),
     "nondeterminism": (
         "its code did not do again what its log says.",

@@ -88,7 +88,7 @@ def death_of(runner: RunnerFacts) -> tuple[str, ...]:
 def _judge_free(facts: Facts) -> Verdict:
     """Nobody holds it."""
     document = facts.document
-    if document.status is Status.PAUSED:
+    if document.status is Status.PAUSED and facts.due_at is None:
         return _verdict(Health.IDLE, "the run is paused")
     if facts.due_at is not None and facts.due_at <= facts.now:
         missing = what_is_missing(document, facts.runners)

@@ -21,6 +21,13 @@ LOG_EVENTS_MAX = 200_000
 
 # Messages that nobody asked for yet are kept in memory by the owner.
 INBOX_UNREAD_MAX = 10_000
+# A run's inbox as a bundle may bring it: it is read whole when the run is taken.
+INBOX_MESSAGES_MAX = 200_000
+
+# A bundle is read whole into memory, several times over.
+BUNDLE_BYTES_MAX = 512 * 1024 * 1024
+# Branches times events: what a fold costs. A hostile bundle must not keep a process busy for hours.
+BUNDLE_BRANCH_WORK_MAX = 20_000_000
 
 # One transaction: long enough to share a sync, short enough that other processes get their turn.
 COMMIT_WRITES_MAX = 500
@@ -51,3 +58,20 @@ REPLAY_SLICE_S = 0.01
 
 RETRIES_MAX = 1_000
 BACKOFF_MAX_S = 24 * 3600.0
+
+# Specs. A spec is read, checked and planned in memory, in one piece; a hundred thousand steps are some 10 MB.
+SPEC_BYTES_MAX = 32 * 1024 * 1024
+SPEC_STEPS_MAX = 100_000
+SPEC_EDGES_MAX = 2_000_000
+SPEC_VALUES_MAX = 100_000
+SPEC_DEPTH_MAX = 60
+# A map or a list that is used in several places counts in each: aliases of aliases would grow without end.
+SPEC_NODES_MAX = 10_000_000
+SPEC_PROBLEMS_MAX = 50
+# Steps of one run under way at the same time, unless the spec says otherwise; `run:` steps: one for each core.
+SPEC_PARALLEL = 100
+SPEC_PARALLEL_MAX = 1_000
+SPEC_EXPRESSION_CHARS_MAX = 2_000
+# What a command may hand on as its result, and how much of its output an error shows.
+RESULT_FILE_BYTES_MAX = 256 * 1024
+LOG_TAIL_BYTES = 1_000

@@ -6,25 +6,14 @@ answer counts. A wrong answer leaves the question open.
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never, cast
+from typing import Literal, TypeAlias, assert_never, cast
 
-import jsonschema
 import msgspec
-from referencing import Resource
-from referencing.exceptions import Unresolvable
-from referencing.jsonschema import DRAFT202012, EMPTY_REGISTRY, Schema
 
 from buoy.errors import BadInput
 
-if TYPE_CHECKING:
-    from referencing._core import Resolver
-
 Kind: TypeAlias = Literal["confirm", "choose", "choose_many", "text", "form"]
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-
-# What a schema itself can break while it judges. Each is a refusal with a reason, never a crash of the run.
-_SCHEMA_TROUBLES = (Unresolvable, RecursionError, re.error, ArithmeticError, ValueError, TypeError)
 
 _TRUE = {"yes", "y", "true"}
 _FALSE = {"no", "n", "false"}
@@ -49,32 +38,11 @@ def check_question(question: Question) -> Question:
     if question.kind == "form":
         if question.schema is None:
             raise BadInput("a question of kind 'form' needs a schema (JSON Schema)")
-        _check_schema(question.title, question.schema)
+        # Imported here: most runs and commands never meet a form, and the library takes long to load.
+        from buoy.core.forms import check_schema
+
+        check_schema(question.title, question.schema)
     return question
-
-
-def _check_schema(title: str, schema: dict[str, object]) -> None:
-    validator = jsonschema.Draft202012Validator
-    try:
-        validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)
-        root = DRAFT202012.create_resource(cast(Schema, schema))
-        _check_references(EMPTY_REGISTRY.resolver_with_root(root), root)
-    except jsonschema.SchemaError as error:
-        raise BadInput(f"the schema of question {title!r} is not a JSON Schema: {error.message}") from error
-    except _SCHEMA_TROUBLES as error:
-        raise BadInput(
-            f"the schema of question {title!r} cannot be used: {error}; references must stay inside of it"
-        ) from error
-
-
-def _check_references(resolver: Resolver[Schema], part: Resource[Schema]) -> None:
-    """Looks every reference up now: later, a person would have a question that no answer can fit."""
-    if isinstance(part.contents, dict):
-        for key in ("$ref", "$dynamicRef"):
-            if key in part.contents:
-                resolver.lookup(cast(str, part.contents[key]))
-    for inner in part.subresources():
-        _check_references(resolver.in_subresource(inner), inner)
 
 
 def check_answer(question: Question, answer: object) -> Json:
@@ -96,7 +64,10 @@ def check_answer(question: Question, answer: object) -> Json:
                 raise BadInput(f"expected a text, found {_show(answer)}")
             return answer
         case "form":
-            return _form(question, answer)
+            from buoy.core.forms import check_form
+
+            check_form(question.title, question.schema or {}, answer)
+            return cast(Json, answer)
         case _:
             assert_never(question.kind)
 
@@ -114,19 +85,6 @@ def _choice(question: Question, answer: object) -> str:
     if isinstance(answer, str) and answer in question.options:
         return answer
     raise BadInput(f"expected one of {_options(question)}, found {_show(answer)}")
-
-
-def _form(question: Question, answer: object) -> Json:
-    # A registry that fetches nothing: a `$ref` to some address must never make Buoy call there.
-    validator = jsonschema.Draft202012Validator(question.schema or {}, registry=EMPTY_REGISTRY)
-    try:
-        error = next(validator.iter_errors(answer), None)
-    except _SCHEMA_TROUBLES as trouble:
-        raise BadInput(f"the answer cannot be judged by the schema of {question.title!r}: {trouble}") from trouble
-    if error is not None:
-        place = "/".join(str(part) for part in error.absolute_path) or "the answer"
-        raise BadInput(f"{place}: {error.message}")
-    return cast(Json, answer)
 
 
 def _options(question: Question) -> str:

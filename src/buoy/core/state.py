@@ -19,7 +19,7 @@ from buoy.core.lifecycle import TERMINAL, Status, allowed
 from buoy.core.lineage import visible
 from buoy.core.questions import Question
 
-LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation"]
+LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group"]
 LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
 
 ANOMALIES_MAX = 20
@@ -202,7 +202,8 @@ def _meaning(leaf: Leaf) -> str:
     match leaf.kind:
         case "step" | "module":
             return "active" if leaf.phase == "open" else "rest"
-        case "ask" | "signal" | "compensation":
+        case "ask" | "signal" | "compensation" | "group":
+            # A group by itself means nothing: what is open below it does.
             return leaf.kind
         case _:
             return "rest"

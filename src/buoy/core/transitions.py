@@ -21,8 +21,10 @@ def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
 
 
 def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
-    state.owner = body.runner
     state.claims += 1
+    if body.cause == "requested":
+        return  # somebody who only appends a request and lets go at once: it drives nothing
+    state.owner = body.runner
     state.interrupted = False
 
 
@@ -76,11 +78,11 @@ def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
 
 
 def _step_started(state: State, event: e.Event, body: e.StepStarted) -> None:
-    _begin_step(state, event, body.leaf, "step", body.name, body.attempt)
+    _begin_step(state, event, body.leaf, "group" if body.group else "step", body.name, body.attempt)
 
 
 def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None:
-    _begin_step(state, event, body.leaf, "module", body.module, body.attempt)
+    _begin_step(state, event, body.leaf, "group" if body.group else "module", body.module, body.attempt)
 
 
 def _begin_step(state: State, event: e.Event, leaf_id: LeafId, kind: LeafKind, name: str, attempt: int) -> None:

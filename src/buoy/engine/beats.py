@@ -13,7 +13,6 @@ from typing import Protocol
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import BEAT_S, SELF_FENCE_AFTER_S
-from buoy.errors import Problem
 from buoy.ports import Beat, Clock, Progress, Store
 
 # Progress travels with the beats, so a change of it is worth a beat of its own, but not more often than this.
@@ -70,9 +69,9 @@ class Beats:
                         break
                     confirmed = sent
                     next_beat = sent + self._beat_s
-                except Problem as error:
+                except Exception as error:  # noqa: BLE001 - a beat that ends in silence would look like a death
                     self.errors += 1
-                    self.last_error = str(error)
+                    self.last_error = f"{type(error).__name__}: {error}"
                 if store is not None and not store.one_host and clock.monotonic() - confirmed > SELF_FENCE_AFTER_S:
                     self._runner.declared_gone(f"no beat was confirmed for {SELF_FENCE_AFTER_S:g} s")
                     break

@@ -6,6 +6,7 @@ A request is checked before it is stored, so that a wrong answer or an impossibl
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -20,6 +21,7 @@ from buoy.core.limits import MESSAGE_BYTES_MAX
 from buoy.core.questions import check_answer
 from buoy.core.state import State, fold
 from buoy.engine import returns
+from buoy.engine.absence import absent_run
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
@@ -73,7 +75,8 @@ class Client:
 
     async def start(self, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A new run, durable when this returns."""
-        return await self.start_as(self.ids.new(f"{workflow.name.lower()[:40]}-"), workflow, *args, **kwargs)
+        prefix = re.sub(r"[^a-z0-9_-]", "-", workflow.name.lower())[:40].lstrip("-_") or "run"
+        return await self.start_as(self.ids.new(f"{prefix}-"), workflow, *args, **kwargs)
 
     async def start_as(self, run_id: str, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A run with an id of your own. If it exists already with the same input, that run is given back."""
@@ -116,7 +119,9 @@ class Client:
 
     async def _check_same(self, run_id: RunId, created: e.WorkflowCreated) -> None:
         first = await self.store.events(run_id, limit=1)
-        there = first[0].body if first else None
+        if not first:
+            raise await absent_run(self.store, run_id)
+        there = first[0].body
         if not isinstance(there, e.WorkflowCreated) or there.workflow != created.workflow:
             other = there.workflow if isinstance(there, e.WorkflowCreated) else "something else"
             raise WrongState(f"run {run_id} exists already, and is a run of {other}; choose another id")
@@ -128,7 +133,7 @@ class Client:
     async def record(self, run_id: str) -> RunRecord:
         found = await self.store.run(check_run_id(run_id))
         if found is None:
-            raise UnknownRun(f"no run {run_id!r} in {self.store.url}; `buoy ps --all` lists them")
+            raise await absent_run(self.store, RunId(run_id))
         return found
 
     async def get(self, run_id: str) -> Run[Any]:
@@ -161,6 +166,9 @@ class Client:
     async def answer(self, run_id: str, answer: object, question_id: str | None = None) -> Receipt:
         """Answers an open question. A wrong answer is refused here, and the question stays open."""
         doc = (await self.record(run_id)).document
+        if doc.open_count > len(doc.open):
+            # The document's list is cut; the log knows all of them.
+            doc = document(await self.state(run_id), open_max=doc.open_count)
         leaf = _question(doc, question_id)
         assert leaf.question is not None
         assert leaf.question_id is not None

@@ -20,7 +20,9 @@ from buoy.errors import NotAllowedHere
 if TYPE_CHECKING:
     from buoy.engine.definitions import Step, Workflow
 
-Started = e.StepStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
+Started = (
+    e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
+)
 
 
 class Scope:
@@ -43,27 +45,6 @@ class Scope:
         """The scope of a concurrent part that is made here."""
         self._parts += 1
         return Scope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
-
-    def reserve(self, count: int) -> Parts:
-        """Numbers for parts that will be made in an order which means nothing."""
-        first = self._parts + 1
-        self._parts += count
-        return Parts(self.path, first, count)
-
-
-class Parts:
-    """Concurrent parts that are numbered before they are made."""
-
-    __slots__ = ("_first", "_path", "pending")
-
-    def __init__(self, path: str, first: int, count: int) -> None:
-        self._path = path
-        self._first = first
-        self.pending = count
-
-    def part(self, place: int) -> Scope:
-        number = self._first + place
-        return Scope(f"{self._path}.{number}" if self._path else str(number))
 
 
 class Request(msgspec.Struct):

@@ -76,6 +76,7 @@ class Execution:
         self.detached = False
         self.stopping = False
         self.replaying = False
+        self._opening = False
         self._log: Sequence[e.Event] = events
         self._code = Code(self)
         self._saga: Saga | None = None
@@ -95,7 +96,7 @@ class Execution:
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
         executes = self.leaves.executing or self._code.busy or (self._saga is not None and self._saga.busy)
-        return not executes and not self.replaying and self.ledger.idle
+        return not executes and not self.replaying and not self._opening and self.ledger.idle
 
     # ---- begin
 
@@ -107,26 +108,39 @@ class Execution:
         self.flush()
 
     async def resume(self, claimed: e.Claimed, messages: Sequence[Message]) -> None:
-        """A run that has a log: claims it, replays it, and goes on."""
+        """A run that has a log: claims it, replays it, and goes on. A paused one only if a message lets it."""
+        new_code = self._paused_for_other_code()
+        if self.state.pause is not None and not new_code and not self.mailbox.controls(messages):
+            self.mailbox.glance(messages)
+            self.ledger.task_change = None
+            self.look_at_rest()
+            return
         self._claim = [claimed]
-        if self.state.pause is not None and self.state.pause.reason == "version":
-            self._claim.append(e.Resumed(by=f"runner with version {self.workflow.version}"))
+        if new_code:
+            self._claim.append(e.Resumed(by=f"code of version {self.workflow.version}"))
         for body in self._claim:
             self.record(body)
-        fits = True
-        if self.state.pause is None and not self.ended:
-            fits = await self._replay()
+        if self.state.pause is not None:
+            self.mailbox.take_controls(messages)
+        self._opening = True
+        fits = self.state.pause is None and await self._replay()
         if fits:
+            self._code.catch_up()
             self.mailbox.take(messages)
-            if not self._code.begun and self.state.pause is None and not self.ended:
-                fits = await self._replay()
-        if not fits:
+        else:
             # Nothing was consumed; but what was looked at must not wake the run again and again.
             self.mailbox.glance(messages)
-        self._code.catch_up()
         self._log = ()
+        self._opening = False
         self.flush()
         self.look_at_rest()
+
+    def _paused_for_other_code(self) -> bool:
+        """Whether the run waits for fitting code, and this may be it: each version gets one try."""
+        pause, version = self.state.pause, self.workflow.version
+        if pause is None or pause.reason != "version":
+            return False
+        return version == self.state.version or f"this is {version}" not in (pause.detail or "")
 
     async def _replay(self) -> bool:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
@@ -292,6 +306,8 @@ class Execution:
     # ---- commits, and the end of this incarnation
 
     def flush(self) -> None:
+        if self._opening:
+            return  # all that taking the run over leads to is one commit
         self.ledger.seen = self.mailbox.seen
         self.ledger.flush()
 

@@ -58,6 +58,7 @@ class Intake:
         self._idle: asyncio.Future[bool] | None = None
         self._stopping = False
         self._unclear = False
+        self._full = False
         # For whoever wants to show what this runner does.
         self.on_taken: Callable[[Task], None] | None = None
 
@@ -73,6 +74,12 @@ class Intake:
             await asyncio.wait([self._task], timeout=_END_S)
             self._task.cancel()
 
+    def room_again(self) -> None:
+        """The runner drives less than it did: if it was full, there may be work that waits."""
+        if self._full and self._idle is not None:
+            self._full = False
+            self._idle.cancel()
+
     async def _work(self, takes_work: bool) -> None:
         while self._runner.gone is None and not self._stopping:
             try:
@@ -86,14 +93,15 @@ class Intake:
                     if not self._idle.cancelled():
                         self._idle.result()
                     self._idle = None
-            except Problem as error:
-                self._runner.note(str(error))
+            except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
+                self._runner.note(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
     async def _claim(self) -> int:
         runner = self._runner
         limit = min(runner.room(), TASKS_CLAIM_MAX)
-        if limit <= 0:
+        self._full = limit <= 0
+        if self._full:
             return 0
         wants = Wants(runner.info.queues, runner.registry.names(), runner.info.stack, runner.info.env)
         # Until the answer is there, the store may have given us tasks that we do not know of.

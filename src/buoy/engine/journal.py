@@ -8,12 +8,15 @@ no answer the journal keeps trying: nothing that it took is dropped.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
 from buoy.core.limits import COMMIT_WRITES_MAX
-from buoy.errors import Problem, StoreUnusable, Unavailable
+from buoy.errors import Problem
 from buoy.ports import Committed, FencedOut, Outcome, Store, Write
+
+_LOG = logging.getLogger("buoy.engine")
 
 Done = Callable[[Outcome], None]
 
@@ -72,10 +75,18 @@ class Journal:
             outcomes = await self._commit([write for write, _ in group])
             self.commits += 1
             for (_, done), outcome in zip(group, outcomes, strict=True):
-                done(outcome)
+                self._tell(done, outcome)
             if self._queue:
                 # A store may commit without ever giving way; steps, beats and other processes want their turn.
                 await asyncio.sleep(0)
+
+    def _tell(self, done: Done, outcome: Outcome) -> None:
+        """One run's trouble must not end the journal of all."""
+        try:
+            done(outcome)
+        except Exception as error:  # noqa: BLE001 - logged with its traceback, and shown among the troubles
+            _LOG.exception("after a commit")
+            self._note(error)
 
     async def _commit(self, writes: list[Write]) -> list[Outcome]:
         """The certain outcome of each write, however long the store stays away."""
@@ -84,7 +95,7 @@ class Journal:
             if all(type(answer) is Committed for answer in answers):
                 self.failing_since_errors = 0
                 return answers
-        except (Unavailable, StoreUnusable) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
             self._note(error)
         return await self._commit_surely(writes)
 
@@ -100,7 +111,7 @@ class Journal:
                     outcomes[place] = answer if isinstance(answer, Committed) else await self._confirm(write, answer)
                 self.failing_since_errors = 0
                 break
-            except (Unavailable, StoreUnusable) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
                 self._note(error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _PAUSE_MAX_S)
@@ -117,7 +128,7 @@ class Journal:
                 continue
             try:
                 found = await self._read_back(write)
-            except (Unavailable, StoreUnusable) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
                 self._note(error)
                 found = None
             if found is None:
@@ -139,7 +150,7 @@ class Journal:
             return Committed(head_seq=write.events[-1].seq)
         return FencedOut(head_seq=there[0].seq)
 
-    def _note(self, error: Problem) -> None:
+    def _note(self, error: Exception) -> None:
         self.errors += 1
         self.failing_since_errors += 1
-        self.last_error = str(error)
+        self.last_error = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"

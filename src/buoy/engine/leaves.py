@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId
+from buoy.core.ids import LeafId, leaf_scope
 from buoy.core.limits import LOG_EVENTS_MAX
 from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
@@ -51,7 +51,7 @@ class Leaves:
         execution = self._execution
         if request.step is not None:
             started = execution.history.started.get(request.leaf, request.started)
-            assert isinstance(started, e.StepStarted)
+            assert isinstance(started, e.StepStarted | e.ModuleStarted)
             self._steps[request.leaf] = (request.step, started.args, started.key)
             if request.step.compensate is not None:
                 result = execution.history.results.get(request.leaf, e.NULL)
@@ -78,7 +78,7 @@ class Leaves:
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
-            if leaf.kind not in ("step", "child") or leaf.id in self._steps or leaf.id in self._children:
+            if leaf.kind not in ("step", "module", "child") or leaf.id in self._steps or leaf.id in self._children:
                 self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
 
     def _start(self, leaf: Leaf) -> None:
@@ -87,7 +87,7 @@ class Leaves:
             return
         if execution.withholds:
             return
-        if leaf.kind == "step" and leaf.phase == "open":
+        if leaf.kind in ("step", "module") and leaf.phase == "open":
             self._run_body(leaf)
         elif leaf.kind == "child":
             self._start_child(leaf.id)
@@ -175,8 +175,8 @@ class Leaves:
             del self._steps[leaf.id]
             if leaf.id in self.compensable:
                 self.compensable[leaf.id].result = outcome.stored
-            completed = e.StepCompleted(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt)
-            execution.settle(completed, outcome.value)
+            ends = e.ModuleCompleted if leaf.kind == "module" else e.StepCompleted
+            execution.settle(ends(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt), outcome.value)
         else:
             self._failed(leaf, outcome.error)
         execution.flush()
@@ -191,7 +191,8 @@ class Leaves:
             execution.after_commit(lambda: self._start(leaf))
         else:
             del self._steps[leaf.id]
-            failed = e.StepFailed(leaf=leaf.id, error=error, attempt=leaf.attempt)
+            ends = e.ModuleFailed if leaf.kind == "module" else e.StepFailed
+            failed = ends(leaf=leaf.id, error=error, attempt=leaf.attempt)
             execution.settle(failed, step_failed(failed))
 
     # times
@@ -209,8 +210,7 @@ class Leaves:
                 execution.settle(late, TimeoutError(f"no signal came in time for {leaf.id}"))
             case _:
                 _, args, key = self._steps[leaf.id]
-                again = e.StepStarted(leaf=leaf.id, name=leaf.name, attempt=leaf.attempt + 1, args=args, key=key)
-                execution.record(again)
+                execution.record(_next_attempt(leaf, args, key))
                 execution.after_commit(lambda: self._start(leaf))
         execution.flush()
         execution.look_at_rest()
@@ -240,3 +240,11 @@ class Leaves:
     def drop_all(self) -> None:
         for leaf in [*self._bodies, *self._alarms]:
             self.drop(leaf)
+
+
+def _next_attempt(leaf: Leaf, args: msgspec.Raw, key: str) -> e.StepStarted | e.ModuleStarted:
+    attempt = leaf.attempt + 1
+    if leaf.kind == "module":
+        step = leaf_scope(leaf.id)
+        return e.ModuleStarted(leaf=leaf.id, step=step, module=leaf.name, attempt=attempt, args=args, key=key)
+    return e.StepStarted(leaf=leaf.id, name=leaf.name, attempt=attempt, args=args, key=key)

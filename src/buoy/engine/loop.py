@@ -11,19 +11,44 @@ import asyncio
 import math
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from contextvars import Context, copy_context
-from types import FrameType
 from typing import Any, NoReturn, Protocol, cast
 
 from buoy.core.ids import LeafId
-from buoy.engine.context import Parts, Scope
+from buoy.engine.context import Scope
 from buoy.errors import Detached, NotAllowedHere
 
 # One drain that needs more turns than this does not wait for anything: it spins.
 TURNS_MAX = 1_000_000
 # Beyond every time that a person means (the year 5138).
 NEVER = 1e11
+CLOSES_MAX = 1_000
+_UNDROPPABLE: list[Any] = []
+
+
+class _InOrder(set[Any]):
+    """A set that goes through its items in the order in which they came.
+
+    `asyncio.as_completed` and `asyncio.wait` make a set of what they are given, and a set of coroutines goes by their
+    addresses: another order at every replay. While workflow code runs, their `set` is this one.
+    """
+
+    def __init__(self, items: Iterable[Any] = ()) -> None:
+        self._order = dict.fromkeys(items)
+        super().__init__(self._order)
+
+    def __iter__(self) -> Iterator[Any]:
+        # What came by other ways than `add` (an update, an operator) stands at the end.
+        rest = [item for item in super().__iter__() if item not in self._order]
+        return iter([item for item in self._order if item in self] + rest)
+
+    def add(self, item: Any) -> None:
+        self._order[item] = None
+        super().add(item)
+
+
+_ASYNCIO_TASKS = vars(asyncio.tasks)
 
 
 class TimerHost(Protocol):
@@ -63,7 +88,6 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
-        self._as_completed: dict[int, Parts] = {}
         self.seed = 0
         self._made = 0
         self._closed = False
@@ -110,32 +134,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any) -> Any:
-        scope = self.scope()
-        part = self._part_of_as_completed(scope, coro) or scope.next_part()
-        return self._make(cast("Coroutine[Any, Any, Any]", coro), part, name, context)
-
-    def _part_of_as_completed(self, scope: Scope, coro: Any) -> Scope | None:
-        """`asyncio.as_completed` makes its tasks in the order of a set of coroutines, which is that of their addresses.
-
-        Here they are numbered by their place in its argument instead.
-        """
-        frame: FrameType | None = sys._getframe(2)
-        if frame is None or "ensure_future" not in frame.f_code.co_name:
-            return None
-        for _ in range(4):
-            frame = frame.f_back
-            if frame is None:
-                return None
-            if frame.f_code in _AS_COMPLETED:
-                given = frame.f_locals.get("fs", frame.f_locals.get("aws"))
-                if not isinstance(given, list | tuple):
-                    return None
-                first = self._as_completed.setdefault(id(frame), scope.reserve(0))
-                if first.pending == 0:
-                    first = self._as_completed[id(frame)] = scope.reserve(len(given))
-                first.pending -= 1
-                return first.part(next(place for place, each in enumerate(given) if each is coro))
-        return None
+        return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
 
     def next_number(self) -> int:
         """For hashes: spread over runs, since asyncio keeps the tasks of all of them in one set."""
@@ -188,6 +187,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         outer = asyncio._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
+        _ASYNCIO_TASKS["set"] = _InOrder
         sys.set_asyncgen_hooks(None, self._close_generator)
         try:
             for _ in range(TURNS_MAX):
@@ -202,6 +202,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                         self.errors.append(f"workflow code called exit: {error!r}")
         finally:
             sys.set_asyncgen_hooks(*hooks)
+            _ASYNCIO_TASKS.pop("set", None)
             asyncio._set_running_loop(outer)
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
 
@@ -216,22 +217,25 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._ready.clear()
         for task in list(self.tasks):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coro = task.get_coro()
+            self._close(task)
+        self.tasks.clear()
+
+    def _close(self, task: ScopedTask) -> None:
+        """Closes a coroutine for good. One that waits again in a `finally` moves on by one wait with every close."""
+        coro = task.get_coro()
+        for _ in range(CLOSES_MAX):
             try:
                 if coro is not None:
                     # In the task's own context: there a durable call finds itself detached. Elsewhere it would be
                     # taken for a plain call, and a step in a `finally` would really run.
                     task.buoy_context.run(coro.close)
+                return
             except Detached:
                 continue  # a durable call in a `finally`: as it should be
             except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
                 self.errors.append(f"while dropped: {error!r}")
-        self.tasks.clear()
-
-
-_AS_COMPLETED = {asyncio.as_completed.__code__}
-if hasattr(asyncio.tasks, "_AsCompletedIterator"):
-    _AS_COMPLETED.add(asyncio.tasks._AsCompletedIterator.__init__.__code__)
+        # Never let Python collect it: it would be closed once more, outside of its context.
+        _UNDROPPABLE.append(coro)
 
 
 def _refuse(name: str) -> Any:

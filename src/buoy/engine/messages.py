@@ -55,6 +55,10 @@ class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     error: e.ErrorInfo | None = None
 
 
+# What a paused run looks at; all else waits until it goes on.
+_CONTROL = ("pause", "resume", "cancel")
+
+
 class Mailbox:
     """The inbox of one execution."""
 
@@ -80,6 +84,18 @@ class Mailbox:
                 self._refuse(message, f"a twin of message {first}")
             else:
                 self._look_at(message)
+
+    def controls(self, messages: Sequence[Message]) -> bool:
+        """Whether a paused run has to look at one of these."""
+        return any(each.kind in _CONTROL and each.number not in self._execution.state.consumed for each in messages)
+
+    def take_controls(self, messages: Sequence[Message]) -> None:
+        """Before a paused run is replayed: looks at what controls it, until something lets it go on."""
+        for message in sorted(messages, key=lambda each: each.number):
+            if message.kind in _CONTROL and message.number not in self._execution.state.consumed:
+                self._look_at(message)
+            if self._execution.state.pause is None:
+                return
 
     def glance(self, messages: Sequence[Message]) -> None:
         """Notes that these are there, without looking at any."""
@@ -148,7 +164,7 @@ class Mailbox:
     def _may_be_asked(self, question_id: str) -> bool:
         """Whether the id is one that this run has not used on its lineage, but would use for its next asking."""
         execution = self._execution
-        leaf, _, epoch = question_id.removeprefix(f"{execution.run_id}/").rpartition("/")
+        leaf, _, _ = question_id.removeprefix(f"{execution.run_id}/").rpartition("/")
         known = LeafId(leaf)
         return known not in execution.state.leaves and question_id == effect_key(
             execution.run_id, known, execution.epoch(known)

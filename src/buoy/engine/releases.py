@@ -10,7 +10,6 @@ import asyncio
 from collections import deque
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.errors import Problem
 from buoy.ports import Ended, Released, Store
 
 _PAUSE_S = 0.5
@@ -60,9 +59,9 @@ class Releases:
             try:
                 await self._store.release(run_id, self._runner, change)
                 self._queue.popleft()
-            except Problem as error:
+            except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self.errors += 1
-                self.last_error = str(error)
+                self.last_error = f"{type(error).__name__}: {error}"
                 tries += 1
                 if self._closing and tries > _CLOSE_TRIES:
                     return

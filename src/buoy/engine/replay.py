@@ -17,9 +17,14 @@ from buoy.core.ids import LeafId
 from buoy.engine.context import Request, Started
 from buoy.errors import Diverged, RunCancelled, RunFailed, StepFailed
 
-STARTS = (e.StepStarted, e.InteractionRequested, e.SignalWaited, e.TimerStarted, e.ChildStarted)
-OUTCOMES = (e.StepCompleted, e.StepFailed, e.InteractionResponse, e.SignalReceived, e.TimerFired, e.ChildFinished)
-Ended = e.StepCompleted | e.StepFailed | e.InteractionResponse | e.SignalReceived | e.TimerFired | e.ChildFinished
+STARTS: tuple[type[Started], ...] = Started.__args__
+Completed = e.StepCompleted | e.ModuleCompleted
+Failed = e.StepFailed | e.ModuleFailed
+Ended = Completed | Failed | e.InteractionResponse | e.SignalReceived | e.TimerFired | e.ChildFinished
+OUTCOMES: tuple[type[Ended], ...] = Ended.__args__
+
+
+_BODIES = (e.StepStarted, e.ModuleStarted)
 
 
 class History:
@@ -92,7 +97,7 @@ def _compare(there: Started, request: Request) -> None:
         raise Diverged(
             f"child {request.leaf} was started with {_show(there.input)}, and now would be with {_show(here.input)}"
         )
-    if isinstance(there, e.StepStarted) and isinstance(here, e.StepStarted) and not _same(there.args, here.args):
+    if isinstance(there, _BODIES) and isinstance(here, _BODIES) and not _same(there.args, here.args):
         raise Diverged(
             f"{request.leaf} was called with {_show(there.args)}, and the code now calls it with {_show(here.args)}"
         )
@@ -112,9 +117,9 @@ def _show(raw: msgspec.Raw) -> str:
 def outcome_of(body: Ended, returns: Any) -> Any:
     """The value that workflow code gets, or the exception that it sees (as an object to raise)."""
     match body:
-        case e.StepCompleted():
+        case e.StepCompleted() | e.ModuleCompleted():
             return codec.decode(body.result, returns, f"the stored result of {body.leaf}")
-        case e.StepFailed():
+        case e.StepFailed() | e.ModuleFailed():
             return step_failed(body)
         case e.InteractionResponse():
             return codec.decode(body.answer, Any, "a stored answer")
@@ -138,7 +143,7 @@ def child_outcome(body: e.ChildFinished, returns: Any) -> Any:
     return RunFailed(f"child {body.child} failed{why}", run_id=body.child, type=body.error.type if body.error else "")
 
 
-def step_failed(body: e.StepFailed) -> StepFailed:
+def step_failed(body: Failed) -> StepFailed:
     """The error that workflow code sees: the same object live and at every replay."""
     error = body.error
     return StepFailed(

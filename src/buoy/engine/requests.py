@@ -57,13 +57,14 @@ async def direct_request(client: Client, record: RunRecord, kind: str, reason: s
         return None
     bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
     now = max(client.clock.now(), state.updated_at)
-    change: TaskChange = Released(due_at=None, seen=record.inbox_head, cause="resumed")
+    # `seen` stays as it is: whoever consumed nothing must not hide messages from the next owner.
+    change: TaskChange = Released(due_at=None, cause="resumed")
     match kind:
         case "pause":
             bodies.append(e.Paused(reason="user", detail=reason, by=client.actor))
         case "resume":
             bodies.append(e.Resumed(by=client.actor))
-            change = Released(due_at=now, seen=record.inbox_head, cause="resumed")
+            change = Released(due_at=now, cause="resumed")
         case _:
             bodies.append(e.CancelRequested(reason=reason, by=client.actor))
             bodies.append(e.WorkflowCancelled(reason=reason))
@@ -74,7 +75,7 @@ async def direct_request(client: Client, record: RunRecord, kind: str, reason: s
     ]
     for event in events:
         state.apply(event)
-    write = Write(doc.run_id, doc.head_seq, tuple(events), document(state), change, record.inbox_head)
+    write = Write(doc.run_id, doc.head_seq, tuple(events), document(state), change)
     outcome = (await client.store.commit([write]))[0]
     return Requested(done=True, text=f"run {doc.run_id} is {state.status}") if isinstance(outcome, Committed) else None
 

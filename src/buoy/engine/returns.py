@@ -85,8 +85,7 @@ async def _branch(
         )
         for place, body in enumerate(bodies, 1)
     ]
-    seen = (await client.record(run_id)).inbox_head
     doc = document(fold(run_id, [*log, *events]))
-    change = Released(due_at=None if stays_paused else now, seen=seen, cause="resumed")
-    outcome = (await client.store.commit([Write(run_id, log[-1].seq, tuple(events), doc, change, seen)]))[0]
+    change = Released(due_at=None if stays_paused else now, cause="resumed")
+    outcome = (await client.store.commit([Write(run_id, log[-1].seq, tuple(events), doc, change)]))[0]
     return found if isinstance(outcome, Committed) else None

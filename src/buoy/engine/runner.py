@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -44,6 +44,13 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     stop_grace_s: float = STOP_GRACE_S
 
 
+class Troubled(Protocol):
+    """A loop that survives errors, counts them and keeps the last one."""
+
+    errors: int
+    last_error: str | None
+
+
 class Runner:
     """Drives the runs of one process."""
 
@@ -75,6 +82,8 @@ class Runner:
         self.releases = Releases(store, self.id)
         self.births = Births(self)
         self.intake = Intake(self)
+        # Other loops of this process whose troubles are shown with its own.
+        self.watched: list[Troubled] = []
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
@@ -237,6 +246,7 @@ class Runner:
         self._resting.pop(execution.run_id, None)
         self.progress.pop(execution.run_id, None)
         self._moved.set()
+        self.intake.room_again()
 
     def progressed(self, run_id: RunId, progress: Progress) -> None:
         self.progress[run_id] = progress
@@ -251,8 +261,9 @@ class Runner:
         return len(self.executions)
 
     def troubles(self) -> tuple[int, str | None]:
-        errors = self._errors + self.journal.errors + self.releases.errors
-        return errors, self.journal.last_error or self._last_error or self.releases.last_error
+        parts: list[Troubled] = [self.journal, self.releases, *self.watched]
+        last = [part.last_error for part in parts if part.last_error is not None]
+        return self._errors + sum(part.errors for part in parts), self._last_error or (last[0] if last else None)
 
     def note(self, text: str) -> None:
         self._errors += 1

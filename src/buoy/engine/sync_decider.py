@@ -170,6 +170,7 @@ class SyncDecider:
             self._held_back = True
             return "suspend"
         if self._cancel_at is not None and not self._cancel_seen:
+            self._cancel_requested_leaves(requests)
             return "cancel"
         try:
             self._check_order(requests)
@@ -190,6 +191,13 @@ class SyncDecider:
             return "suspend"
         self._blocked = True
         return "go"
+
+    def _cancel_requested_leaves(self, requests: list[Request]) -> None:
+        """The cancel request came first: what the log has open of this call is given up."""
+        for request in requests:
+            if request.leaf in self._execution.history.started:
+                self._execution.history.match(request)
+                self._execution.cancel_leaf(request.leaf)
 
     def _check_order(self, requests: list[Request]) -> None:
         """Sequential code asks for something new only after everything that its log has."""

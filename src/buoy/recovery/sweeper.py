@@ -11,7 +11,6 @@ import asyncio
 import msgspec
 
 from buoy.core.ids import RunnerId
-from buoy.errors import Problem
 from buoy.ports import Liveness, Store
 
 _LOCKS_S = 1.0
@@ -52,9 +51,9 @@ class Sweeper:
             try:
                 await self.sweep(orphans=self.sweeps % _ORPHANS_EVERY == 0)
                 self.sweeps += 1
-            except Problem as error:
+            except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self.errors += 1
-                self.last_error = str(error)
+                self.last_error = f"{type(error).__name__}: {error}"
             await asyncio.sleep(_LOCKS_S)
 
     async def sweep(self, *, orphans: bool = True) -> Swept:

@@ -5,12 +5,15 @@
     workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
     workflow/{run}/inbox/{number}.json      one message; create-if-absent
     workflow/{run}/dedupe/{hash}            from which number on to look for a message with that dedupe id
+    workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was brought from elsewhere
     index/{newest first}~{run}              every run
     active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
     held/{runner}/{run}~{version}           work that a runner holds
     wake/{run}~{number}                     a message that the run's owner has not yet seen
     runners/{runner}.json, living/{runner}  runners, and those of them that are not gone
+    definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
+    purges/{run}                            a purge that was begun; the tombstone stands in the run's log
 
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
 entry that the truth has passed can be deleted by anybody at any time, with no race.
@@ -33,6 +36,7 @@ ACTIVE = "active/"
 INDEX = "index/"
 RUNNERS = "runners/"
 LIVING = "living/"
+PURGES = "purges/"
 
 # Microseconds until far beyond any timer; 17 digits.
 _TIME_MAX_US = 10**17 - 1
@@ -90,6 +94,19 @@ def log_key(run_id: RunId, first_seq: int) -> str:
     return f"{log_prefix(run_id)}{first_seq:012}.json"
 
 
+def part_key(run_id: RunId, copy: str, first_seq: int) -> str:
+    return f"{run_prefix(run_id)}parts/{copy}/{first_seq:012}.json"
+
+
+def run_prefix(run_id: RunId) -> str:
+    """All that belongs to one run."""
+    return f"workflow/{run_id}/"
+
+
+def purge_key(run_id: RunId) -> str:
+    return f"{PURGES}{run_id}"
+
+
 def inbox_prefix(run_id: RunId) -> str:
     return f"workflow/{run_id}/inbox/"
 
@@ -110,6 +127,11 @@ def dedupe_key(run_id: RunId, dedupe: str) -> str:
 def place(run_id: RunId, created_at: float) -> str:
     """Where a run stands in lists: the newest first."""
     return f"{_TIME_MAX_US - microseconds(created_at):017}~{run_id}"
+
+
+def place_of_time(at: float) -> str:
+    """Before this place stand the runs that were created later than that time, behind it those from before."""
+    return f"{_TIME_MAX_US - microseconds(at):017}"
 
 
 def index_key(run_id: RunId, created_at: float) -> str:
@@ -186,6 +208,10 @@ def wake_entry(key: str) -> WakeEntry | None:
 
 def runner_key(runner: RunnerId) -> str:
     return f"{RUNNERS}{runner}.json"
+
+
+def definition_key(version: str) -> str:
+    return f"definitions/{version}.json"
 
 
 def living_key(runner: RunnerId) -> str:

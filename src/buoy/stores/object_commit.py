@@ -83,7 +83,8 @@ class Commits:
                 return None
         view = await self._runs.load(write.run_id)
         if view is None:
-            return None if write.after_seq == 0 else FencedOut(0)
+            # Of a new run something stands there that is no run: a tombstone.
+            return FencedOut(0)
         return view if view.head_seq == write.after_seq else FencedOut(view.head_seq)
 
     async def _create(self, write: Write, log: LogObject) -> bool:

@@ -6,6 +6,7 @@ happens meanwhile. Runs that have not ended are listed from `active/`, so that a
 
 from __future__ import annotations
 
+from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import RUNS_PAGE_MAX
@@ -51,13 +52,16 @@ class Lists:
     async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[View]:
         """Up to one more than `limit`, so that the caller knows whether there is another page."""
         after = None if place is None else layout.after_place(prefix, place)
+        if query.created_before is not None:
+            after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
+        oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
         found: list[View] = []
         while len(found) <= limit:
             keys = await self._bucket.list(prefix, after=after, limit=PAGE)
             entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
             views = await each(entries, self._listed)
             found += [view for view in views if view is not None and _matches(view, query)]
-            if len(keys) < PAGE:
+            if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
                 break
             after = keys[-1]
         return found
@@ -86,7 +90,19 @@ def _matches(view: View, query: RunQuery) -> bool:
         return False
     if query.workflow is not None and document.workflow != query.workflow:
         return False
+    if query.parent is not None and (document.parent is None or document.parent.run != query.parent):
+        return False
+    if query.text not in document.run_id or not _in_time(document, query):
+        return False
     return query.holder is None or (view.task.kind == "held" and view.task.holder == query.holder)
+
+
+def _in_time(document: Document, query: RunQuery) -> bool:
+    return not (
+        (query.created_from is not None and document.created_at < query.created_from)
+        or (query.created_before is not None and document.created_at >= query.created_before)
+        or (query.updated_before is not None and document.updated_at >= query.updated_before)
+    )
 
 
 def _place_of(view: View) -> str:

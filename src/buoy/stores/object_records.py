@@ -13,7 +13,8 @@ import msgspec
 from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.lifecycle import Status
-from buoy.ports import Ended, Envelope, Evidence, Held, Released, RunnerRecord, Task, Wants, Write
+from buoy.core.spec import is_spec
+from buoy.ports import Ended, Envelope, Evidence, Held, Released, RunnerRecord, Task, Tombstone, Wants, Write
 from buoy.stores import layout
 from buoy.stores.layout import Version
 
@@ -50,6 +51,11 @@ class LogObject(msgspec.Struct, frozen=True, omit_defaults=True):
     document: msgspec.Raw
     task: TaskState
     nonce: str | None = None
+    # Of a run that was brought from elsewhere: which copy, and the first numbers of the parts that its log goes on in.
+    copy: str = ""
+    parts: tuple[int, ...] = ()
+    # This is no commit but the end of the log for good: it fences off whoever would go on with a purged run.
+    purged: Tombstone | None = None
 
 
 class StateObject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,7 +217,8 @@ def passed(key: str, version: Version, view: View) -> bool:
 
 def fits(hint: WorkHint | Document, wants: Wants) -> bool:
     """A task without a stack is for everybody, a runner without one takes all. The env must be the same."""
-    if wants.workflows is not None and hint.workflow not in wants.workflows:
+    spec = wants.specs and is_spec(hint.workflow) and hint.workflow not in wants.but_not
+    if wants.workflows is not None and hint.workflow not in wants.workflows and not spec:
         return False
     return hint.env == wants.env and (wants.stack is None or hint.stack is None or hint.stack == wants.stack)
 

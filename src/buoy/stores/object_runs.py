@@ -76,6 +76,9 @@ class Runs:
         last = await self.log_object(run_id, layout.number_of(keys[-1]))
         if last is None:
             raise CorruptLog(f"{keys[-1]} was listed, but is not there")
+        if last.purged is not None:
+            self._known.pop(run_id, None)
+            return None
         document = await self._document(run_id, last)
         view = View(run_id=run_id, head_seq=last.last_seq, document=document, task=last.task, etag=etag)
         if saved is not None and etag is not None:
@@ -110,13 +113,34 @@ class Runs:
                 if log is None:
                     raise CorruptLog(f"the log of {run_id} has lost the commit that began with event {first}")
                 expected = found[-1].seq + 1 if found else first
+                if log.purged is not None:
+                    return []
                 if first != expected:
                     found += await self._between(run_id, expected, first)
-                found += decode_events(log.events, f"the log of {run_id}")
-            if limit is not None and found and found[-1].seq - after >= limit:
-                break
+                found += await self._events_of(run_id, log, after, limit)
+                if limit is not None and found and found[-1].seq - after >= limit:
+                    return [event for event in found if event.seq > after][:limit]
         begin = next((place for place, event in enumerate(found) if event.seq > after), len(found))
-        return found[begin:] if limit is None else found[begin : begin + limit]
+        return found[begin:]
+
+    async def _events_of(self, run_id: RunId, log: LogObject, after: int, limit: int | None) -> list[Event]:
+        """One commit's events. Of a log that was brought from elsewhere only the parts that are asked for."""
+        where = f"the log of {run_id}"
+        found = decode_events(log.events, where)
+        if not log.parts:
+            return found
+        ends = [first - 1 for first in (*log.parts[1:], log.last_seq + 1)]
+        wanted = [
+            first
+            for first, last in zip(log.parts, ends, strict=True)
+            if last > after and (limit is None or first <= after + limit)
+        ]
+        keys = [layout.part_key(run_id, log.copy, first) for first in wanted]
+        for key, part in zip(keys, await each(keys, self._bucket.get), strict=True):
+            if part is None:
+                raise CorruptLog(f"{key} is missing, though the log refers to it")
+            found += decode_events(part[0], where)
+        return found
 
     async def _firsts(self, run_id: RunId, after: int) -> list[int]:
         """The first numbers of the commits that hold the events after that one."""
@@ -141,7 +165,7 @@ class Runs:
             log = await self.log_object(run_id, first)
             if log is None:
                 raise CorruptLog(f"the log of {run_id} has no event {first}, though it has event {end}")
-            found += decode_events(log.events, f"the log of {run_id}")
+            found += await self._events_of(run_id, log, 0, None)
             first = log.last_seq + 1
         return found
 

@@ -37,6 +37,7 @@ from buoy.ports import (
 )
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Exists
+from buoy.stores.object_archive import ObjectArchive
 from buoy.stores.object_claims import Claims
 from buoy.stores.object_commit import Commits
 from buoy.stores.object_inbox import Inboxes
@@ -71,6 +72,7 @@ class ObjectStore:
         self._claims = Claims(bucket, self.index, self._runs, self._inboxes, self._runners, clock)
         self._sweeps = Sweeps(bucket, self.index, self._runs, self._runners, clock)
         self._lists = Lists(bucket, self.index, self._runs, clock)
+        self.archive = ObjectArchive(bucket, self.index, self._runs)
         self._watch = Watch(bucket.pulse)
 
     @classmethod
@@ -152,6 +154,15 @@ class ObjectStore:
         adopted = await self._sweeps.adopt(orphan)
         self._watch.notify()
         return adopted
+
+    async def define(self, version: str, data: bytes) -> None:
+        # One that is there already has this very content: the key is its hash.
+        with suppress(Exists):
+            await self._bucket.create(layout.definition_key(version), data)
+
+    async def definition(self, version: str) -> bytes | None:
+        found = await self._bucket.get(layout.definition_key(version))
+        return None if found is None else found[0]
 
     async def now(self) -> float:
         return self._clock.now()

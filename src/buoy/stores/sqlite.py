@@ -40,6 +40,7 @@ from buoy.ports import (
 )
 from buoy.stores import sqlite_runs as runs
 from buoy.stores import sqlite_tasks as tasks
+from buoy.stores.sqlite_archive import SqliteArchive
 from buoy.stores.sqlite_commit import commit_work, wakes_others
 from buoy.stores.sqlite_errors import translated
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
@@ -80,6 +81,10 @@ class SqliteStore:
     def lock_dir(self) -> Path:
         """Where the runners of this store keep their lock files."""
         return _lock_dir(self._path)
+
+    @property
+    def archive(self) -> SqliteArchive:
+        return SqliteArchive(self._writer, self._reader)
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:
@@ -153,6 +158,13 @@ class SqliteStore:
         adopted = await self._writer.write(tasks.adopt_work(orphan, self._clock.now()))
         self._watch.notify()
         return adopted
+
+    async def define(self, version: str, data: bytes) -> None:
+        if await self.definition(version) is None:
+            await self._writer.write(runs.define_work(version, data))
+
+    async def definition(self, version: str) -> bytes | None:
+        return await self._reader.read(lambda c: runs.definition(c, version))
 
     async def now(self) -> float:
         return self._clock.now()

@@ -39,6 +39,8 @@ _HEAD = """SELECT number, head_seq, ended, generation,
     EXISTS (SELECT 1 FROM tasks WHERE run = runs.number) FROM runs WHERE run_id = ?"""
 _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
     orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"""
+# The id of a purged run is used up.
+TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
 _SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
@@ -115,6 +117,10 @@ def _plan(
     number, seq, was_ended, generation, has_task = heads.get(run_id) or _ABSENT
     if after_seq != seq:
         return FencedOut(seq)
+    if not number:
+        buried = connection.execute(TOMBSTONE, (run_id,)).fetchone()
+        if buried is not None:
+            return FencedOut(buried[0])
     last_seq = after_seq + len(events)
     assert events and events[0].seq == after_seq + 1 and events[-1].seq == last_seq, f"gap in {run_id}"
     status = document.status

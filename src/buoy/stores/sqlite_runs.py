@@ -13,11 +13,12 @@ from typing import Any
 import msgspec
 
 from buoy.core.codec import decode_events
-from buoy.core.document import Document
+from buoy.core.document import Document, document
 from buoy.core.events import Event
 from buoy.core.ids import RunId, check_dedupe
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
+from buoy.core.state import fold
 from buoy.errors import BadInput, TooLarge, UnknownRun, WrongState
 from buoy.ports import Envelope, Message, Receipt, RunPage, RunQuery, RunRecord
 from buoy.stores.sqlite_lanes import Work
@@ -47,17 +48,28 @@ _SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES
 _ARRIVED = "UPDATE tasks SET inbox_head = ? WHERE run = ?"
 _WAKE = """UPDATE tasks SET due_at = ?1, cause = 'woken', evidence = '{}'
     WHERE run = ?2 AND holder IS NULL AND (due_at IS NULL OR due_at > ?1)"""
+_DEFINE = "INSERT OR IGNORE INTO definitions VALUES (?, ?)"
+_DEFINITION = "SELECT body FROM definitions WHERE version = ?"
 
 
 def run_record(connection: sqlite3.Connection, run_id: RunId) -> RunRecord | None:
     row = connection.execute(_RUN, (run_id,)).fetchone()
-    return None if row is None else _record(row)
+    return None if row is None else _record(connection, row)
 
 
-def _record(row: tuple[Any, ...]) -> RunRecord:
-    _, doc, task_id, generation, holder, due_at, inbox_head = row
+def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> Document:
+    """The document as stored. It is a cache: a damaged one is made again from the log."""
+    try:
+        return _DOCUMENTS.decode(stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+        run_id = RunId(connection.execute("SELECT run_id FROM runs WHERE number = ?", (number,)).fetchone()[0])
+        return document(fold(run_id, whole_log(connection, run_id, 0, None)))
+
+
+def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord:
+    number, doc, task_id, generation, holder, due_at, inbox_head = row
     return RunRecord(
-        document=_DOCUMENTS.decode(doc),
+        document=document_of(connection, number, doc),
         envelope=Envelope(orchestrator_task_id=task_id, generation=generation),
         holder=holder,
         due_at=due_at,
@@ -130,16 +142,19 @@ def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | 
     """Newest first. One statement per index that can serve the query, merged here."""
     limit = max(1, min(limit, RUNS_PAGE_MAX))
     before = _before(cursor)
+    narrow, narrowed = _narrowing(query)
     rows: list[tuple[Any, ...]] = []
     for where, values in _searches(query):
         record = _HELD if query.holder is not None else f"{_RECORD} WHERE 1"
         held = () if query.holder is None else (query.holder,)
         order = "AND r.number < ? ORDER BY r.number DESC LIMIT ?"
-        rows += connection.execute(f"{record} {where} {order}", (*held, *values, before, limit + 1))
+        rows += connection.execute(
+            f"{record} {where} {narrow} {order}", (*held, *values, *narrowed, before, limit + 1)
+        )
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
     return RunPage(
-        runs=tuple(_record(row) for row in shown),
+        runs=tuple(_record(connection, row) for row in shown),
         cursor=str(shown[-1][0]) if len(rows) > limit else None,
     )
 
@@ -161,9 +176,35 @@ def _searches(query: RunQuery) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
+def _narrowing(query: RunQuery) -> tuple[str, list[str | float]]:
+    """Further conditions and their values. Parents have an index of their own, the others are looked at one by one."""
+    found: list[tuple[str, str | float | None]] = [
+        ("AND r.parent_run = ?", query.parent),
+        ("AND instr(r.run_id, ?) > 0", query.text or None),
+        ("AND r.created_at >= ?", query.created_from),
+        ("AND r.created_at < ?", query.created_before),
+        ("AND r.updated_at < ?", query.updated_before),
+    ]
+    return " ".join(part for part, value in found if value is not None), [
+        value for _, value in found if value is not None
+    ]
+
+
 def _before(cursor: str | None) -> int:
     if cursor is None:
         return 2**62
     if not cursor.isdecimal():
         raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
     return int(cursor)
+
+
+def define_work(version: str, data: bytes) -> Work[None]:
+    def work(connection: sqlite3.Connection) -> None:
+        connection.execute(_DEFINE, (version, data))
+
+    return work
+
+
+def definition(connection: sqlite3.Connection, version: str) -> bytes | None:
+    row = connection.execute(_DEFINITION, (version,)).fetchone()
+    return None if row is None else bytes(row[0])

@@ -67,6 +67,12 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             json_extract(e.value, '$.body') AS body
             FROM log JOIN runs ON runs.number = log.run, json_each(CAST(log.body AS TEXT)) AS e""",
     ),
+    (
+        """CREATE TABLE tombstones (
+            run_id TEXT PRIMARY KEY, head_seq INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID""",
+        "CREATE INDEX runs_parent ON runs (parent_run, number) WHERE parent_run IS NOT NULL",
+    ),
+    ("CREATE TABLE definitions (version TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",),
 )
 
 

@@ -12,16 +12,15 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.errors import WrongState
 from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
 from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, NO_EVIDENCE, RELEASE, task_row
 from buoy.stores.sqlite_lanes import Work
+from buoy.stores.sqlite_runs import document_of
 
 _ENCODER = msgspec.json.Encoder()
-_DOCUMENTS = msgspec.json.Decoder(Document)
 _INFOS = msgspec.json.Decoder(RunnerInfo)
 _BEATS = msgspec.json.Decoder(Beat)
 _EVIDENCE = msgspec.json.Decoder(Evidence)
@@ -30,7 +29,9 @@ _LIVING = "SELECT 1 FROM runners WHERE runner_id = ? AND gone_at IS NULL"
 # A task without a stack is for everybody; a runner without one takes all. The env must be the same.
 _DUE = """SELECT run, task_id, run_id, workflow, queue, due_at, cause, evidence FROM tasks
     WHERE holder IS NULL AND queue = ? AND due_at <= ? AND env IS ? AND (?4 IS NULL OR stack IS NULL OR stack = ?4)
-    AND (?5 IS NULL OR workflow IN (SELECT value FROM json_each(?5))) ORDER BY due_at LIMIT ?6"""
+    AND (?5 IS NULL OR workflow IN (SELECT value FROM json_each(?5))
+        OR (?7 AND workflow LIKE 'spec:%' AND workflow NOT IN (SELECT value FROM json_each(?8))))
+    ORDER BY due_at LIMIT ?6"""
 _CLAIM = "UPDATE tasks SET holder = ? WHERE run = ?"
 _HELD_BY = (
     "SELECT run FROM tasks WHERE run_id = ?1 AND holder = ?2 AND run = (SELECT number FROM runs WHERE run_id = ?1)"
@@ -68,8 +69,11 @@ def due_tasks(connection: sqlite3.Connection, wants: Wants, limit: int, now: flo
     """Up to `limit` due rows, taken from the queues in turn, so that a full queue cannot starve another."""
     limit = min(limit, TASKS_CLAIM_MAX)
     workflows = None if wants.workflows is None else _ENCODER.encode(wants.workflows).decode()
+    but_not = _ENCODER.encode(wants.but_not).decode()
     by_queue: list[Sequence[tuple[Any, ...]]] = [
-        connection.execute(_DUE, (queue, now, wants.env, wants.stack, workflows, limit)).fetchall()
+        connection.execute(
+            _DUE, (queue, now, wants.env, wants.stack, workflows, limit, wants.specs, but_not)
+        ).fetchall()
         for queue in dict.fromkeys(wants.queues)
     ]
     depth = max(map(len, by_queue), default=0)
@@ -183,7 +187,9 @@ def _adopt_bare(connection: sqlite3.Connection, run_id: RunId, evidence: bytes, 
         return False
     number, generation, doc = bare
     # The task of this generation is lost, so its id must not come back.
-    row = task_row(_DOCUMENTS.decode(doc), number, generation + 1, due_at=now, cause="taken_over", evidence=evidence)
+    row = task_row(
+        document_of(connection, number, doc), number, generation + 1, due_at=now, cause="taken_over", evidence=evidence
+    )
     connection.execute(NEW_TASK, row)
     connection.execute(_SET_TASK, (generation + 1, row[1], number))
     return True

@@ -10,6 +10,8 @@ plain pytest ones that use `tmp_path`; they never sleep and never ask for the ti
 
 from __future__ import annotations
 
+from buoy.testing.contracts.archive import ArchiveContract
+from buoy.testing.contracts.definitions import DefinitionContract
 from buoy.testing.contracts.inbox import InboxContract
 from buoy.testing.contracts.lists import ListContract
 from buoy.testing.contracts.log import LogContract
@@ -19,7 +21,16 @@ from buoy.testing.contracts.tasks import TaskContract
 from buoy.testing.contracts.wakes import WakeContract
 
 
-class StoreContract(LogContract, InboxContract, TaskContract, WakeContract, RunnerContract, ListContract):
+class StoreContract(
+    LogContract,
+    InboxContract,
+    TaskContract,
+    WakeContract,
+    RunnerContract,
+    ListContract,
+    ArchiveContract,
+    DefinitionContract,
+):
     """All that a store must keep."""
 
 

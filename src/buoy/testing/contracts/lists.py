@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from buoy.core import events as e
-from buoy.core.ids import RunId
+from buoy.core.ids import LeafId, RunId
 from buoy.ports import Ended, Held, RunQuery, RunRecord, Store
 from buoy.testing.contracts.stage import Contract, Stage, claimed, on_stage, register
 
@@ -88,3 +88,26 @@ class ListContract(Contract):
         assert await names(store, RunQuery(holder=runner, workflow="odd", statuses=("running",))) == ["running-1"]
         assert await names(store, RunQuery(statuses=("paused",))) == []
         assert len(await names(store)) == 12
+
+    @on_stage
+    async def test_runs_are_found_by_parent_text_and_time(self, stage: Stage) -> None:
+        store = await stage.open()
+        begun = stage.clock.now()
+        for number in range(8):
+            parent = e.Parent(RunId("run-00"), LeafId("child#1")) if number in (3, 5) else None
+            author = await stage.author(f"run-{number:02}", parent=parent).create(store)
+            if number == 6:
+                await author.append(store, claimed("r1"))
+            stage.clock.advance(10.0)
+        assert await names(store, RunQuery(parent=RunId("run-00"))) == ["run-05", "run-03"]
+        assert await names(store, RunQuery(parent=RunId("run-00"), statuses=("pending",))) == ["run-05", "run-03"]
+        assert await names(store, RunQuery(parent=RunId("run-01"))) == []
+        assert await names(store, RunQuery(text="n-03")) == ["run-03"]
+        assert await names(store, RunQuery(text="%")) == []
+        assert await names(store, RunQuery(created_from=begun + 60.0)) == ["run-07", "run-06"]
+        assert await names(store, RunQuery(created_before=begun + 20.0)) == ["run-01", "run-00"]
+        window = RunQuery(created_from=begun + 30.0, created_before=begun + 60.0, text="0")
+        assert await names(store, window) == ["run-05", "run-04", "run-03"]
+        assert await names(store, RunQuery(statuses=("pending",), created_from=begun + 50.0)) == ["run-07", "run-05"]
+        await (await stage.reader_of(store, "run-00")).append(store, claimed("r1"))
+        assert await names(store, RunQuery(updated_before=begun + 25.0)) == ["run-02", "run-01"]

@@ -1,0 +1,100 @@
+"""Event lines: each event of a log in a few words, for `buoy events` and for runs that are watched line by line."""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import OpenLeaf
+from buoy.core.phrases import error_text, leaf_text
+
+_VALUE_CHARS_MAX = 80
+
+
+def describe(body: e.Body) -> str:
+    """What this event says, beyond its name."""
+    match body:
+        case e.StepStarted() | e.ModuleStarted():
+            return f"{body.leaf}, attempt {body.attempt}"
+        case e.StepCompleted() | e.ModuleCompleted():
+            return f"{body.leaf} = {_short(body.result)}"
+        case e.StepFailed() | e.ModuleFailed():
+            return f"{body.leaf}, attempt {body.attempt}: {error_text(body.error)}"
+        case e.RetryScheduled():
+            return f"{body.leaf}, attempt {body.attempt} failed: {error_text(body.error)}"
+        case e.InteractionRequested():
+            return f"{body.question.title!r} (id {body.question_id})"
+        case e.InteractionResponse():
+            return f"{body.question_id} = {_short(body.answer)}{_by(body.by)}"
+        case e.SignalWaited():
+            return f"{body.leaf} waits for {body.name!r}"
+        case e.SignalReceived():
+            return f"{body.leaf}: the time is over" if body.message is None else f"{body.leaf} = {_short(body.payload)}"
+        case e.ChildStarted():
+            return f"{body.leaf}: run {body.child} of {body.workflow}"
+        case e.ChildFinished():
+            return f"{body.leaf}: run {body.child} {body.status}"
+        case e.CompensationFailed():
+            return f"{body.leaf}: {error_text(body.error)}"
+        case _:
+            return _describe_run_level(body)
+
+
+def _describe_run_level(body: e.Body) -> str:
+    match body:
+        case e.WorkflowCreated():
+            return f"{body.workflow}, version {body.version or 'none'}{_by(body.by)}"
+        case e.Claimed():
+            return f"by {body.runner}, {body.cause.replace('_', ' ')}{_evidence(body.evidence)}"
+        case e.Interrupted():
+            return f"{body.runner} stopped on {body.signal}"
+        case e.Paused():
+            return f"{body.reason}{': ' + body.detail if body.detail else ''}{_by(body.by)}"
+        case e.CancelRequested():
+            return f"{body.reason or 'no reason was given'}{_by(body.by)}"
+        case e.WorkflowCompleted():
+            return _short(body.result)
+        case e.WorkflowFailed():
+            return error_text(body.error)
+        case e.WorkflowCancelled():
+            return body.reason or ""
+        case e.MessageRefused():
+            return f"message {body.message}: {body.reason}"
+        case e.WorkflowRecovered():
+            return f"{body.finding}: {body.reason}"
+        case e.BranchCreated():
+            return f"branch {body.branch} of {body.parent} at event {body.cutoff_seq} ({body.cause})"
+        case e.VersionBound():
+            return f"{body.previous or 'none'} to {body.version}"
+        case _:
+            return str(e.leaf_of(body) or "")
+
+
+def spoken(event: e.Event) -> str:
+    """The event as a line for somebody who watches."""
+    text = describe(event.body)
+    name = event.type.replace("_", " ")
+    return f"{name}: {text}" if text else name
+
+
+def leaf_line(leaf: OpenLeaf) -> str:
+    """An open leaf with its error, if it is tried again."""
+    error = f" after {error_text(leaf.error)}" if leaf.error is not None else ""
+    return f"{leaf_text(leaf)}{error}"
+
+
+def _short(raw: msgspec.Raw) -> str:
+    text = bytes(raw).decode(errors="replace")
+    return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."
+
+
+def _by(person: str | None) -> str:
+    return f", by {person}" if person else ""
+
+
+def _evidence(evidence: dict[str, str | int | float | bool | None]) -> str:
+    if not evidence:
+        return ""
+    who = f" from {evidence['runner']}" if evidence.get("runner") else ""
+    why = evidence.get("proof") or evidence.get("orphan")
+    return who + (f" ({why})" if why else "")

@@ -1,0 +1,240 @@
+"""`buoy ps`, `buoy show` and `buoy events`: look at runs without touching them."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.cli.event_lines import describe, leaf_line
+from buoy.cli.output import json_line, print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.core.document import Document
+from buoy.core.events import Event
+from buoy.core.facts import Facts, ProgressFacts
+from buoy.core.health import Health, judge
+from buoy.core.ids import check_run_id
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
+from buoy.core.phrases import expected_text, progress_text, questions, runner_text
+from buoy.ports import RunPage, RunQuery
+from buoy.recovery.evidence import crew, facts_of_page, facts_of_run
+
+_NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
+
+
+class RunView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A run as `--json` gives it."""
+
+    document: Document
+    health: Health
+    reasons: tuple[str, ...]
+    runner: str | None = None
+    pid: int | None = None
+    host: str | None = None
+    beat_age_s: float | None = None
+    due_at: float | None = None
+    progress: ProgressFacts | None = None
+    unread: int = 0
+
+
+def run_view(facts: Facts) -> RunView:
+    verdict, holder = judge(facts), facts.holder
+    return RunView(
+        document=facts.document,
+        health=verdict.health,
+        reasons=verdict.reasons,
+        runner=None if holder is None else holder.id,
+        pid=None if holder is None else holder.pid or None,
+        host=None if holder is None else holder.host or None,
+        beat_age_s=None if holder is None else holder.beat_age_s,
+        due_at=facts.due_at,
+        progress=facts.progress,
+        unread=facts.unread,
+    )
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Ended runs, too.")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]), help="May be repeated."
+)
+@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@click.option("--limit", type=click.IntRange(1, RUNS_PAGE_MAX), default=50, show_default=True, help="Runs per page.")
+@click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
+@shared_options
+def ps(
+    everything: bool,
+    statuses: tuple[str, ...],
+    workflow: str | None,
+    limit: int,
+    cursor: str | None,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """List runs, newest first: those that have not ended, unless told otherwise.
+
+    \b
+    Example:
+      buoy ps --status awaiting_input --workflow order
+
+    Exit code: 0 listed, 2 bad input, 5 store unusable.
+    """
+    query = RunQuery(statuses or (() if everything else _NOT_ENDED), workflow)
+    page, found = go(_listed(query, cursor, limit, store))
+    if as_json:
+        print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor})
+        return Exit.OK
+    if not found:
+        click.echo("no runs" if everything or statuses else "no runs under way; `buoy ps --all` lists the ended ones")
+        return Exit.OK
+    _print_runs(found)
+    if page.cursor is not None:
+        click.echo(f"more: --cursor {page.cursor}", err=True)
+    return Exit.OK
+
+
+async def _listed(query: RunQuery, cursor: str | None, limit: int, store: str | None) -> tuple[RunPage, list[Facts]]:
+    async with connected(store) as client:
+        page = await client.runs(query, cursor, limit)
+        people = await crew(client.store, client.liveness)
+        return page, await facts_of_page(client.store, people, page.runs)
+
+
+def _print_runs(found: list[Facts]) -> None:
+    heads = ("RUN", "WORKFLOW", "STATUS", "HEALTH", "AT", "TRY", "AGE", "LAST BEAT", "PID", "HOST", "PROGRESS")
+    table = render.plain_table(*heads)
+    for facts in found:
+        doc = facts.document
+        table.add_row(
+            doc.run_id,
+            doc.workflow,
+            doc.status,
+            render.health_text(judge(facts).health),
+            render.where(doc),
+            render.attempt(doc),
+            render.ago(facts.now - doc.created_at),
+            *render.owner_cells(facts),
+            "" if facts.progress is None else progress_text(facts.progress),
+        )
+    render.console().print(table)
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@shared_options
+def show(run_id: str, store: str | None, as_json: bool) -> int:
+    """Show all that is known about one run.
+
+    \b
+    Example:
+      buoy show order-1
+
+    Exit code: 0 shown, 2 no such run, 5 store unusable.
+    """
+    facts = go(_facts(run_id, store))
+    if as_json:
+        print_json(run_view(facts))
+        return Exit.OK
+    out = render.console()
+    for name, value in _lines(facts):
+        out.print(Text(f"{name:<10}", style="dim").append(value, style="default"))
+    return Exit.OK
+
+
+async def _facts(run_id: str, store: str | None) -> Facts:
+    async with connected(store) as client:
+        record = await client.record(run_id)
+        people = await crew(client.store, client.liveness)
+        return (await facts_of_run(client.store, people, record))[0]
+
+
+def _lines(facts: Facts) -> list[tuple[str, str]]:
+    doc, verdict, now = facts.document, judge(facts), facts.now
+    lines = [
+        ("run", doc.run_id),
+        ("workflow", f"{doc.workflow}, version {doc.version or 'none'}, recovery {doc.policy}, queue {doc.queue}"),
+        ("status", doc.status),
+        ("health", f"{verdict.health}: {'; '.join(verdict.reasons)}"),
+        ("created", f"{render.local(doc.created_at)} ({render.ago(now - doc.created_at)})"),
+        ("changed", f"{render.local(doc.updated_at)} ({render.ago(now - doc.updated_at)})"),
+        ("log", f"{doc.head_seq} events, branch {doc.branch}, claims {doc.claims}, recoveries {doc.recoveries}"),
+        ("steps", f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open"),
+    ]
+    if facts.holder is not None:
+        lines.append(("owner", f"{runner_text(facts.holder)}, last beat {render.ago(facts.holder.beat_age_s)}"))
+    if facts.due_at is not None:
+        lines.append(("due", render.local(facts.due_at)))
+    if facts.progress is not None:
+        lines.append(("progress", f"{facts.progress.leaf}: {progress_text(facts.progress)}"))
+    if facts.unread:
+        lines.append(("unread", f"{facts.unread} messages"))
+    return lines + _detail_lines(facts)
+
+
+def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
+    doc, now = facts.document, facts.now
+    lines = [("open", f"{leaf_line(leaf)}, {render.ago(now - leaf.since)}") for leaf in doc.open]
+    for leaf in questions(doc):
+        if leaf.question is not None:
+            lines.append(("question", f"{leaf.name!r}, id {leaf.question_id}, expects {expected_text(leaf.question)}"))
+    if doc.pause is not None:
+        lines.append(("pause", f"{doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''}"))
+    if doc.cancel_requested and not doc.ended:
+        lines.append(("cancel", "asked for"))
+    if doc.error is not None:
+        lines.append(("error", f"{doc.error.type}: {doc.error.message}"))
+    return lines
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--follow", "-f", is_flag=True, help="Go on with the events to come, until the run ends.")
+@click.option("--after", type=click.IntRange(0), default=0, show_default=True, help="Only events after this number.")
+@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="At most so many.")
+@shared_options
+def events(run_id: str, follow: bool, after: int, limit: int | None, store: str | None, as_json: bool) -> int:
+    """Print the log of a run. With --follow and --json: one JSON document per line.
+
+    \b
+    Example:
+      buoy events order-1 --follow
+
+    Exit code: 0 printed, 2 no such run, 5 store unusable.
+    """
+    if follow:
+        go(_follow(run_id, after, limit, store, as_json=as_json))
+        return Exit.OK
+    found = go(_events(run_id, after, limit or EVENTS_PAGE, store))
+    if as_json:
+        print_json({"run_id": run_id, "events": found})
+        return Exit.OK
+    for event in found:
+        _print_event(event, as_json=False)
+    if limit is None and len(found) == EVENTS_PAGE:
+        click.echo(f"more: --after {found[-1].seq}", err=True)
+    return Exit.OK
+
+
+async def _events(run_id: str, after: int, limit: int, store: str | None) -> list[Event]:
+    async with connected(store) as client:
+        await client.record(run_id)
+        return await client.store.events(check_run_id(run_id), after, limit)
+
+
+async def _follow(run_id: str, after: int, limit: int | None, store: str | None, *, as_json: bool) -> None:
+    async with connected(store) as client:
+        shown = 0
+        async for event in client.follow(run_id, after):
+            _print_event(event, as_json=as_json)
+            shown += 1
+            if shown == limit:
+                return
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_line(event))
+    else:
+        click.echo(f"{event.seq:>5}  {render.clock(event.at)}  {event.type:<22} {describe(event.body)}".rstrip())

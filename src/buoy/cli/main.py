@@ -1,0 +1,47 @@
+"""The command `buoy`: all verbs in one place."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.completion import completion
+from buoy.cli.looking import events, ps, show
+from buoy.cli.program import Program
+from buoy.cli.result import result
+from buoy.cli.run import run, start
+from buoy.cli.speaking import answer, cancel, pause, resume, signal
+from buoy.cli.status import status
+from buoy.cli.transfer import export_command, import_command
+from buoy.cli.why import why
+from buoy.cli.worker import worker
+from buoy.wiring import buoy_version
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(buoy_version(), prog_name="buoy")
+def main() -> None:
+    """Durable workflows that come back: killed, stalled or orphaned, at the step where they were."""
+
+
+COMMANDS = (
+    run,
+    start,
+    worker,
+    ps,
+    show,
+    events,
+    why,
+    answer,
+    signal,
+    pause,
+    resume,
+    cancel,
+    result,
+    status,
+    export_command,
+    import_command,
+    completion,
+)
+
+for command in COMMANDS:
+    main.add_command(command)

@@ -1,0 +1,69 @@
+"""Outcomes: how a run ended, told as result, error and exit code. Shared by `buoy run` and `buoy result`."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import check_run_id
+from buoy.core.lifecycle import Status
+from buoy.core.state import fold
+from buoy.engine.client import Client
+from buoy.engine.loading import read_log
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run stands: its result if it completed, its error if it did not."""
+
+    run_id: str
+    workflow: str
+    status: Status
+    result: msgspec.Raw | None = None
+    error: e.ErrorInfo | None = None
+
+    @property
+    def code(self) -> Exit:
+        match self.status:
+            case Status.COMPLETED:
+                return Exit.OK
+            case Status.FAILED:
+                return Exit.FAILED
+            case Status.CANCELLED:
+                return Exit.CANCELLED
+            case _:
+                return Exit.NOT_ENDED
+
+
+async def outcome(client: Client, run_id: str) -> Outcome:
+    """Read from the log, which is the truth."""
+    await client.record(run_id)
+    checked = check_run_id(run_id)
+    log = await read_log(client.store, checked)
+    state = fold(checked, log)
+    told = document(state)
+    ending = log[state.ending_seq - 1].body if told.ended else None
+    result = ending.result if isinstance(ending, e.WorkflowCompleted) else None
+    return Outcome(checked, told.workflow, told.status, result, told.error)
+
+
+def tell_outcome(found: Outcome, *, as_json: bool) -> Exit:
+    """The result on standard output; what there is instead of one on standard error."""
+    if as_json:
+        print_json(found)
+        return found.code
+    reason = "" if found.error is None else f": {found.error.message}"
+    match found.code:
+        case Exit.OK:
+            click.echo(bytes(found.result or b"null").decode())
+        case Exit.FAILED:
+            kind = "unknown" if found.error is None else found.error.type
+            click.echo(f"error: run {found.run_id} failed: {kind}{reason}", err=True)
+        case Exit.CANCELLED:
+            click.echo(f"error: run {found.run_id} was cancelled{reason}", err=True)
+        case _:
+            click.echo(f"run {found.run_id} has not ended: it is {found.status.replace('_', ' ')}", err=True)
+    return found.code

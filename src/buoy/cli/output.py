@@ -1,0 +1,52 @@
+"""Output: JSON on standard output, and nothing else there when a program asked for JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+import click
+import msgspec
+
+
+def print_json(value: object) -> None:
+    """One JSON document on standard output."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def json_line(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+@contextlib.contextmanager
+def results_alone(*, as_json: bool) -> Iterator[TextIO]:
+    """Yields standard output. With JSON asked for, all else that is printed inside (by user code, and by the processes
+    that it starts) goes to standard error."""
+    real = sys.stdout
+    if not as_json:
+        yield real
+        return
+    if _descriptor(real) != 1:
+        # Not the process's own output (a test, an embedding program): nothing else can reach it.
+        with contextlib.redirect_stdout(sys.stderr):
+            yield real
+        return
+    real.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with open(kept, "w", closefd=False) as out, contextlib.redirect_stdout(sys.stderr):
+            yield out
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,150 @@
+"""Program: what all commands share: options, exit codes, and how errors are told.
+
+Invariants: what a user can cause is told in one line and never as a traceback; with `--json` it is JSON on standard
+output. An unexpected error is a bug of Buoy, and does show its traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from enum import IntEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from buoy.cli.output import print_json
+from buoy.config import configured_store, person, store_path
+from buoy.core.phrases import Wording
+from buoy.core.time_text import seconds
+from buoy.engine.client import Client
+from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UserError
+from buoy.wiring import open_client
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Exit(IntEnum):
+    """Every exit code of the program. Documented in docs/cli.md."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    CANCELLED = 3
+    NOT_ENDED = 4
+    STORE = 5
+    SIGINT = 130
+    SIGTERM = 143
+
+
+class Program(click.Group):
+    """The group of all commands."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a newcomer needs them."""
+        return list(self.commands)
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> None:
+        given = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
+        extra.pop("standalone_mode", None)
+        try:
+            found = super().main(given, prog_name or "buoy", standalone_mode=False, **extra)
+            code = int(found) if isinstance(found, int) else Exit.OK
+            sys.stdout.flush()
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        except click.ClickException as error:
+            code = tell_usage(error, as_json=as_json)
+        except Problem as error:
+            code = tell(error, as_json=as_json)
+        except (click.Abort, KeyboardInterrupt):
+            code = Exit.SIGINT
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Python must not complain about it when it flushes at the end.
+            code = Exit.OK
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(code)
+
+
+def tell(error: Problem, *, as_json: bool) -> Exit:
+    """Says what is wrong, in one line, and gives the exit code."""
+    if as_json:
+        print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+    else:
+        click.echo(f"error: {error}", err=True)
+    return exit_code(error)
+
+
+def tell_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"error": {"type": "Usage", "message": error.format_message()}})
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    else:
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "buoy"
+        click.echo(f"error: {error.format_message()} (see '{path} --help')", err=True)
+    return Exit.BAD_INPUT
+
+
+def exit_code(error: Problem) -> Exit:
+    """What to do next, as a number."""
+    if isinstance(error, UserError):
+        return Exit.BAD_INPUT
+    if isinstance(error, StoreUnusable | Unavailable):
+        return Exit.STORE
+    return Exit.CANCELLED if isinstance(error, RunCancelled) else Exit.FAILED
+
+
+def shared_options(command: F) -> F:
+    """`--store` and `--json`, which every command has."""
+    store = click.option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept; else $BUOY_STORE, else 'store' in buoy.toml, else sqlite:///.buoy/buoy.db.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+    return store(as_json(command))
+
+
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """An option that is a duration."""
+    try:
+        return None if value is None else seconds(value, param.opts[0])
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@asynccontextmanager
+async def connected(store: str | None) -> AsyncIterator[Client]:
+    """A client of a store that exists: a command that only looks must not make one out of a mistyped name."""
+    url = configured_store(store)
+    place = store_path(url)
+    if place is not None and not _there(place):
+        raise StoreUnusable(f"there is no store at {place} yet; `buoy run`, `buoy start` and `buoy worker` make one")
+    async with open_client(url, actor=person()) as client:
+        yield client
+
+
+def _there(place: Path) -> bool:
+    try:
+        return place.exists()
+    except OSError:
+        return True  # the store itself says best what is wrong with it
+
+
+def go(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine."""
+    return asyncio.run(work)
+
+
+def wording(store: str | None, when: Callable[[float], str]) -> Wording:
+    """Words for this terminal; a store that was named must be named in the advice, too."""
+    return Wording(when, store)

@@ -1,0 +1,105 @@
+"""Render: times, ages and tables for a terminal or a pipe."""
+
+from __future__ import annotations
+
+import sys
+from datetime import UTC, datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from buoy.core.document import Document, OpenLeaf
+from buoy.core.facts import Facts, ProgressFacts
+from buoy.core.health import Health
+from buoy.core.phrases import active_leaves, progress_text
+from buoy.core.time_text import in_words
+
+# Wide enough that nothing is cut when a program reads the output.
+_PIPE_COLUMNS = 500
+
+HEALTH_STYLE = {
+    Health.LIVE: "green",
+    Health.IDLE: "dim",
+    Health.SUSPECT: "yellow",
+    Health.DEAD: "red",
+    Health.STALLED: "red",
+    Health.DRIFTED: "red",
+    Health.UNKNOWN: "yellow",
+}
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process; whether a reader that went away matters is for the caller to say."""
+        raise BrokenPipeError
+
+
+def console(*, err: bool = False) -> Console:
+    """A console for this output. Nothing is highlighted by guessing, and a pipe gets whole lines."""
+    stream = sys.stderr if err else sys.stdout
+    width = None if stream.isatty() else _PIPE_COLUMNS
+    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is None)
+
+
+def local(at: float) -> str:
+    """A time of this place, with the day."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at: float) -> str:
+    """A time of this place, to the millisecond."""
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
+
+
+def ago(span_s: float | None) -> str:
+    return "" if span_s is None else f"{in_words(max(span_s, 0.0))} ago"
+
+
+def plain_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+    for column in columns:
+        table.add_column(column, no_wrap=True)
+    return table
+
+
+def health_text(health: Health) -> Text:
+    return Text(health.value, style=HEALTH_STYLE[health])
+
+
+def where(document: Document) -> str:
+    """The step or wait that a run is at."""
+    active = active_leaves(document)
+    shown = active or list(document.open)
+    if not shown:
+        return ""
+    more = document.open_count - 1
+    return _short(shown[0]) + (f" +{more}" if more else "")
+
+
+def _short(leaf: OpenLeaf) -> str:
+    match leaf.kind:
+        case "step" | "module":
+            return f"{leaf.name} (retry)" if leaf.retrying else leaf.name
+        case "ask":
+            return f"? {leaf.name}"
+        case "signal":
+            return f"signal {leaf.name}"
+        case _:
+            return f"{leaf.kind} {leaf.name}" if leaf.kind != leaf.name else leaf.kind
+
+
+def attempt(document: Document) -> str:
+    return str(max((leaf.attempt for leaf in document.open if leaf.kind in ("step", "module")), default="") or "")
+
+
+def progress_cell(progress: ProgressFacts | None) -> str:
+    return "" if progress is None else progress_text(progress)
+
+
+def owner_cells(facts: Facts) -> tuple[str, str, str]:
+    """Age of the last beat, pid and host of who holds the run."""
+    holder = facts.holder
+    if holder is None:
+        return "", "", ""
+    return ago(holder.beat_age_s), str(holder.pid or ""), holder.host

@@ -1,0 +1,47 @@
+"""`buoy result`: what a run gave back, with an exit code that says how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from buoy.cli.outcomes import Outcome, outcome, tell_outcome
+from buoy.cli.program import connected, duration, go, shared_options
+from buoy.engine.client import Client
+
+_LOOK_S = 1.0
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--wait", is_flag=True, help="Wait until the run has ended.")
+@click.option("--timeout", metavar="TIME", callback=duration, help="Wait at most so long, e.g. 30s; means --wait.")
+@shared_options
+def result(run_id: str, wait: bool, timeout: float | None, store: str | None, as_json: bool) -> int:
+    """Print the result of a run as JSON.
+
+    \b
+    Example:
+      buoy result order-1 --timeout 30s
+
+    Exit code: 0 completed, 1 failed, 2 no such run, 3 cancelled, 4 not ended yet, 5 store unusable.
+    """
+    found = go(_result(run_id, store, wait=wait or timeout is not None, timeout_s=timeout))
+    return tell_outcome(found, as_json=as_json)
+
+
+async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: float | None) -> Outcome:
+    async with connected(store) as client:
+        if wait:
+            await _until_end(client, run_id, timeout_s)
+        return await outcome(client, run_id)
+
+
+async def _until_end(client: Client, run_id: str, timeout_s: float | None) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not (await client.record(run_id)).document.ended:
+                await client.store.changed(_LOOK_S)
+    except TimeoutError:
+        return  # the exit code says that it has not ended

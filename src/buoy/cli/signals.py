@@ -1,0 +1,59 @@
+"""Signals: the first one asks for a graceful stop, the second ends the process at once.
+
+Why not the event loop's own handlers: those wait for the loop, and a workflow that spins would keep the second signal
+from ever being heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SHOW_CURSOR = b"\x1b[?25h\n"
+
+
+class Stop:
+    """Whether, and by which signal, somebody asked this process to stop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.name: str | None = None
+        self.asked = asyncio.Event()
+        self._loop = loop
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        if self.name is None:
+            self.name = signal.Signals(number).name
+            self._loop.call_soon_threadsafe(self.asked.set)
+            return
+        # Straight to the descriptor: whoever was interrupted may be in the middle of a write.
+        if os.isatty(2):
+            os.write(2, _SHOW_CURSOR)
+        os._exit(128 + number)
+
+
+@contextmanager
+def stop_signals() -> Iterator[Stop]:
+    """SIGINT and SIGTERM are handled inside."""
+    stop = Stop(asyncio.get_running_loop())
+    before = {each: signal.signal(each, stop.handle) for each in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def end_at_once(code: int) -> None:
+    """Ends the process although something in it does not end. Its lock is free from now on, which proves its end."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            continue  # nobody reads it any more
+    os._exit(code)

@@ -1,0 +1,156 @@
+"""`buoy status`: the store as a whole: what runs, who works, who sweeps, and what is wrong."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.core.facts import Facts, RunnerFacts
+from buoy.core.health import TROUBLES, death_of, judge
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.limits import RUNS_PAGE_MAX, SUSPECT_AFTER_S
+from buoy.core.phrases import counted, runner_text
+from buoy.core.time_text import in_words
+from buoy.engine.client import Client
+from buoy.ports import RunQuery
+from buoy.recovery.evidence import Crew, crew, facts_of_page
+from buoy.wiring import buoy_version
+
+# A look at a store must not take minutes: beyond so many runs of one status it says "at least".
+_COUNTED_MAX = 20_000
+_TROUBLES_SHOWN = 20
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All that `buoy status` says."""
+
+    store: str
+    buoy: str
+    # Opening a store brings it to this Buoy's schema, or is refused.
+    schema: str = "up to date"
+    runs: dict[str, int]
+    at_least: tuple[str, ...] = ()
+    health: dict[str, int]
+    runners: tuple[RunnerFacts, ...]
+    sweepers: int
+    troubles: tuple[str, ...]
+
+
+@click.command()
+@shared_options
+def status(store: str | None, as_json: bool) -> int:
+    """Show the store as a whole: runs, workers, who sweeps, and troubles.
+
+    \b
+    Example:
+      buoy status
+
+    Exit code: 0 all is well, 1 there are troubles, 5 store unusable.
+    """
+    report = go(_report(store))
+    if as_json:
+        print_json(report)
+    else:
+        _show(report)
+    return Exit.FAILED if report.troubles else Exit.OK
+
+
+async def _report(store: str | None) -> Report:
+    async with connected(store) as client:
+        people = await crew(client.store, client.liveness)
+        counts: dict[str, int] = {}
+        health: dict[str, int] = {}
+        cut: list[str] = []
+        troubles: list[str] = []
+        for each in Status:
+            counts[each], whole, bad = await _look_at(client, people, each, health)
+            troubles += bad
+            if not whole:
+                cut.append(each)
+        sweepers = [each for each in people.living if each.role == "worker"]
+        held = sum(counts[each] for each in Status if each not in TERMINAL)
+        return Report(
+            store=client.store.url,
+            buoy=buoy_version(),
+            runs={name: number for name, number in counts.items() if number},
+            at_least=tuple(cut),
+            health=health,
+            runners=tuple(each for each in people.all.values() if each.gone_why is None),
+            sweepers=len(sweepers),
+            troubles=tuple(_runner_troubles(people, held) + troubles),
+        )
+
+
+async def _look_at(client: Client, people: Crew, status: Status, health: dict[str, int]) -> tuple[int, bool, list[str]]:
+    """How many runs have that status, whether all were counted, and which of them have troubles."""
+    number, cursor = 0, None
+    troubles: list[str] = []
+    while number < _COUNTED_MAX:
+        page = await client.runs(RunQuery((status,)), cursor, RUNS_PAGE_MAX)
+        number += len(page.runs)
+        if status not in TERMINAL:
+            for facts in await facts_of_page(client.store, people, page.runs):
+                verdict = judge(facts)
+                health[verdict.health] = health.get(verdict.health, 0) + 1
+                troubles += _run_troubles(facts)
+        cursor = page.cursor
+        if cursor is None:
+            return number, True, troubles
+    return number, False, troubles
+
+
+def _run_troubles(facts: Facts) -> list[str]:
+    verdict, doc = judge(facts), facts.document
+    if verdict.health in TROUBLES:
+        return [f"{doc.run_id} is {verdict.health}: {'; '.join(verdict.reasons)}"]
+    if doc.pause is not None and doc.pause.reason != "user":
+        return [f"{doc.run_id} is paused: {doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''}"]
+    return []
+
+
+def _runner_troubles(people: Crew, active: int) -> list[str]:
+    found: list[str] = []
+    for each in people.all.values():
+        if each.gone_why is not None:
+            continue
+        if each.gone:
+            found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
+        elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:
+            found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}")
+        if each.errors:
+            found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
+    if active and not any(each.role == "worker" for each in people.living):
+        found.append("runs have not ended, and no worker is alive: nobody sweeps; start one with `buoy worker`")
+    return found
+
+
+def _show(report: Report) -> None:
+    out = render.console()
+    out.print(f"store     {report.store} (schema {report.schema}, buoy {report.buoy})")
+    runs = ", ".join(
+        f"{'at least ' if name in report.at_least else ''}{number:,} {name}" for name, number in report.runs.items()
+    )
+    out.print(f"runs      {runs or 'none'}")
+    if report.health:
+        out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}")
+    sweeps = f"by {counted(report.sweepers, 'worker')}" if report.sweepers else "by nobody"
+    out.print(f"swept     {sweeps}")
+    for each in report.runners:
+        kind = "dead" if each.gone else "alive"
+        knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""
+        holds = f"holds {counted(each.holding, 'run')}"
+        out.print(
+            f"{each.role:<9} {runner_text(each)}: {kind}, last beat {render.ago(each.beat_age_s)}, {holds}{knows}"
+        )
+    if not report.troubles:
+        out.print(Text("no troubles", style="green"))
+        return
+    out.print(Text(counted(len(report.troubles), "trouble"), style="red"))
+    for text in report.troubles[:_TROUBLES_SHOWN]:
+        out.print(f"  {text}")
+    if len(report.troubles) > _TROUBLES_SHOWN:
+        out.print(f"  and {len(report.troubles) - _TROUBLES_SHOWN} more")

@@ -1,0 +1,143 @@
+"""`buoy export` and `buoy import`: one run as one file, to look at an incident elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options, wording
+from buoy.cli.render import local
+from buoy.config import configured_store, person
+from buoy.core.bundle import Bundle, digest, parse, render
+from buoy.core.bundle_checks import check
+from buoy.core.limits import BUNDLE_BYTES_MAX
+from buoy.core.phrases import counted
+from buoy.errors import BadInput, TooLarge
+from buoy.recovery.bundles import Imported, export_run, import_run
+from buoy.wiring import open_client
+
+
+@click.command("export")
+@click.argument("run_id", metavar="RUN")
+@click.option("-o", "--output", metavar="FILE", help="Where to write the bundle; else standard output.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@shared_options
+def export_command(run_id: str, output: str | None, force: bool, store: str | None, as_json: bool) -> int:
+    """Write one run as a bundle: its log, inbox and document in one JSON file.
+
+    Nothing is changed. With --json and --output, standard output says what was written. The format is described in
+    docs/bundle.md.
+
+    \b
+    Example:
+      buoy export order-1 -o order-1.json
+
+    Exit code: 0 written, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
+    """
+    bundle = go(_exported(run_id, store))
+    data = render(bundle)
+    if output is None:
+        click.echo(data, nl=False)
+        return Exit.OK
+    _write(Path(output), data, force=force)
+    if as_json:
+        print_json(
+            {"run_id": run_id, "file": output, "bytes": len(data), "events": len(bundle.log), "digest": digest(bundle)}
+        )
+    else:
+        what = f"{counted(len(bundle.log), 'event')}, {counted(len(bundle.inbox), 'message')}"
+        click.echo(f"{output}: run {run_id}, {what}, {len(data):,} bytes")
+    return Exit.OK
+
+
+async def _exported(run_id: str, store: str | None) -> Bundle:
+    async with connected(store) as client:
+        return await export_run(client, run_id)
+
+
+def _write(path: Path, data: bytes, *, force: bool) -> None:
+    """Whole or not at all: a bundle that was cut off looks like a broken run."""
+    if path.exists() and not force:
+        raise BadInput(f"{path} exists already; name another file, or write over it with --force")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be written: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+@click.command("import")
+@click.argument("file", metavar="FILE")
+@click.option("--resume", is_flag=True, help="Let the run go on here at once.")
+@click.option("--quarantine", is_flag=True, help="Take a doubtful bundle, too; it stays on hold.")
+@click.option("--check", "only_check", is_flag=True, help="Only say what is wrong with the bundle.")
+@shared_options
+def import_command(
+    file: str, resume: bool, quarantine: bool, only_check: bool, store: str | None, as_json: bool
+) -> int:
+    """Bring a run from a bundle into the store, under its own id; '-' reads standard input.
+
+    A run that has not ended comes in on hold: nothing of it is executed until 'buoy resume'. A bundle whose log no
+    store could keep is refused; one that is only doubtful comes in with --quarantine. Importing twice is importing
+    once.
+
+    \b
+    Example:
+      buoy import order-1.json
+
+    Exit code: 0 imported (or there already), 2 refused: nothing was changed, 5 store unusable.
+    """
+    if resume and quarantine:
+        raise BadInput("--quarantine keeps a run on hold and --resume lets it go on: choose one")
+    bundle = parse(_read(file))
+    if only_check:
+        return _tell_check(bundle, as_json=as_json)
+    done = go(_imported(bundle, store, quarantine=quarantine, resume=resume))
+    if as_json:
+        print_json(done)
+        return Exit.OK
+    for text in (*done.doubts, *done.notes):
+        click.echo(f"note: {text}", err=True)
+    what = f"{counted(done.events, 'event')}, {counted(done.messages, 'message')}"
+    click.echo(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
+    if done.held:
+        click.echo(f"it is on hold; let it go on: {wording(store, local).command('resume', done.run_id)}", err=True)
+    return Exit.OK
+
+
+async def _imported(bundle: Bundle, store: str | None, *, quarantine: bool, resume: bool) -> Imported:
+    async with open_client(configured_store(store), actor=person()) as client:
+        return await import_run(client, bundle, quarantine=quarantine, resume=resume)
+
+
+def _read(file: str) -> bytes:
+    try:
+        if file == "-":
+            data = sys.stdin.buffer.read(BUNDLE_BYTES_MAX + 1)
+        else:
+            with Path(file).open("rb") as source:
+                data = source.read(BUNDLE_BYTES_MAX + 1)
+    except OSError as error:
+        raise BadInput(f"{file} cannot be read: {error}") from error
+    if len(data) > BUNDLE_BYTES_MAX:
+        raise TooLarge(f"{file} has more than {BUNDLE_BYTES_MAX:,} bytes, which is the limit of a bundle")
+    return data
+
+
+def _tell_check(bundle: Bundle, *, as_json: bool) -> int:
+    found = check(bundle)
+    bad = any(finding.weight != "noted" for finding in found.findings)
+    if as_json:
+        print_json({"run_id": bundle.run_id, "events": len(bundle.log), "findings": found.findings})
+    else:
+        for finding in found.findings:
+            click.echo(f"{finding.weight}: {finding.text}")
+        click.echo(f"{bundle.run_id}: {counted(len(bundle.log), 'event')}, {'not sound' if bad else 'sound'}")
+    return Exit.BAD_INPUT if bad else Exit.OK

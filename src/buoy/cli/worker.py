@@ -1,0 +1,210 @@
+"""`buoy worker`: drives the runs of some workflow files until it is stopped, or until nothing is left to do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TextIO
+
+import click
+import msgspec
+
+from buoy.cli.output import json_line, results_alone
+from buoy.cli.program import Exit, duration, go, shared_options
+from buoy.cli.render import clock
+from buoy.cli.signals import Stop, end_at_once, stop_signals
+from buoy.cli.workflow_files import load_all
+from buoy.config import configured_store, load_settings
+from buoy.core.facts import can_run
+from buoy.core.ids import check_name
+from buoy.core.lifecycle import ACTIVE, RESTING, Status
+from buoy.core.limits import DRIVING_RUNS_MAX, RUNS_PAGE_MAX, STOP_GRACE_S
+from buoy.core.phrases import counted
+from buoy.core.time_text import in_words
+from buoy.engine.definitions import Registry
+from buoy.engine.execution import Execution
+from buoy.engine.runner import RunnerOptions
+from buoy.errors import BadInput
+from buoy.ports import RunQuery, RunRecord, Task
+from buoy.recovery.evidence import crew
+from buoy.wiring import Worker, open_worker
+
+_LOOK_S = 0.2
+_CAUSES = {
+    "created": "new",
+    "woken": "woken",
+    "taken_over": "taken over",
+    "interrupted": "given back by a stopped runner",
+    "resumed": "resumed",
+    "requested": "asked for",
+}
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person asked for."""
+
+    registry: Registry
+    store: str | None
+    queues: tuple[str, ...]
+    concurrency: int
+    until_idle: bool
+    grace_s: float
+    as_json: bool
+
+
+@click.command()
+@click.argument("files", metavar="[FILE.py | package.module]...", nargs=-1)
+@click.option("--queue", "queues", metavar="QUEUE", multiple=True, help="A queue to serve; may be repeated. [default]")
+@click.option("--concurrency", type=click.IntRange(1, DRIVING_RUNS_MAX), default=DRIVING_RUNS_MAX, show_default=True,
+              help="How many runs may execute here at the same time.")  # fmt: skip
+@click.option("--until-idle", is_flag=True, help="End when nothing is due and nothing executes.")
+@click.option("--grace", metavar="TIME", default=f"{STOP_GRACE_S:g}s", show_default=True, callback=duration,
+              help="How long steps may go on after a stop was asked for.")  # fmt: skip
+@shared_options
+def worker(
+    files: tuple[str, ...],
+    queues: tuple[str, ...],
+    concurrency: int,
+    until_idle: bool,
+    grace: float,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Drive the runs of the workflows in these files.
+
+    Takes over what dead processes left behind, and says so. Without files, those of '[worker] files' in buoy.toml are
+    loaded. SIGTERM or Ctrl-C: takes no more work, lets steps end within the grace time and gives runs back; a second
+    signal ends at once.
+
+    \b
+    Example:
+      buoy worker flows.py --until-idle
+
+    Exit code: 0 stopped or idle, 1 declared gone, 2 bad input, 5 store unusable, 130 or 143 ended by a second signal.
+    """
+    sources = files or load_settings().worker.files
+    if not sources:
+        raise BadInput("name at least one workflow file, or list them in buoy.toml under [worker] as files = [...]")
+    with results_alone(as_json=as_json) as out:
+        plan = Plan(
+            registry=load_all(sources),
+            store=store,
+            queues=tuple(check_name(each, "queue") for each in queues) or ("default",),
+            concurrency=concurrency,
+            until_idle=until_idle,
+            grace_s=grace,
+            as_json=as_json,
+        )
+        left, gone = go(_work(plan, out))
+    if left:
+        # Something still executes here and does not listen. The end of this process is what frees those runs.
+        end_at_once(Exit.OK)
+    if gone is not None:
+        click.echo(f"error: this worker was declared gone and has stopped: {gone}", err=True)
+        return Exit.FAILED
+    return Exit.OK
+
+
+class Reporter:
+    """Says what the worker does, one line each. A reader that goes away must not stop the work."""
+
+    def __init__(self, out: TextIO, now: Callable[[], float], *, as_json: bool) -> None:
+        self._out: TextIO | None = out
+        self._now = now
+        self._as_json = as_json
+
+    def tell(self, what: str, text: str, **facts: object) -> None:
+        line = (
+            json_line({"at": self._now(), "what": what, **facts}) if self._as_json else f"{clock(self._now())}  {text}"
+        )
+        try:
+            if self._out is not None:
+                self._out.write(line + "\n")
+                self._out.flush()
+        except (OSError, ValueError):
+            self._out = None
+
+    def taken(self, task: Task) -> None:
+        why = _CAUSES.get(task.cause, task.cause)
+        who = f" from {task.evidence['runner']}" if task.evidence.get("runner") else ""
+        proof = task.evidence.get("proof") or task.evidence.get("orphan")
+        text = f"took {task.run_id} ({task.workflow}): {why}{who}{f' ({proof})' if proof else ''}"
+        self.tell("taken", text, run_id=task.run_id, workflow=task.workflow, cause=task.cause, evidence=task.evidence)
+
+    def ended(self, execution: Execution) -> None:
+        state = execution.state
+        why = "" if state.error is None else f": {state.error.type}: {state.error.message}"
+        self.tell("ended", f"{execution.run_id} {state.status}{why}", run_id=execution.run_id, status=state.status)
+
+
+async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
+    """How many runs still execute at the end, and why others declared this worker gone, if they did."""
+    options = RunnerOptions(driving_runs_max=plan.concurrency, stop_grace_s=plan.grace_s)
+    url = configured_store(plan.store)
+    async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
+        report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
+        crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
+        with stop_signals() as stop:
+            try:
+                await crewman.start()
+                known = ", ".join(plan.registry.names())
+                begun = f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}"
+                report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
+                await _until_stop(crewman, plan, stop, report)
+            finally:
+                left = await crewman.stop(stop.name or "idle")
+        if left:
+            note = f"still executing: {counted(left, 'run')}, to be taken over when this process has ended"
+            report.tell("left", note, runs=left)
+        report.tell("stopped", "stopped", signal=stop.name)
+        return left, crewman.runner.gone
+
+
+async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter) -> None:
+    asked = asyncio.ensure_future(stop.asked.wait())
+    try:
+        while not asked.done() and crewman.runner.gone is None:
+            await asyncio.wait([asked], timeout=_LOOK_S)
+            if plan.until_idle and not asked.done() and await _idle(crewman, report):
+                return
+    finally:
+        asked.cancel()
+    if stop.name is not None:
+        text = f"{stop.name}: stopping; steps under way have {in_words(plan.grace_s)} (again: at once)"
+        report.tell("stopping", text, signal=stop.name, grace_s=plan.grace_s)
+
+
+async def _idle(crewman: Worker, report: Reporter) -> bool:
+    """Whether nothing executes here and nothing that this worker could take is due, the dead's work included."""
+    if not _at_rest(crewman):
+        return False
+    swept = await crewman.sweeper.sweep()
+    if swept.released or swept.adopted:
+        return False  # it was just made due, and is about to be taken
+    people = await crew(crewman.store, crewman.liveness)
+    me = people.get(crewman.info.id)
+    query = RunQuery(statuses=tuple(sorted(ACTIVE | {Status.PAUSED})))
+    waiting, cursor = 0, None
+    while True:
+        page = await crewman.store.find_runs(query, cursor, RUNS_PAGE_MAX)
+        now = crewman.clock.now()
+        for record in page.runs:
+            due = record.holder is None and record.due_at is not None and record.due_at <= now
+            if (due and can_run(record.document, me)) or (record.holder == me.id and not _at_rest(crewman, record)):
+                return False
+        waiting, cursor = waiting + len(page.runs), page.cursor
+        if cursor is None:
+            break
+    if not _at_rest(crewman):
+        return False
+    report.tell("idle", f"nothing is left to do now; waiting or paused: {counted(waiting, 'run')}", waiting=waiting)
+    return True
+
+
+def _at_rest(crewman: Worker, record: RunRecord | None = None) -> bool:
+    """Whether what this worker drives (or that one run) only waits for a time or a message."""
+    executions = crewman.runner.executions
+    if record is not None:
+        found = executions.get(record.document.run_id)
+        return found is not None and found.settled and found.state.status in RESTING
+    return all(each.settled and each.state.status in RESTING for each in executions.values())

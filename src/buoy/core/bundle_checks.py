@@ -1,0 +1,192 @@
+"""Bundle checks: whether a bundle is a run that a store can keep, and whether one should trust it.
+
+Three kinds of findings: `wrong` (no store could keep such a log: refused in any case), `doubtful` (it can be kept, but
+no Buoy writes such a log: only kept on hold, and only if asked for) and `noted` (a cache that disagrees with the log).
+Absent on purpose: repairs. A bundle is taken as it is, or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.bundle import Bundle, stored_document
+from buoy.core.document import document
+from buoy.core.ids import ROOT_BRANCH, BranchId, check_dedupe, check_name, check_run_id, orchestrate_task_id
+from buoy.core.limits import (
+    BUNDLE_BRANCH_WORK_MAX,
+    INBOX_MESSAGES_MAX,
+    LOG_EVENTS_MAX,
+    MESSAGE_BYTES_MAX,
+    PAYLOAD_BYTES_MAX,
+)
+from buoy.core.state import State, fold
+from buoy.errors import BadInput, CorruptLog
+
+Weight: TypeAlias = Literal["wrong", "doubtful", "noted"]
+
+FINDINGS_MAX = 20
+IDENTITY_CHARS_MAX = 1_000
+# Times are shown and sorted by: some 3,000 years are enough.
+TIME_MAX_S = 1e11
+
+# What people see on terminals and what becomes part of keys.
+_IDENTITIES = (
+    "leaf", "name", "key", "runner", "question_id", "child", "workflow", "step", "module", "queue", "version",
+    "policy", "compensate", "stack", "env", "cause",
+)  # fmt: skip
+_RAW: dict[type[e.Payload], tuple[str, ...]] = {
+    kind: tuple(field.name for field in msgspec.structs.fields(kind) if field.type is msgspec.Raw) for kind in e.BODIES
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    weight: Weight
+    text: str
+
+
+class Checked(msgspec.Struct, frozen=True):
+    """What the checks found; `state` is None if the log is wrong."""
+
+    findings: tuple[Finding, ...]
+    state: State | None = None
+
+    def texts(self, weight: Weight) -> list[str]:
+        return [finding.text for finding in self.findings if finding.weight == weight]
+
+
+def check(bundle: Bundle) -> Checked:
+    """All that is to be said against a bundle, the first twenty of each kind."""
+    wrong = [*_first(_wrong_log(bundle)), *_first(_wrong_branches(bundle)), *_first(_wrong_inbox(bundle))]
+    state: State | None = None
+    if not wrong:
+        try:
+            state = fold(bundle.run_id, bundle.log)
+            document(state)
+        except CorruptLog as error:
+            wrong.append(str(error))
+    if wrong or state is None:
+        return Checked(tuple(Finding("wrong", text) for text in wrong))
+    doubtful = [Finding("doubtful", text) for text in (*state.anomalies, *_first(_doubtful(bundle)))]
+    noted = [Finding("noted", text) for text in _first(_noted(bundle, state))]
+    return Checked((*doubtful, *noted), state)
+
+
+def _first(found: Iterator[str]) -> list[str]:
+    return [text for text, _ in zip(found, range(FINDINGS_MAX), strict=False)]
+
+
+def _wrong_log(bundle: Bundle) -> Iterator[str]:
+    log = bundle.log
+    if not log or not isinstance(log[0].body, e.WorkflowCreated):
+        yield f"the log begins with {log[0].type if log else 'nothing'}; it must begin with workflow_created"
+    if len(log) > LOG_EVENTS_MAX:
+        yield f"the log has {len(log):,} events, the limit is {LOG_EVENTS_MAX:,}"
+    for place, event in enumerate(log, 1):
+        if event.seq != place:
+            yield f"event {event.seq} stands at place {place}: events are numbered 1, 2, 3... without gaps"
+        if not _time(event.at):
+            yield f"event {event.seq}: the time {event.at!r} is none"
+        yield from (f"event {event.seq}: {text}" for text in _wrong_body(event.body, len(bundle.inbox)))
+
+
+def _wrong_body(body: e.Body, messages: int) -> Iterator[str]:
+    for name in _RAW[type(body)]:
+        size = len(bytes(getattr(body, name)))
+        if size > PAYLOAD_BYTES_MAX:
+            yield f"its {name} has {size:,} bytes, the limit is {PAYLOAD_BYTES_MAX:,}"
+    for name in _IDENTITIES:
+        text = getattr(body, name, None)
+        if isinstance(text, str) and (len(text) > IDENTITY_CHARS_MAX or not text.isprintable()):
+            yield f"its {name} {text[:40]!r} is not printable, or is too long"
+    message = getattr(body, "message", None)
+    if isinstance(message, int) and not 1 <= message <= messages:
+        yield f"it consumes message {message}, but the inbox has the messages 1 to {messages}"
+    due_at = getattr(body, "due_at", None)
+    if due_at is not None and not _time(due_at):
+        yield f"its time {due_at!r} is none"
+    if isinstance(body, e.WorkflowCreated):
+        yield from _refusals(lambda: check_name(body.workflow, "workflow"), lambda: check_name(body.queue, "queue"))
+        if body.parent is not None:
+            parent = body.parent.run
+            yield from _refusals(lambda: check_run_id(parent))
+    elif isinstance(body, e.ChildStarted):
+        yield from _refusals(lambda: check_run_id(body.child))
+
+
+def _wrong_branches(bundle: Bundle) -> Iterator[str]:
+    known: set[BranchId] = {ROOT_BRANCH}
+    for event in bundle.log:
+        if event.branch not in known:
+            yield f"event {event.seq} is on branch {event.branch}, which was not created before it"
+        body = event.body
+        if not isinstance(body, e.BranchCreated):
+            continue
+        if body.branch in known:
+            yield f"event {event.seq} creates branch {body.branch} again"
+        if body.parent not in known:
+            yield f"event {event.seq}: the parent of branch {body.branch} is {body.parent}, which does not exist"
+        if not 0 <= body.cutoff_seq < event.seq:
+            yield f"event {event.seq}: the cutoff {body.cutoff_seq} of branch {body.branch} is not before it"
+        known.add(body.branch)
+    if (len(known) - 1) * len(bundle.log) > BUNDLE_BRANCH_WORK_MAX:
+        yield f"{len(known) - 1:,} branches over {len(bundle.log):,} events are more than can be read in bounded time"
+
+
+def _wrong_inbox(bundle: Bundle) -> Iterator[str]:
+    if len(bundle.inbox) > INBOX_MESSAGES_MAX:
+        yield f"the inbox has {len(bundle.inbox):,} messages, the limit is {INBOX_MESSAGES_MAX:,}"
+    seen: dict[str, int] = {}
+    for place, message in enumerate(bundle.inbox, 1):
+        if message.number != place:
+            yield f"message {message.number} stands at place {place}: messages are numbered 1, 2, 3... without gaps"
+        first = seen.setdefault(message.dedupe, place)
+        if first != place:
+            yield f"message {place} has the dedupe id of message {first}"
+        if len(bytes(message.body)) > MESSAGE_BYTES_MAX:
+            yield f"message {place} has {len(bytes(message.body)):,} bytes, the limit is {MESSAGE_BYTES_MAX:,}"
+        if not _time(message.sent_at):
+            yield f"message {place}: the time {message.sent_at!r} is none"
+        for text in _refusals(lambda text=message.dedupe: check_dedupe(text)):  # type: ignore[misc]
+            yield f"message {place}: {text}"
+        if not message.kind.isprintable() or len(message.kind) > IDENTITY_CHARS_MAX:
+            yield f"message {place}: its kind {message.kind[:40]!r} is not printable, or is too long"
+
+
+def _doubtful(bundle: Bundle) -> Iterator[str]:
+    generation = bundle.envelope.generation
+    if not 1 <= generation <= len(bundle.log):
+        yield f"the envelope's generation is {generation}; it counts from 1, at most one for each event"
+
+
+def _noted(bundle: Bundle, state: State) -> Iterator[str]:
+    told, folded = stored_document(bundle), document(state)
+    if bytes(bundle.document) == b"null":
+        pass
+    elif told is None:
+        yield "the document cannot be read; the log was folded instead"
+    elif told != folded:
+        names = [name for name in folded.__struct_fields__ if getattr(told, name) != getattr(folded, name)]
+        yield f"the document disagrees with the log about {', '.join(names)}; the log was believed"
+    expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
+    if bundle.envelope.orchestrator_task_id not in (None, expected):
+        yield f"the envelope names the task {bundle.envelope.orchestrator_task_id!r}; {expected} was believed"
+    for before, after in zip(bundle.log, bundle.log[1:], strict=False):
+        if after.at < before.at:
+            yield f"event {after.seq} is dated before event {before.seq}; the numbers were believed"
+
+
+def _refusals(*checks: Callable[[], object]) -> Iterator[str]:
+    for one in checks:
+        try:
+            one()
+        except BadInput as error:
+            yield str(error)
+
+
+def _time(at: float) -> bool:
+    return math.isfinite(at) and 0 <= at < TIME_MAX_S

@@ -1,0 +1,20 @@
+"""Absence: what to tell about a run that is not there. It never was, or it was purged."""
+
+from __future__ import annotations
+
+from buoy.core.ids import RunId
+from buoy.core.phrases import utc_text
+from buoy.errors import UnknownRun
+from buoy.ports import Store
+
+
+async def absent_run(store: Store, run_id: RunId) -> UnknownRun:
+    """The error to raise."""
+    stone = await store.archive.tombstone(run_id)
+    if stone is None:
+        return UnknownRun(f"no run {run_id!r} in {store.url}; `buoy ps --all` lists them")
+    by = f" by {stone.by}" if stone.by else ""
+    return UnknownRun(
+        f"run {run_id} of {stone.workflow} was purged {utc_text(stone.purged_at)}{by}: it was {stone.status} "
+        f"since {utc_text(stone.ended_at)}; its id is not used again"
+    )

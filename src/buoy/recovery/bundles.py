@@ -1,0 +1,180 @@
+"""Bundles: takes a run out of a store as one file, and brings such a file into a store.
+
+Invariants: an export changes nothing. An import starts nothing by surprise: a run that has not ended comes in on hold,
+by an event that says so, and goes on when somebody resumes it; so no sweeper takes it for lost work. A bundle that is
+wrong is refused whole; one that is only doubtful comes in if asked for, on hold. Importing twice is importing once.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.bundle import (
+    HOLD_NONCE,
+    Bundle,
+    BundleEnvelope,
+    BundleMessage,
+    BundleTask,
+    digest,
+    without_hold,
+)
+from buoy.core.bundle_checks import check
+from buoy.core.codec import encode_events
+from buoy.core.document import document
+from buoy.core.ids import RunId, orchestrate_task_id
+from buoy.core.phrases import counted
+from buoy.core.state import State, fold
+from buoy.engine.client import Client
+from buoy.engine.loading import read_log
+from buoy.errors import BadInput, WrongState
+from buoy.ports import Message, RunCopy
+
+# Pauses of these kinds last until a person ends them; others may end by themselves.
+_LASTING = ("user", "hold")
+
+
+class Imported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What an import did. `new`: the run was not there before."""
+
+    run_id: RunId
+    status: str
+    new: bool
+    events: int
+    messages: int
+    held: bool = False
+    resumed: bool = False
+    doubts: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+async def export_run(client: Client, run_id: str) -> Bundle:
+    """The run as it is now. The inbox is read after the log, so that it has every message that the log consumed."""
+    record = await client.record(run_id)
+    checked = record.document.run_id
+    whole = tuple(await read_log(client.store, checked))
+    inbox = await client.store.inbox(checked)
+    log = without_hold(whole)
+    folded = document(fold(checked, log))
+    # A document that disagrees is part of the incident; one that is only older or newer than what was read is not.
+    told = record.document if record.document.head_seq == len(log) else folded
+    generation = record.envelope.generation
+    task = BundleTask(orchestrate_task_id(checked, generation), folded.workflow, folded.queue, folded.stack, folded.env)
+    return Bundle(
+        run_id=checked,
+        log=log,
+        inbox=tuple(
+            BundleMessage(each.number, each.kind, each.dedupe, each.body, each.sent_at, each.by) for each in inbox
+        ),
+        document=msgspec.Raw(msgspec.json.encode(told)),
+        envelope=BundleEnvelope(generation, orchestrate_task_id(checked, generation)),
+        tasks=() if folded.ended else (task,),
+    )
+
+
+async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False, resume: bool = False) -> Imported:
+    """Brings a run into the store of this client, on hold unless it has ended. `resume` lets it go on afterwards."""
+    found = check(bundle)
+    wrong, doubts = found.texts("wrong"), found.texts("doubtful")
+    if found.state is None:
+        raise BadInput(f"the bundle of {bundle.run_id} is wrong, nothing was imported: {_few(wrong)}")
+    if doubts and not quarantine:
+        raise BadInput(
+            f"the bundle of {bundle.run_id} is doubtful, nothing was imported: {_few(doubts)}; "
+            "look at it on hold with --quarantine"
+        )
+    name = digest(bundle)
+    events, there = await _events(client, bundle, found.state, doubts, name)
+    copy = _copy(bundle, events, found.state, name)
+    new = await client.store.archive.import_run(copy) and not there
+    if not new:
+        await _check_same(client, bundle)
+    resumed = resume and not doubts and await _resume(client, bundle)
+    record = await client.record(bundle.run_id)
+    return Imported(
+        run_id=bundle.run_id,
+        status=record.document.status,
+        new=new,
+        events=len(bundle.log),
+        messages=len(bundle.inbox),
+        held=record.document.pause is not None and record.document.pause.reason == "hold",
+        resumed=resumed,
+        doubts=tuple(doubts),
+        notes=tuple(found.texts("noted")),
+    )
+
+
+async def _events(
+    client: Client, bundle: Bundle, state: State, doubts: list[str], name: str
+) -> tuple[tuple[e.Event, ...], bool]:
+    """What the log will be, and whether it is there already. A repeated import must not differ in the hold's time."""
+    if await client.store.run(bundle.run_id) is None:
+        return (*bundle.log, *_hold(client, state, doubts, name)), False
+    there = tuple(await read_log(client.store, bundle.run_id))
+    if without_hold(there) != bundle.log:
+        raise WrongState(
+            f"run {bundle.run_id} exists already in {client.store.url}, with another log "
+            f"({counted(len(there), 'event')}, the bundle has {len(bundle.log):,}); nothing was changed"
+        )
+    return there, True
+
+
+def _hold(client: Client, state: State, doubts: list[str], name: str) -> list[e.Event]:
+    """The events that keep the run from being driven; none if it has ended or is paused by a person."""
+    if document(state).ended or (state.pause is not None and state.pause.reason in _LASTING):
+        return []
+    detail = "imported from a bundle; resume it when it may go on here, and nowhere else"
+    if doubts:
+        detail = f"imported from a doubtful bundle: {_few(doubts)}"
+    bodies: list[e.Body] = []
+    if state.pause is not None:
+        bodies.append(e.Resumed(by=client.actor))
+        detail = f"{detail} (it was paused before: {state.pause.reason})"
+    bodies.append(e.Paused(reason="hold", detail=detail, by=client.actor))
+    at, nonce = max(client.clock.now(), state.updated_at), f"{HOLD_NONCE}{name}"
+    return [
+        e.Event(state.head_seq + place, at, body, state.branch, nonce=nonce if place == 1 else None)
+        for place, body in enumerate(bodies, 1)
+    ]
+
+
+def _copy(bundle: Bundle, events: tuple[e.Event, ...], state: State, name: str) -> RunCopy:
+    run_id, added = bundle.run_id, events[len(bundle.log) :]
+    for event in added:
+        state.apply(event)
+    messages = tuple(
+        Message(run_id, each.kind, each.dedupe, each.body, each.sent_at, each.number, each.by) for each in bundle.inbox
+    )
+    generation = min(max(bundle.envelope.generation, 1), len(bundle.log))
+    return RunCopy(
+        id=sha256(name.encode() + encode_events(added)).hexdigest()[:24],
+        document=document(state),
+        events=events,
+        messages=messages,
+        generation=generation,
+    )
+
+
+async def _check_same(client: Client, bundle: Bundle) -> None:
+    """The run that is there must be this one. It may have been sent more messages since."""
+    there = await client.store.inbox(bundle.run_id)
+    known = [BundleMessage(each.number, each.kind, each.dedupe, each.body, each.sent_at, each.by) for each in there]
+    log = tuple(await read_log(client.store, bundle.run_id))
+    if without_hold(log) != bundle.log or known[: len(bundle.inbox)] != list(bundle.inbox):
+        raise WrongState(f"run {bundle.run_id} exists already in {client.store.url}, and is another one")
+
+
+async def _resume(client: Client, bundle: Bundle) -> bool:
+    """Lets a run go on that only the import holds. One that was paused before stays so."""
+    log = await read_log(client.store, bundle.run_id)
+    if len(without_hold(log)) == len(log):
+        return False
+    await client.resume(bundle.run_id)
+    return True
+
+
+def _few(texts: list[str], most: int = 3) -> str:
+    more = len(texts) - most
+    return "; ".join(texts[:most]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,201 @@
+"""Archive in objects: whole runs brought in and removed, by one create-if-absent each.
+
+Invariants: a copy is there from the moment that its `log/1` is; the parts that it names were written before, its inbox
+is completed after, from the top down: until then its numbers are taken, and whoever reads it too early is told so.
+A purge begins by appending to the log what nobody can go on from, so it cannot race with anybody; from then on the run
+is not there any more. What is left for ever are two small objects, at the log's first and last place.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from buoy.core.codec import encode_events
+from buoy.core.events import NULL
+from buoy.core.ids import RunId, check_run_id
+from buoy.errors import StoreUnusable, Unavailable, WrongState
+from buoy.ports import Message, RunCopy, Tombstone
+from buoy.stores import layout
+from buoy.stores.bucket import Bucket, Changed, Exists
+from buoy.stores.object_index import Entry, Index, each
+from buoy.stores.object_records import DedupeObject, LogObject, TaskState
+from buoy.stores.object_runs import Runs
+
+# Events in one object: few objects to write, and none too large to be read for a page of events.
+PART_EVENTS = 1_000
+SAVE_TRIES_MAX = 5
+
+
+class ObjectArchive:
+    """The archive of one object store."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+
+    # ---- bringing
+
+    async def import_run(self, copy: RunCopy) -> bool:
+        run_id = check_run_id(copy.document.run_id)
+        assert len(copy.events) == copy.document.head_seq, f"the copy of {run_id} has not the log of its document"
+        there = await self._runs.log_object(run_id, 1)
+        if there is None:
+            there = await self._bring(run_id, copy)
+        if there.purged is not None:
+            raise WrongState(f"run {run_id} was purged from this store; its id is used up")
+        if there.copy != copy.id:
+            return False
+        await self._complete_inbox(copy)
+        await self._save(run_id)
+        return True
+
+    async def _bring(self, run_id: RunId, copy: RunCopy) -> LogObject:
+        """Writes the parts, the index entries and then the log. What stands there in the end, ours or another's."""
+        events = copy.events
+        firsts = range(PART_EVENTS, len(events), PART_EVENTS)
+
+        async def part(begin: int) -> None:
+            key = layout.part_key(run_id, copy.id, events[begin].seq)
+            await self._create(key, encode_events(events[begin : begin + PART_EVENTS]))
+
+        await each(firsts, part)
+        task = _task(copy)
+        log = LogObject(
+            last_seq=events[-1].seq,
+            events=msgspec.Raw(encode_events(events[:PART_EVENTS])),
+            document=msgspec.Raw(msgspec.json.encode(copy.document)),
+            task=task,
+            nonce=events[0].nonce,
+            copy=copy.id,
+            parts=tuple(events[begin].seq for begin in firsts),
+        )
+        created_at = copy.document.created_at
+        entries: list[Entry] = [(layout.index_key(run_id, created_at), b"{}")]
+        if task.kind != "none":
+            entries.append((layout.active_key(run_id, created_at, 1), b"{}"))
+        since = await self._index.add(entries)
+        await self._index.freshen(entries, since)
+        return await self._put_log(run_id, 1, log)
+
+    async def _put_log(self, run_id: RunId, first_seq: int, log: LogObject) -> LogObject:
+        """What stands at that place of the log afterwards."""
+        try:
+            await self._bucket.create(layout.log_key(run_id, first_seq), msgspec.json.encode(log))
+        except Exists:
+            there = await self._runs.log_object(run_id, first_seq)
+            assert there is not None, f"an object of the log of {run_id} vanished"
+            return there
+        except Unavailable:
+            # Law 2: read back before concluding anything.
+            there = await self._runs.log_object(run_id, first_seq)
+            if there is None:
+                raise
+            return there
+        return log
+
+    async def _complete_inbox(self, copy: RunCopy) -> None:
+        *rest, top = copy.messages or [None]
+        if top is not None:
+            await self._put_message(top)
+            await each(reversed(rest), self._put_message)
+
+    async def _put_message(self, message: Message | None) -> None:
+        assert message is not None
+        mark = msgspec.json.encode(DedupeObject(first=message.number))
+        await self._create(layout.dedupe_key(message.run_id, message.dedupe), mark)
+        await self._create(layout.inbox_key(message.run_id, message.number), msgspec.json.encode(message))
+
+    async def _create(self, key: str, data: bytes) -> None:
+        with suppress(Exists):
+            await self._bucket.create(key, data)
+
+    async def _save(self, run_id: RunId) -> None:
+        """`state.json`, which only saves others work."""
+        try:
+            for _ in range(SAVE_TRIES_MAX):
+                view = await self._runs.load(run_id)
+                if view is None or view.saved_head >= view.head_seq:
+                    return
+                try:
+                    await self._runs.save(view)
+                    return
+                except Changed:
+                    continue
+        except (Unavailable, StoreUnusable) as error:
+            self._index.note(error)
+
+    # ---- removing
+
+    async def purge(self, tombstone: Tombstone) -> bool:
+        run_id = check_run_id(tombstone.run_id)
+        fenced = await self.tombstone(run_id) or await self._fence(run_id, tombstone)
+        if fenced is None:
+            return False
+        await self._remove(run_id, fenced)
+        return True
+
+    async def _fence(self, run_id: RunId, tombstone: Tombstone) -> Tombstone | None:
+        """Ends the log for good; None if the run is not one to be purged, or if somebody was quicker."""
+        view = await self._runs.load(run_id)
+        if view is None or view.head_seq != tombstone.head_seq:
+            return None
+        if not view.document.ended or view.task.kind != "none":
+            return None
+        entries: list[Entry] = [(layout.purge_key(run_id), b"{}")]
+        since = await self._index.add(entries)
+        await self._index.freshen(entries, since)
+        there = await self._put_log(run_id, view.head_seq + 1, _grave(tombstone, view.task))
+        if there.purged is None:
+            await self._index.drop([layout.purge_key(run_id)])
+        return there.purged
+
+    async def _remove(self, run_id: RunId, tombstone: Tombstone) -> None:
+        """All but the tombstone, which stands at the first and the last place of the log. Can be repeated."""
+        first, last = layout.log_key(run_id, 1), layout.log_key(run_id, tombstone.head_seq + 1)
+        await self._bury_first(run_id, tombstone)
+        keys = [key for key in await self._bucket.list(layout.run_prefix(run_id)) if key not in (first, last)]
+        await each(keys, self._bucket.delete)
+        await each(await self._bucket.list(layout.wake_prefix(run_id)), self._bucket.delete)
+        await self._index.drop([layout.index_key(run_id, tombstone.created_at), layout.purge_key(run_id)])
+
+    async def _bury_first(self, run_id: RunId, tombstone: Tombstone) -> None:
+        """The first place of the log is what every new run of that id would take."""
+        key = layout.log_key(run_id, 1)
+        found = await self._bucket.get(key)
+        there = None if found is None else await self._runs.log_object(run_id, 1)
+        if there is not None and there.purged is not None:
+            return
+        data = msgspec.json.encode(_grave(tombstone, TaskState("none", 1)))
+        try:
+            await (self._bucket.create(key, data) if found is None else self._bucket.replace(key, data, found[1]))
+        except (Exists, Changed):
+            # Another purge of the same run was quicker; it wrote the same.
+            return
+
+    async def tombstone(self, run_id: RunId) -> Tombstone | None:
+        keys = await self._bucket.list(layout.log_prefix(check_run_id(run_id)))
+        last = await self._runs.log_object(run_id, layout.number_of(keys[-1])) if keys else None
+        return None if last is None else last.purged
+
+    async def half_purged(self) -> list[RunId]:
+        found: list[RunId] = []
+        for key in await self._bucket.list(layout.PURGES):
+            run_id = RunId(key.removeprefix(layout.PURGES))
+            if await self.tombstone(run_id) is None:
+                await self._index.doubt(key)
+            else:
+                found.append(run_id)
+        return found
+
+
+def _task(copy: RunCopy) -> TaskState:
+    """Nobody drives it, and all that it was sent counts as seen."""
+    kind = TaskState("none" if copy.document.ended else "parked", 1, generation=copy.generation)
+    return msgspec.structs.replace(kind, seen=max((each.number for each in copy.messages), default=0))
+
+
+def _grave(tombstone: Tombstone, task: TaskState) -> LogObject:
+    return LogObject(tombstone.head_seq, msgspec.Raw(b"[]"), NULL, task, purged=tombstone)

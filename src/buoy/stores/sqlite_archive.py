@@ -1,0 +1,133 @@
+"""Archive in SQLite: whole runs brought in and removed, each in one transaction.
+
+Invariants: a copy is there with all of its log, inbox and task, or not at all. A purge removes a run that ended, owes
+nothing and has not moved since it was looked at, and leaves its tombstone in the same moment.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from buoy.core.codec import encode_events
+from buoy.core.document import Document
+from buoy.core.events import Event
+from buoy.core.ids import RunId, orchestrate_task_id
+from buoy.errors import WrongState
+from buoy.ports import RunCopy, Tombstone
+from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, TOMBSTONE, Row, task_row
+from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
+
+# Events in one row: few rows to write, and few events to decode for one that is asked for.
+CHUNK_EVENTS = 256
+
+_ENCODER = msgspec.json.Encoder()
+_TOMBSTONES = msgspec.json.Decoder(Tombstone)
+
+_THERE = "SELECT number FROM runs WHERE run_id = ?"
+_CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
+    orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_APPEND = "INSERT INTO log (run, first_seq, last_seq, nonce, body) VALUES (?, ?, ?, ?, ?)"
+_SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_ALL_SEEN = "UPDATE tasks SET seen = inbox_head WHERE run = ?"
+_OVER = """SELECT number FROM runs r WHERE run_id = ? AND ended = 1 AND head_seq = ?
+    AND NOT EXISTS (SELECT 1 FROM tasks WHERE run = r.number)"""
+_DELETE_LOG = "DELETE FROM log WHERE run = ?"
+_DELETE_INBOX = "DELETE FROM inbox WHERE run = ?"
+_DELETE_RUN = "DELETE FROM runs WHERE number = ?"
+_BURY = "INSERT INTO tombstones (run_id, head_seq, body) VALUES (?, ?, ?)"
+_TOMB = "SELECT body FROM tombstones WHERE run_id = ?"
+
+
+class SqliteArchive:
+    """The archive of one SQLite store, on its lanes."""
+
+    def __init__(self, writer: WriteLane, reader: ReadLane) -> None:
+        self._writer = writer
+        self._reader = reader
+
+    async def import_run(self, copy: RunCopy) -> bool:
+        return await self._writer.write(_import_work(copy), small=False)
+
+    async def purge(self, tombstone: Tombstone) -> bool:
+        return await self._writer.write(_purge_work(tombstone), small=False)
+
+    async def tombstone(self, run_id: RunId) -> Tombstone | None:
+        row = await self._reader.read(lambda c: c.execute(_TOMB, (run_id,)).fetchone(), quick=True)
+        return None if row is None else _TOMBSTONES.decode(row[0])
+
+    async def half_purged(self) -> list[RunId]:
+        """None ever: a purge is one transaction."""
+        return []
+
+
+def _import_work(copy: RunCopy) -> Work[bool]:
+    """The transaction for a copy. Encoding is done here, before the lock is taken."""
+    document = copy.document
+    assert len(copy.events) == document.head_seq, f"the copy of {document.run_id} has not the log of its document"
+    created = _run_row(document, copy.generation)
+    chunks = [
+        (part[0].seq, part[-1].seq, part[0].nonce, encode_events(part)) for part in _chunks(copy.events, CHUNK_EVENTS)
+    ]
+
+    def work(connection: sqlite3.Connection) -> bool:
+        if connection.execute(TOMBSTONE, (document.run_id,)).fetchone() is not None:
+            raise WrongState(f"run {document.run_id} was purged from this store; its id is used up")
+        if connection.execute(_THERE, (document.run_id,)).fetchone() is not None:
+            return False
+        number = connection.execute(_CREATE, created).lastrowid
+        assert number is not None
+        connection.executemany(_APPEND, [(number, *chunk) for chunk in chunks])
+        connection.executemany(
+            _SEND,
+            [(number, each.number, each.dedupe, each.kind, each.by, each.sent_at, bytes(each.body))
+             for each in copy.messages],
+        )  # fmt: skip
+        if not document.ended:
+            row = task_row(document, number, copy.generation, due_at=None, cause="woken", evidence=NO_EVIDENCE)
+            connection.execute(NEW_TASK, row)
+            connection.execute(_ALL_SEEN, (number,))
+        return True
+
+    return work
+
+
+def _run_row(document: Document, generation: int) -> Row:
+    parent = document.parent
+    return (
+        document.run_id,
+        document.workflow,
+        document.status.value,
+        document.ended,
+        document.head_seq,
+        document.created_at,
+        document.updated_at,
+        generation,
+        orchestrate_task_id(document.run_id, generation),
+        None if parent is None else parent.run,
+        None if parent is None else parent.leaf,
+        _ENCODER.encode(document),
+    )
+
+
+def _chunks(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:
+    for begin in range(0, len(events), size):
+        yield events[begin : begin + size]
+
+
+def _purge_work(tombstone: Tombstone) -> Work[bool]:
+    body = _ENCODER.encode(tombstone)
+
+    def work(connection: sqlite3.Connection) -> bool:
+        found = connection.execute(_OVER, (tombstone.run_id, tombstone.head_seq)).fetchone()
+        if found is None:
+            return False
+        connection.execute(_DELETE_LOG, found)
+        connection.execute(_DELETE_INBOX, found)
+        connection.execute(_DELETE_RUN, found)
+        connection.execute(_BURY, (tombstone.run_id, tombstone.head_seq, body))
+        return True
+
+    return work

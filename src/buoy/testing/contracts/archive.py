@@ -1,0 +1,193 @@
+"""The contract of the archive: whole runs come whole and go whole, and a used id stays used."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.state import fold
+from buoy.errors import UnknownRun, WrongState
+from buoy.ports import Ended, FencedOut, Held, Message, RunCopy, RunQuery, Store, Tombstone
+from buoy.testing.contracts.stage import (
+    Author,
+    Contract,
+    Stage,
+    claim,
+    claimed,
+    committed,
+    message,
+    on_stage,
+    register,
+)
+
+RUN = RunId("run-1")
+OVER = e.WorkflowFailed(error=e.ErrorInfo(type="E", message="no"))
+LONG = 2_500
+
+
+def copy_of(*bodies: e.Body, messages: int = 0, run_id: RunId = RUN, name: str = "copy") -> RunCopy:
+    """A run as it comes from elsewhere: created, then what is given."""
+    created = e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"{}"))
+    events = tuple(e.Event(seq, 900.0 + seq / 1000, body) for seq, body in enumerate((created, *bodies), 1))
+    sent = tuple(
+        Message(run_id, "signal", f"m{number}", msgspec.Raw(b'{"name": "go"}'), 900.0, number, "elsewhere")
+        for number in range(1, messages + 1)
+    )
+    return RunCopy(
+        id=name, document=document(fold(run_id, events)), events=events, messages=sent, generation=3
+    )  # fmt: skip
+
+
+def held(messages: int = 0, name: str = "copy") -> RunCopy:
+    return copy_of(claimed("r0"), e.Paused(reason="hold"), messages=messages, name=name)
+
+
+async def ended_run(stage: Stage, store: Store, run_id: str = RUN) -> Author:
+    author = await stage.author(run_id).create(store, Held(await register(store, "r1")))
+    await store.send(message(run_id, "hello"))
+    await author.append(store, claimed("r1"), OVER, task=Ended())
+    return author
+
+
+async def stone_of(store: Store, run_id: RunId = RUN) -> Tombstone:
+    record = await store.run(run_id)
+    assert record is not None
+    doc = record.document
+    return Tombstone(
+        doc.run_id, doc.workflow, doc.status, doc.head_seq, doc.created_at, doc.updated_at, 5_000.0, by="me"
+    )
+
+
+class ArchiveContract(Contract):
+    @on_stage
+    async def test_a_copy_is_read_back_the_same_by_everybody(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        copy = held(messages=20)
+        assert await store.archive.import_run(copy)
+        for each in (store, other, await stage.open()):
+            assert await each.events(RUN) == list(copy.events)
+            assert await each.inbox(RUN) == list(copy.messages)
+            record = await each.run(RUN)
+            assert record is not None and record.document == copy.document
+            assert (record.envelope.generation, record.holder, record.due_at) == (3, None, None)
+            assert record.inbox_head == 20
+            assert [found.document.run_id for found in (await each.find_runs(RunQuery())).runs] == [RUN]
+
+    @on_stage
+    async def test_a_copy_starts_nothing_until_it_is_spoken_to(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        await store.archive.import_run(held(messages=3))
+        stage.clock.advance(1e6)
+        assert await claim(store, runner) == []
+        assert await store.orphans(10) == []
+        assert (await store.send(message(RUN, "new"))).number == 4
+        assert (await store.send(message(RUN, "m2"))).duplicate
+        assert await claim(store, runner) == [RUN]
+
+    @on_stage
+    async def test_a_copy_that_ended_has_no_task(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        assert await store.archive.import_run(copy_of(claimed("r0"), OVER, messages=2))
+        stage.clock.advance(1e6)
+        assert await claim(store, runner) == []
+        assert await store.orphans(10) == []
+        assert [each.document.status for each in (await store.find_runs(RunQuery(("failed",)))).runs] == ["failed"]
+
+    @on_stage
+    async def test_a_long_copy_is_read_by_pages_and_gone_on_with(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        leaves = [e.TimerStarted(leaf=LeafId(f"timer#{number}"), due_at=1.0) for number in range(LONG)]
+        copy = copy_of(claimed("r0"), *leaves, e.Paused(reason="hold"))
+        await store.archive.import_run(copy)
+        author = await stage.reader_of(other, RUN)
+        await author.append(other, claimed("r1"), e.Resumed(), task=Held(await register(other, "r1")))
+        whole = [*copy.events, *author.log[len(copy.events) :]]
+        assert await store.events(RUN) == whole
+        for after, limit in ((0, 10), (998, 5), (999, 1), (1_000, 1_000), (LONG, None), (LONG + 2, 3), (LONG + 9, 5)):
+            expected = whole[after:] if limit is None else whole[after : after + limit]
+            assert await store.events(RUN, after, limit) == expected, (after, limit)
+
+    @on_stage
+    async def test_of_two_copies_or_a_copy_and_a_new_run_one_wins(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        assert await store.archive.import_run(held(name="one"))
+        assert not await other.archive.import_run(held(messages=1, name="two"))
+        assert await store.inbox(RUN) == []
+        assert isinstance(await committed(other, stage.author(RUN).first()), FencedOut)
+        await stage.author("mine").create(store)
+        mine = copy_of(claimed("r0"), OVER, run_id=RunId("mine"))
+        assert not await store.archive.import_run(mine)
+        assert len(await store.events(RunId("mine"))) == 1
+
+    @on_stage
+    async def test_a_purged_run_is_gone_but_for_its_tombstone(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        await ended_run(stage, store)
+        await ended_run(stage, store, "kept")
+        assert await other.run(RUN) is not None
+        stone = await stone_of(store)
+        assert await store.archive.purge(stone)
+        for each in (store, other, await stage.open()):
+            assert await each.run(RUN) is None
+            assert await each.events(RUN) == []
+            assert await each.inbox(RUN) == []
+            assert [found.document.run_id for found in (await each.find_runs(RunQuery())).runs] == ["kept"]
+            assert await each.archive.tombstone(RUN) == stone
+            assert await each.archive.tombstone(RunId("kept")) is None
+            assert await each.archive.half_purged() == []
+        assert len(await store.events(RunId("kept"))) == 3
+        with pytest.raises(UnknownRun):
+            await (await stage.open()).send(message(RUN, "d"))
+
+    @on_stage
+    async def test_the_id_of_a_purged_run_is_used_up(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        zombie = await ended_run(stage, other)
+        stone = await stone_of(store)
+        await store.archive.purge(stone)
+        for each in (store, other, await stage.open()):
+            assert isinstance(await committed(each, stage.author(RUN).first()), FencedOut)
+            late = zombie.draft(claimed("r1"), task=Held(await register(each, "r1")))
+            assert isinstance(await committed(each, late), FencedOut)
+            with pytest.raises(WrongState, match="purged"):
+                await each.archive.import_run(held())
+            assert await each.run(RUN) is None
+        assert await claim(store, await register(store, "r2")) == []
+
+    @on_stage
+    async def test_only_what_ended_owes_nothing_and_stands_still_is_purged(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        author = await stage.author(RUN).create(store, Held(runner))
+        assert not await store.archive.purge(await stone_of(store))
+        await author.append(store, claimed("r1"), OVER)
+        assert not await store.archive.purge(await stone_of(store)), "its task is still held"
+        before = await stone_of(store)
+        await author.append(store, claimed("r1"), task=Ended())
+        assert not await store.archive.purge(before), "it moved on"
+        assert not await store.archive.purge(msgspec.structs.replace(before, run_id=RunId("nobody")))
+        assert len(await store.events(RUN)) == 4
+        assert await store.archive.purge(await stone_of(store))
+
+    @on_stage
+    async def test_a_purge_and_a_new_beginning_do_not_both_happen(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        for number in range(10):
+            run_id = RunId(f"run-{number}")
+            author = await ended_run(stage, other, run_id)
+            stone = await stone_of(store, run_id)
+            again = author.draft(claimed("r1"), task=Held(await register(other, "r1")))
+            both = [store.archive.purge(stone), committed(other, again)]
+            purged, outcome = await asyncio.gather(*both)
+            assert purged == isinstance(outcome, FencedOut)
+            assert (await store.run(run_id) is None) == purged
+            assert len(await other.events(run_id)) == (0 if purged else 4)
+        assert len((await store.find_runs(RunQuery(), limit=RUNS_PAGE_MAX)).runs) <= 10

@@ -1,0 +1,60 @@
+"""The simulated host: clocks, ids and proof of death, the ports that the system gives to the engine elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from buoy.core.ids import RunnerId
+from buoy.ports import Evidence, RunnerRecord
+from buoy.testing.sim.kernel import Kernel
+
+# Any time that is not near zero: a wall clock.
+EPOCH = 1_700_000_000.0
+
+
+class SimClock:
+    """Virtual time. The wall clocks of processes on several hosts differ by `skew_s`."""
+
+    def __init__(self, kernel: Kernel, skew_s: float = 0.0) -> None:
+        self._kernel = kernel
+        self._skew_s = skew_s
+
+    def now(self) -> float:
+        return EPOCH + self._kernel.time + self._skew_s
+
+    def monotonic(self) -> float:
+        return self._kernel.time
+
+
+class SimIds:
+    """Unique by the process's name, which is never used twice."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._count = count(1)
+
+    def new(self, prefix: str = "") -> str:
+        return f"{prefix}{self._process}-{next(self._count)}"
+
+    def nonce(self) -> str:
+        return f"{self._process}.{next(self._count)}"
+
+
+class SimLiveness:
+    """Proof by locks, as on one host: a process that is frozen still has its lock. Across hosts there is no proof."""
+
+    def __init__(self, dead: Callable[[RunnerId], bool], *, one_host: bool) -> None:
+        self._dead = dead
+        self._one_host = one_host
+
+    def announce(self, runner: RunnerId) -> None:
+        """Nothing: the lock is the process itself."""
+
+    def withdraw(self, runner: RunnerId) -> None:
+        """Nothing: a process that said good-bye is gone in the store too."""
+
+    def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
+        if self._one_host and self._dead(record.info.id):
+            return {"proof": "lock free"}
+        return None

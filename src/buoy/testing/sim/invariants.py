@@ -1,0 +1,249 @@
+"""Invariants: what must hold of a run after everything that happened to it. Pure: evidence in, complaints out.
+
+Each of them can fail, and a test shows it. Those that must be judged at the moment itself (bodies) are in `witness`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import Document, document
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.state import State, fold
+from buoy.engine.messages import Answer, Signal
+from buoy.ports import Message
+from buoy.testing.sim.programs import Fails, Node, expected
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent, Violation
+
+
+class Evidence(msgspec.Struct):
+    """All that is known of one run at the end."""
+
+    run_id: str
+    log: list[e.Event]
+    inbox: list[Message]
+    # As the store shows it; None if it does not know the run.
+    document: Document | None
+    program: Node
+    # A start of it was acknowledged.
+    started: bool = False
+    cancelled: bool = False
+    # Nonce of a commit -> process that sent it.
+    writers: dict[str, str] = {}
+    commits: Sequence[Acknowledged] = ()
+    sends: Sequence[Sent] = ()
+    bodies: Sequence[BodyEvent] = ()
+
+    @property
+    def state(self) -> State:
+        return fold(RunId(self.run_id), self.log)
+
+
+Check = Callable[[Evidence], Iterator[str]]
+
+
+def numbers_have_no_gaps(found: Evidence) -> Iterator[str]:
+    numbers = [event.seq for event in found.log]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"the log has the numbers {numbers}"
+
+
+def log_is_sound(found: Evidence) -> Iterator[str]:
+    """Every event had its arrow, every outcome its open leaf, every message one consumer."""
+    yield from found.state.anomalies
+
+
+def one_writer_at_a_time(found: Evidence) -> Iterator[str]:
+    """Between two claims only the first claimer's process appends."""
+    owner: str | None = None
+    for place, event in enumerate(found.log):
+        if event.nonce is None:
+            continue
+        commit = _commit_from(found.log, place)
+        claims = [each.body.runner for each in commit if isinstance(each.body, e.Claimed)]
+        writer = found.writers.get(event.nonce)
+        owner = claims[0] if claims else owner
+        if writer is None:
+            yield f"event {event.seq} was written by nobody (nonce {event.nonce})"
+        elif owner is not None and writer != owner:
+            yield f"event {event.seq} ({event.type}) was appended by {writer} while {owner} had the claim"
+
+
+def _commit_from(log: list[e.Event], place: int) -> list[e.Event]:
+    end = place + 1
+    while end < len(log) and log[end].nonce is None:
+        end += 1
+    return log[place:end]
+
+
+def acknowledged_commits_are_there(found: Evidence) -> Iterator[str]:
+    by_seq = {event.seq: event for event in found.log}
+    for commit in found.commits:
+        first, last = by_seq.get(commit.first_seq), by_seq.get(commit.last_seq)
+        if first is None or first.nonce != commit.nonce or last is None:
+            yield f"events {commit.first_seq} to {commit.last_seq} were acknowledged to {commit.writer} and are lost"
+
+
+def acknowledged_starts_are_there(found: Evidence) -> Iterator[str]:
+    if found.started and (not found.log or found.document is None):
+        yield "its start was acknowledged, but the store does not have it"
+
+
+def sent_messages_are_there(found: Evidence) -> Iterator[str]:
+    by_number = {message.number: message for message in found.inbox}
+    if sorted(by_number) != list(range(1, len(found.inbox) + 1)):
+        yield f"the inbox has the numbers {sorted(by_number)}"
+    for sent in found.sends:
+        there = by_number.get(sent.number)
+        if there is None or there.dedupe != sent.dedupe:
+            yield f"message {sent.number} ({sent.kind} {sent.dedupe}) was acknowledged and is lost"
+    dedupes = [message.dedupe for message in found.inbox]
+    for twin in sorted({dedupe for dedupe in dedupes if dedupes.count(dedupe) > 1}):
+        yield f"{twin} is in the inbox {dedupes.count(twin)} times"
+
+
+def messages_are_consumed_once(found: Evidence) -> Iterator[str]:
+    by_number = {message.number: message for message in found.inbox}
+    consumed: dict[int, int] = {}
+    for event in found.log:
+        number = getattr(event.body, "message", None)
+        if number is None:
+            continue
+        if number in consumed:
+            yield f"message {number} is consumed by events {consumed[number]} and {event.seq}"
+        consumed[number] = event.seq
+        message = by_number.get(number)
+        if message is None:
+            yield f"event {event.seq} consumes message {number}, which nobody sent"
+        elif isinstance(event.body, e.SignalReceived) and _payload(message) != bytes(event.body.payload):
+            yield f"event {event.seq} has another payload than message {number}"
+
+
+def _payload(message: Message) -> bytes:
+    return bytes(msgspec.json.decode(message.body, type=Signal).payload)
+
+
+def requests_count_in_their_order(found: Evidence) -> Iterator[str]:
+    """A pause that was sent before a resume must not undo it."""
+    last: e.Event | None = None
+    for event in found.log:
+        if isinstance(event.body, e.Paused | e.Resumed | e.CancelRequested) and event.body.message is not None:
+            if last is not None and event.body.message < getattr(last.body, "message", 0):
+                yield f"event {event.seq} ({event.type}) is by an older message than event {last.seq} ({last.type})"
+            last = event
+
+
+def unread(log: list[e.Event], inbox: Sequence[Message]) -> list[Message]:
+    """The messages that no event has consumed."""
+    consumed = {getattr(event.body, "message", None) for event in log}
+    return [message for message in inbox if message.number not in consumed]
+
+
+def waits_for_something_real(found: Evidence) -> Iterator[str]:
+    """At rest a run has ended, or is paused, or waits for something that nobody sent."""
+    yield from restless(found.state, unread(found.log, found.inbox))
+
+
+def restless(state: State, messages: Sequence[Message]) -> Iterator[str]:
+    """Why a run cannot stay as it is."""
+    if state.status is None or state.status in TERMINAL:
+        return
+    for message in messages:
+        reason = _wanted(state, message)
+        if reason:
+            yield reason
+    if state.status is Status.PAUSED:
+        return
+    if state.status in (Status.RUNNING, Status.PENDING, Status.INTERRUPTED, Status.COMPENSATING):
+        yield f"it is {state.status}"
+    for leaf in state.open.values():
+        if leaf.due_at is not None:
+            yield f"{leaf.id} is due at {leaf.due_at:.3f}"
+
+
+def _wanted(state: State, message: Message) -> str | None:
+    """Why this message should have been consumed. A paused run leaves for later what does not let it go on."""
+    if message.kind not in ("resume", "cancel") and state.status is Status.PAUSED:
+        return None
+    if message.kind == "signal":
+        name = msgspec.json.decode(message.body, type=Signal).name
+        waits = [leaf.id for leaf in state.open.values() if leaf.kind == "signal" and leaf.name == name]
+        return f"{waits[0]} waits for signal {name!r}, which is message {message.number}" if waits else None
+    if message.kind == "answer":
+        about = msgspec.json.decode(message.body, type=Answer).question_id
+        return f"message {message.number} answers {about} and was never looked at"
+    return f"message {message.number} ({message.kind}) was never looked at"
+
+
+def keys_are_stable(found: Evidence) -> Iterator[str]:
+    keys: dict[str, str] = {}
+    for body in found.bodies:
+        if keys.setdefault(body.leaf, body.key) != body.key:
+            yield f"{body.leaf} ran under the keys {keys[body.leaf]} and {body.key}"
+
+
+def completed_steps_did_run(found: Evidence) -> Iterator[str]:
+    ran = {(body.leaf, body.attempt) for body in found.bodies if body.what == "start"}
+    for event in found.log:
+        if isinstance(event.body, e.StepCompleted) and (event.body.leaf, event.body.attempt) not in ran:
+            yield f"event {event.seq} says that {event.body.leaf} completed, but its body never ran"
+
+
+def code_and_log_agree(found: Evidence) -> Iterator[str]:
+    yield from disagreements(found.log)
+
+
+def disagreements(log: Sequence[e.Event]) -> Iterator[str]:
+    """Pauses that the engine made by itself: a replay diverged, or it broke."""
+    for event in log:
+        if isinstance(event.body, e.Paused) and event.body.reason != "user":
+            yield f"event {event.seq}: paused for {event.body.reason}: {event.body.detail}"
+
+
+def document_is_the_folded_log(found: Evidence) -> Iterator[str]:
+    if found.log and found.document != document(found.state):
+        yield f"the document is {found.document}, the log amounts to {document(found.state)}"
+
+
+def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
+    """A fault changes when and where, never what."""
+    state = found.state
+    if state.status not in TERMINAL or found.cancelled:
+        return
+    try:
+        wanted: Any = ("completed", expected(found.program))
+    except Fails:
+        wanted = ("failed", None)
+    ending = next(event.body for event in found.log if event.seq == state.ending_seq)
+    result = msgspec.json.decode(ending.result) if isinstance(ending, e.WorkflowCompleted) else None
+    if (state.status.value, result) != wanted:
+        why = "" if state.error is None else f" ({state.error.type}: {state.error.message})"
+        yield f"it {state.status} with {result}{why}; without faults it {wanted[0]} with {wanted[1]}"
+
+
+CHECKS: dict[str, Check] = {
+    "numbers without gaps": numbers_have_no_gaps,
+    "a sound log": log_is_sound,
+    "one writer at a time": one_writer_at_a_time,
+    "no acknowledged commit is lost": acknowledged_commits_are_there,
+    "no acknowledged start is lost": acknowledged_starts_are_there,
+    "no acknowledged message is lost": sent_messages_are_there,
+    "messages are consumed once": messages_are_consumed_once,
+    "requests count in their order": requests_count_in_their_order,
+    "runs end or wait for something real": waits_for_something_real,
+    "keys are stable": keys_are_stable,
+    "completed steps did run": completed_steps_did_run,
+    "code and log agree": code_and_log_agree,
+    "the document is the folded log": document_is_the_folded_log,
+    "the result is the expected one": result_is_the_expected_one,
+}
+
+
+def broken(found: Evidence) -> list[Violation]:
+    """All that does not hold of one run."""
+    return [Violation(rule, f"{found.run_id}: {text}") for rule, check in CHECKS.items() for text in check(found)]

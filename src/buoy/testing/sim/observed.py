@@ -1,0 +1,104 @@
+"""The observed store: what a process's engine sees as its store. Tells the witness what was acknowledged to whom.
+
+Calls that nobody needs to know of go straight to the real store. Planted mutants sit between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.ports import Committed, Evidence, Message, Orphan, Outcome, Receipt, Store, Task, Wants, Write
+from buoy.testing.sim.witness import Acknowledged, Sent
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.process import Process
+
+
+def observed(store: Store, process: Process) -> Store:
+    """The store as that process's engine gets it."""
+    return cast(Store, _Observed(store, process))
+
+
+class _Observed:
+    """One process's store."""
+
+    def __init__(self, store: Store, process: Process) -> None:
+        self._store = store
+        self._process = process
+        self._world = process.world
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    @property
+    def one_host(self) -> bool:
+        return self._world.plan.one_host
+
+    async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        for write in writes:
+            nonce = write.events[0].nonce
+            assert nonce is not None, "a commit without a nonce"
+            self._world.witness.writers[nonce] = self._process.name
+        outcomes = await self._world.mutant.commit(self._store, writes)
+        for write, outcome in zip(writes, outcomes, strict=True):
+            self._note(write, outcome)
+        self._world.hints.changed()
+        return outcomes
+
+    def _note(self, write: Write, outcome: Outcome) -> None:
+        kinds = ", ".join(event.type for event in write.events)
+        done = isinstance(outcome, Committed)
+        self._process.tell(f"{write.run_id} {write.after_seq + 1}: {kinds} -> {'durable' if done else 'fenced'}")
+        if done:
+            first, last = write.events[0], write.events[-1]
+            self._world.witness.commits.append(
+                Acknowledged(write.run_id, first.nonce, first.seq, last.seq, self._process.name)
+            )
+
+    async def send(self, message: Message) -> Receipt:
+        receipt = await self._store.send(message)
+        self._world.witness.sends.append(
+            Sent(message.run_id, receipt.number, message.dedupe, message.kind, receipt.duplicate)
+        )
+        twin = " (was there)" if receipt.duplicate else ""
+        self._process.tell(f"{message.run_id}: sent {message.kind} {message.dedupe} as {receipt.number}{twin}")
+        self._world.hints.changed()
+        return receipt
+
+    async def inbox(self, run_id: RunId, after: int = 0) -> list[Message]:
+        return self._world.mutant.inbox(run_id, await self._store.inbox(run_id, after))
+
+    async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        tasks = await self._store.claim_tasks(runner, wants, limit)
+        for task in tasks:
+            self._process.tell(f"{task.run_id}: took the task ({task.cause})")
+        return tasks
+
+    async def release(self, run_id: RunId, runner: RunnerId, change: Any) -> bool:
+        done = await self._store.release(run_id, runner, change)
+        self._process.tell(f"{run_id}: {'gave the task back' if done else 'had no task to give back'}")
+        self._world.hints.changed()
+        return done
+
+    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        await self._store.seen(run_id, runner, number)
+        self._world.mutant.seen(run_id, number)
+
+    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
+        # Known before it is durable: from here on nothing may be expected of that runner any more.
+        self._world.gone(runner)
+        released = await self._store.bury(runner, why, cause=cause, evidence=evidence)
+        self._process.tell(f"buried {runner} ({why}), {released} runs due")
+        self._world.hints.changed()
+        return released
+
+    async def adopt(self, orphan: Orphan) -> bool:
+        adopted = await self._store.adopt(orphan)
+        self._process.tell(f"{orphan.run_id}: {'adopted' if adopted else 'not adopted'}: {orphan.why}")
+        self._world.hints.changed()
+        return adopted
+
+    async def changed(self, timeout_s: float) -> bool:
+        return await self._world.hints.wait(timeout_s)

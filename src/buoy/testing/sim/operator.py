@@ -1,0 +1,38 @@
+"""The operator: across hosts nobody can prove a death by a lock, so somebody declares silent runners gone.
+
+It is right about the dead. About frozen ones it is wrong, as everybody is at times: they must be fenced by the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from buoy.errors import Problem
+from buoy.testing.sim.process import Process
+
+_LOOK_S = 4.0
+
+
+class Operator(Process):
+    """A process that buries."""
+
+    def begin(self) -> None:
+        self.spawn(self._look)
+
+    async def _look(self) -> None:
+        store = self.open_store()
+        while True:
+            await asyncio.sleep(self.world.rng.random() * _LOOK_S)
+            try:
+                for record in await store.runners():
+                    if self._seems_gone(record.info.id):
+                        await store.bury(record.info.id, "silent", cause="taken_over", evidence={"by": self.name})
+            except Problem as problem:
+                self.tell(f"could not look: {problem}")
+
+    def _seems_gone(self, runner: str) -> bool:
+        process = self.world.processes[runner]
+        return not process.alive or (process.loop.frozen and self.world.rng.random() < 0.5)
+
+    def crash(self, when: str) -> None:
+        """Never dies: the simulation has only one."""

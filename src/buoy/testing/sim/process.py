@@ -1,0 +1,127 @@
+"""Processes of the simulation: what is the same for workers and senders. A process lives, freezes and dies as a whole.
+
+Invariant: a process that died by SIGKILL, or exited, runs nothing any more, and its lock is free. One that is frozen
+still has its lock. A process that comes back has a new name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any
+
+from buoy.engine.calls import info
+from buoy.ports import Store
+from buoy.testing.sim.faults import Gate
+from buoy.testing.sim.host import SimClock, SimIds
+from buoy.testing.sim.observed import observed
+from buoy.testing.sim.witness import BodyEvent
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+_HERE: ContextVar[Process] = ContextVar("simulated_process")
+
+
+def here() -> Process:
+    """The process that the caller's code runs in."""
+    return _HERE.get()
+
+
+class Process:
+    """One simulated process."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.loop = world.kernel.make_loop(name, self.trouble)
+        skew_s = 0.0 if world.plan.one_host else world.rng.uniform(-world.plan.skew_s, world.plan.skew_s)
+        self.clock = SimClock(world.kernel, skew_s)
+        self.ids = SimIds(name)
+        self.gone = False
+        # Things that it still wants to say to runs: until then nothing is at rest.
+        self.busy = 0
+        self._gate = Gate(self, world.faults)
+
+    @property
+    def alive(self) -> bool:
+        return not self.loop.dead
+
+    def tell(self, what: str) -> None:
+        self.world.story.tell(self.world.kernel.time, self.name, what)
+
+    def trouble(self, what: str) -> None:
+        """Something in this process failed in a way that the engine never foresaw."""
+        self.tell(what)
+        self.world.witness.broken("unforeseen error", f"{self.name}: {what}")
+
+    def open_store(self) -> Store:
+        return observed(self.world.storage.open(self._gate, self.clock), self)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begins a task of this process."""
+        context = copy_context()
+        context.run(_HERE.set, self)
+        self.world.kernel.spawn(self.loop, context.run(work), context)
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """It starts a run or sends something inside."""
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+
+    # ---- what happens to it
+
+    def crash(self, when: str) -> None:
+        if self.alive:
+            self.tell(f"CRASH {when}")
+            self._end()
+
+    def exit(self) -> None:
+        if self.alive:
+            self.tell("exits")
+            self._end()
+
+    def _end(self) -> None:
+        self.loop.kill()
+        self.world.ended(self)
+
+    def freeze(self, for_s: float) -> None:
+        if self.loop.runs:
+            self.tell(f"FREEZES for {for_s:.1f} s")
+            self.loop.frozen = True
+            self.world.kernel.at(self.world.kernel.time + for_s, self.thaw)
+
+    def thaw(self) -> None:
+        if self.alive and self.loop.frozen:
+            self.tell("goes on")
+            self.loop.frozen = False
+            self.loop.ripen(self.world.kernel.time)
+
+    # ---- bodies of steps
+
+    @contextmanager
+    def body(self) -> Iterator[int]:
+        """A step's body runs inside. Gives the number of its attempt."""
+        about = info()
+        assert about.leaf is not None and about.attempt is not None and about.key is not None
+        world = self.world
+
+        def seen(what: Any) -> BodyEvent:
+            return BodyEvent(
+                world.kernel.time, what, about.run_id, str(about.leaf), about.attempt or 0, str(about.key), self.name,
+                self.gone,
+            )  # fmt: skip
+
+        self.tell(f"{about.run_id}: body of {about.leaf} begins, attempt {about.attempt}")
+        world.witness.body_started(seen("start"), world.counted_on())
+        try:
+            yield about.attempt
+        finally:
+            # A process that is dead does not even clean up.
+            if self.alive:
+                world.witness.body_ended(seen("end"))

@@ -1,0 +1,130 @@
+"""Programs: random workflows as data. A program is the input of a run; `workflows` interprets it.
+
+Invariant: a program's result does not depend on timing (races return the same whoever wins, but take different ways),
+so `expected` can tell it without running anything. What depends on time or chance goes into the arguments of steps,
+where a replay compares it.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+# The steps' own number of retries: a step that fails more often has failed for good.
+RETRIES = 2
+
+_PARTS = ("step", "step", "step", "sync", "slow", "derive", "sleep", "race", "ask", "signal", "signal_or", "hurry")
+_FORMS = ("seq", "seq", "gather", "group", "completed", "first", "rest", "cleanup")
+_SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or")
+_SYNC_FORMS = ("seq", "seq", "both")
+
+
+class Node(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One part of a program. What the numbers mean depends on `op`."""
+
+    op: str
+    id: str
+    kids: tuple[Node, ...] = ()
+    takes_s: float = 0.0
+    limit_s: float = 0.0
+    fails: int = 0
+    catch: bool = True
+    name: str = ""
+    answer: str = ""
+
+
+class Fails(Exception):
+    """The program ends in failure."""
+
+
+def make_program(rng: Random, *, is_async: bool, size: int) -> Node:
+    """A program of about that many parts."""
+    maker = _Maker(rng, is_async=is_async, size=size)
+    kids = []
+    while maker.left > 0:
+        kids.append(maker.part(0))
+    return Node("seq", "main", tuple(kids))
+
+
+class _Maker:
+    def __init__(self, rng: Random, *, is_async: bool, size: int) -> None:
+        self._rng = rng
+        self._forms = _FORMS if is_async else _SYNC_FORMS
+        self._parts = _PARTS if is_async else _SYNC_PARTS
+        self._made = 0
+        self.left = size
+
+    def part(self, depth: int) -> Node:
+        if depth < 2 and self.left > 2 and self._rng.random() < 0.35:
+            return self._form(depth)
+        return self._leaf(self._rng.choice(self._parts))
+
+    def _form(self, depth: int) -> Node:
+        op = self._rng.choice(self._forms)
+        name = self._name()
+        if op == "both":
+            return Node(op, name, tuple(self._leaf("step") for _ in range(self._rng.randint(2, 3))))
+        kids = tuple(self.part(depth + 1) for _ in range(1 if op == "cleanup" else self._rng.randint(2, 3)))
+        return Node(op, name, kids)
+
+    def _leaf(self, op: str) -> Node:
+        rng, name = self._rng, self._name()
+        self.left -= 1
+        match op:
+            case "step" | "sync":
+                fails = rng.choice((0, 0, 0, 1, 2, RETRIES + 1))
+                takes = rng.choice((0.0, 0.0, 0.05, 0.5, 3.0, 8.0))
+                return Node(op, name, takes_s=takes, fails=fails, catch=rng.random() < 0.9)
+            case "slow":
+                return Node(op, name, takes_s=rng.choice((0.1, 3.0)), fails=rng.choice((0, 1)))
+            case "sleep":
+                return Node(op, name, takes_s=rng.choice((0.0, 0.1, 1.0, 5.0, 15.0)), name=rng.choice(("buoy", "")))
+            case "race":
+                takes = rng.choice((0.2, 2.0, 6.0))
+                return Node(op, name, takes_s=takes, limit_s=takes + rng.choice((-0.1, 1.0, 3.0)))
+            case "ask":
+                answer = rng.choice(("red", "green", "any text"))
+                return Node(op, name, answer=answer)
+            case "signal":
+                return Node(op, name, name=rng.choice(("shared", f"to-{name}")))
+            case "signal_or":
+                return Node(op, name, limit_s=rng.choice((0.5, 4.0, 12.0)), name=f"to-{name}")
+            case "hurry":
+                return Node(op, name, takes_s=rng.choice((0.0, 0.5, 2.0)), limit_s=rng.choice((0.3, 1.0, 3.0)))
+        return Node(op, name)
+
+    def _name(self) -> str:
+        self._made += 1
+        return f"n{self._made}"
+
+
+def expected(node: Node) -> Any:
+    """What a program gives when nothing goes wrong, in the form in which it is stored. Raises `Fails`."""
+    match node.op:
+        case "step" | "sync":
+            if node.fails > RETRIES:
+                if not node.catch:
+                    raise Fails(node.id)
+                return f"{node.id} failed"
+            return node.id
+        case "ask":
+            return node.answer
+        case "signal":
+            return node.name
+        case "race":
+            return "slept" if node.takes_s < node.limit_s else "late"
+        case "completed" | "rest":
+            return sorted((expected(kid) for kid in node.kids), key=str)
+        case "first":
+            # Whoever wins: one that fails, and is not caught, may come too late to matter.
+            return node.id
+        case "seq" | "gather" | "group" | "both" | "cleanup":
+            return [expected(kid) for kid in node.kids]
+    return node.id
+
+
+def parts(node: Node) -> list[Node]:
+    """The node and all below it."""
+    return [node, *(part for kid in node.kids for part in parts(kid))]

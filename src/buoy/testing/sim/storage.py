@@ -1,0 +1,160 @@
+"""Storage: the data that the simulated processes share, under the real stores.
+
+Each process has a store of its own on it, with a gate before and after every call. `log` and `inbox` read the truth at
+once, past all gates: only checks may use them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from bisect import bisect_left
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+import msgspec
+
+from buoy.core.codec import decode_events
+from buoy.core.events import Event
+from buoy.core.ids import RunId
+from buoy.ports import Clock, Message, Store
+from buoy.stores import layout, sqlite_runs
+from buoy.stores.memory_bucket import MemoryBucket, MemoryData
+from buoy.stores.object_records import LogObject
+from buoy.stores.objects import FORMAT, Marker, ObjectStore
+from buoy.stores.sqlite import SqliteStore
+from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
+from buoy.stores.sqlite_schema import MIGRATIONS
+from buoy.stores.watch import Watch
+from buoy.testing.sim.faults import Gate
+
+T = TypeVar("T")
+
+
+class Storage(Protocol):
+    """One kind of shared data."""
+
+    def open(self, gate: Gate, clock: Clock) -> Store: ...
+
+    def log(self, run_id: RunId, after: int = 0) -> list[Event]: ...
+
+    def inbox(self, run_id: RunId) -> list[Message]: ...
+
+    def close(self) -> None: ...
+
+
+class SqliteStorage:
+    """The SQLite store's own statements, on one database in memory. A transaction is one indivisible moment."""
+
+    def __init__(self) -> None:
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        for statements in MIGRATIONS:
+            for statement in statements:
+                self._connection.execute(statement)
+
+    def open(self, gate: Gate, clock: Clock) -> Store:
+        return cast(Store, _InlineSqlite(self._connection, gate, clock))
+
+    def log(self, run_id: RunId, after: int = 0) -> list[Event]:
+        return sqlite_runs.whole_log(self._connection, run_id, after, None)
+
+    def inbox(self, run_id: RunId) -> list[Message]:
+        return sqlite_runs.messages(self._connection, run_id, 0)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class _InlineSqlite(SqliteStore):
+    """The store without its threads and its file."""
+
+    def __init__(self, connection: sqlite3.Connection, gate: Gate, clock: Clock) -> None:
+        # Not the parent's: it would make lanes with threads.
+        self._path = Path("simulated.db")
+        self._clock = clock
+        self._writer = _InlineWrites(connection, gate)
+        self._reader = _InlineReads(connection, gate)
+        self._watch = Watch(lambda: 0)
+
+
+class _InlineReads(ReadLane):
+    def __init__(self, connection: sqlite3.Connection, gate: Gate) -> None:
+        self._shared = connection
+        self._gate = gate
+
+    async def read(self, query: Work[T], *, quick: bool = False) -> T:
+        what = f"read {_name(query)}"
+        await self._gate.before(what)
+        found = query(self._shared)
+        await self._gate.after(what)
+        return found
+
+    async def close(self) -> None:
+        """Nothing: the connection is everybody's."""
+
+
+class _InlineWrites(WriteLane):
+    def __init__(self, connection: sqlite3.Connection, gate: Gate) -> None:
+        self._shared = connection
+        self._gate = gate
+
+    async def write(self, work: Work[T], *, small: bool = True) -> T:
+        what = f"write {_name(work)}"
+        await self._gate.before(what)
+        self._shared.execute("BEGIN IMMEDIATE")
+        try:
+            result = work(self._shared)
+        except BaseException:
+            self._shared.execute("ROLLBACK")
+            raise
+        self._shared.execute("COMMIT")
+        await self._gate.after(what)
+        return result
+
+    async def close(self) -> None:
+        """Nothing: the connection is everybody's."""
+
+
+def _name(work: Work[T]) -> str:
+    """What a transaction is about: the function that made it."""
+    parts = work.__qualname__.split(".<locals>")
+    return parts[0].rpartition(".")[2].removesuffix("_work")
+
+
+class ObjectStorage:
+    """The object store over buckets in memory; each call to a bucket is one indivisible moment."""
+
+    def __init__(self, *, one_host: bool) -> None:
+        self._data = MemoryData()
+        self._data.put(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
+        self._one_host = one_host
+
+    def open(self, gate: Gate, clock: Clock) -> Store:
+        async def on_call(operation: str, key: str, phase: str) -> None:
+            if phase == "before":
+                await gate.before(f"{operation} {key}")
+            else:
+                await gate.after(f"{operation} {key}")
+
+        return cast(Store, ObjectStore(MemoryBucket(self._data, on_call), clock, one_host=self._one_host))
+
+    def log(self, run_id: RunId, after: int = 0) -> list[Event]:
+        found: list[Event] = []
+        for key in self._keys(layout.log_prefix(run_id)):
+            stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
+            if stored.last_seq > after:
+                found += decode_events(stored.events, f"the log of {run_id}")
+        return [event for event in found if event.seq > after]
+
+    def inbox(self, run_id: RunId) -> list[Message]:
+        objects = self._data.objects
+        keys = self._keys(layout.inbox_prefix(run_id))
+        return [msgspec.json.decode(objects[key][0], type=Message) for key in keys]
+
+    def _keys(self, prefix: str) -> list[str]:
+        keys = self._data.keys
+        place = bisect_left(keys, prefix)
+        return list(takewhile(lambda key: key.startswith(prefix), islice(keys, place, None)))
+
+    def close(self) -> None:
+        """Nothing: it is memory."""

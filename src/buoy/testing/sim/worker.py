@@ -1,0 +1,94 @@
+"""A simulated worker: the real runner, beats, sweeper and a client, as the wiring joins them, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from buoy.core.ids import RunnerId
+from buoy.engine.beats import Beats
+from buoy.engine.client import Client
+from buoy.engine.definitions import Registry
+from buoy.engine.runner import Runner, RunnerOptions
+from buoy.errors import Problem
+from buoy.ports import RunnerInfo, Store
+from buoy.recovery.sweeper import Sweeper
+from buoy.testing.sim.process import Process
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+_LOOK_S = 2.0
+
+
+class Worker(Process):
+    """A process that drives runs. When its runner was declared gone it exits; whoever watches starts a new one."""
+
+    def __init__(self, world: World, name: str, registry: Registry, options: RunnerOptions) -> None:
+        super().__init__(world, name)
+        self._store = self.open_store()
+        self.stopping = False
+        info = RunnerInfo(
+            id=RunnerId(name),
+            host="host" if world.plan.one_host else f"host-{name}",
+            boot_id="boot",
+            pid_namespace="ns",
+            pid=1,
+            process_started="1",
+            nonce=name,
+            workflows=registry.versions(),
+        )
+        self.runner = Runner(
+            self._store, registry, info, clock=self.clock, ids=self.ids, threads=None, options=options
+        )  # fmt: skip
+        self.beats = Beats(self.runner, self._beat_store)
+        self.sweeper = Sweeper(self._store, world.liveness, me=info.id)
+        self.client = Client(
+            self._store,
+            registry,
+            clock=self.clock,
+            ids=self.ids,
+            liveness=world.liveness,
+            runner=self.runner,
+            actor=info.id,
+        )
+        self.spawn(self._live)
+
+    async def _beat_store(self) -> Store:
+        return self.open_store()
+
+    async def _live(self) -> None:
+        try:
+            await self.runner.start()
+        except Problem as problem:
+            self.tell(f"cannot start: {problem}")
+            self.exit()
+            return
+        self.spawn(self.beats.run)
+        self.sweeper.start()
+        await self._gone()
+        self.tell(f"was declared gone: {self.runner.gone}")
+        if not self.stopping:
+            await self._stop(0.0)
+
+    async def _gone(self) -> None:
+        while self.runner.gone is None:  # noqa: ASYNC110 - the engine tells nobody
+            await asyncio.sleep(_LOOK_S)
+
+    def stop(self, grace_s: float) -> None:
+        """A graceful stop."""
+        if self.alive and not self.stopping:
+            self.stopping = True
+            self.tell("is asked to stop")
+            self.spawn(lambda: self._stop(grace_s))
+
+    async def _stop(self, grace_s: float) -> None:
+        self.stopping = True
+        try:
+            await self.sweeper.stop()
+            left = await self.runner.stop("SIGTERM", grace_s)
+            self.beats.stop()
+            self.tell(f"stopped, {left} runs still execute")
+        except Problem as problem:
+            self.tell(f"could not stop in order: {problem}")
+        self.exit()

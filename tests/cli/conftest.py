@@ -1,0 +1,102 @@
+"""What the tests of the command line share: the program in this process, and real processes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from buoy.cli.main import main
+
+FLOWS = Path(__file__).with_name("flows.py")
+PATIENCE_S = 30.0
+
+
+class Buoy:
+    """The program, run in this process on a store of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = f"sqlite:///{folder / 'buoy.db'}"
+        self.witness = folder / "witness.txt"
+        self.witness.touch()
+
+    def __call__(self, *words: str, code: int = 0, typed: str | None = None) -> Result:
+        found = CliRunner().invoke(main, [*words, "--store", self.store], input=typed)
+        assert found.exit_code == code, f"{words}: {found.exit_code}\n{found.output}\n{found.exception!r}"
+        assert "Traceback" not in found.stderr
+        return found
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code).stdout)
+
+    def drive(self) -> None:
+        """A worker does what is to do now."""
+        self("worker", str(FLOWS), "--until-idle")
+
+    def seen(self) -> list[str]:
+        return self.witness.read_text().splitlines()
+
+
+class Process:
+    """A real process of the program, with its output in files."""
+
+    def __init__(self, words: list[str], folder: Path, number: int) -> None:
+        self.out = folder / f"out-{number}.txt"
+        self.err = folder / f"err-{number}.txt"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "buoy", *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=folder
+            )
+
+    def send(self, number: signal.Signals) -> None:
+        os.kill(self.popen.pid, number)
+
+    def wait(self) -> int:
+        return self.popen.wait(PATIENCE_S)
+
+    def output(self) -> str:
+        return self.out.read_text() + self.err.read_text()
+
+
+Spawn = Callable[..., Process]
+
+
+@pytest.fixture
+def buoy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Buoy:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BUOY_STORE", raising=False)
+    return Buoy(tmp_path)
+
+
+@pytest.fixture
+def spawn(buoy: Buoy) -> Iterator[Spawn]:
+    made: list[Process] = []
+
+    def start(*words: str) -> Process:
+        made.append(Process([*words, "--store", buoy.store], buoy.folder, len(made)))
+        return made[-1]
+
+    yield start
+    for each in made:
+        if each.popen.poll() is None:
+            each.popen.kill()
+            each.popen.wait()
+
+
+def until(what: Callable[[], object], process: Process | None = None) -> None:
+    """Waits until it is so. A process that ended meanwhile will not make it so any more."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not what():
+        assert process is None or process.popen.poll() is None, f"the process ended:\n{process.output()}"
+        assert time.monotonic() < deadline, "it did not come to that in time"
+        time.sleep(0.02)

@@ -1,0 +1,115 @@
+"""Lists, single runs, logs and the store as a whole."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+from .conftest import FLOWS, Buoy
+
+
+def test_a_list_shows_runs_that_have_not_ended(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1")
+    buoy("start", f"{FLOWS}:hopeful", "--id", "h1")
+    buoy.drive()
+    shown = buoy("ps").stdout
+    heads = " ".join(shown.splitlines()[0].split())
+    assert heads == "RUN WORKFLOW STATUS HEALTH AT TRY AGE LAST BEAT PID HOST PROGRESS"
+    assert "unlucky (retry)" in shown
+    assert "d1" not in shown
+    assert "d1" in buoy("ps", "--all").stdout
+    assert [each["document"]["run_id"] for each in buoy.json("ps", "--status", "completed")["runs"]] == ["d1"]
+    assert [each["document"]["run_id"] for each in buoy.json("ps", "--all", "--workflow", "hopeful")["runs"]] == ["h1"]
+
+
+def test_a_list_goes_on_at_its_cursor(buoy: Buoy) -> None:
+    for number in range(3):
+        buoy("start", f"{FLOWS}:sleeper", "--id", f"s{number}")
+    first = buoy.json("ps", "--limit", "2")
+    rest = buoy.json("ps", "--limit", "2", "--cursor", first["cursor"])
+    assert [each["document"]["run_id"] for each in first["runs"] + rest["runs"]] == ["s2", "s1", "s0"]
+    assert rest["cursor"] is None
+    assert "more: --cursor" in buoy("ps", "--limit", "2").stderr
+    assert "cursor" in buoy("ps", "--cursor", "nonsense", code=2).stderr
+
+
+def test_an_empty_list_says_so(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:divide", "--arg", "number=5")
+    assert "no runs under way" in buoy("ps").stdout
+    assert buoy.json("ps") == {"runs": [], "cursor": None}
+
+
+def test_show_has_questions_with_their_ids(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:several", "--id", "s1")
+    buoy.drive()
+    told = buoy("show", "s1").stdout
+    assert "'Which colour?', id s1/ask#1/0, expects one of red, blue" in told
+    assert "awaiting_input" in told
+    found = buoy.json("show", "s1")
+    assert (found["health"], found["document"]["open_count"]) == ("idle", 4)
+
+
+def test_why_names_the_error_the_next_try_and_what_to_do(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:hopeful", "--id", "h1")
+    buoy.drive()
+    told = buoy("why", "h1").stdout
+    assert "waits for the next try of step unlucky: attempt 1 failed" in told
+    assert "ValueError: no luck ..." in told
+    assert "no worker is alive" in told
+    assert f"buoy cancel h1 --store {buoy.store}" in told
+    found = buoy.json("why", "h1")
+    assert set(found) == {
+        "run_id", "status", "health", "headline", "now", "wrong", "evidence", "next", "you_can"
+    }  # fmt: skip
+
+
+def test_events_are_a_document_or_lines(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--arg", "count=1", "--id", "p1")
+    found = buoy.json("events", "p1", "--after", "2", "--limit", "2")
+    assert [event["body"]["type"] for event in found["events"]] == ["step_started", "step_completed"]
+    lines = buoy("events", "p1", "--follow", "--json").stdout.splitlines()
+    assert [json.loads(line)["seq"] for line in lines] == [1, 2, 3, 4, 5]
+    assert "workflow_completed" in buoy("events", "p1", "-f", "--after", "4").stdout
+
+
+def test_the_status_of_a_healthy_store_is_fine(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:divide", "--arg", "number=5")
+    assert "no troubles" in buoy("status").stdout
+    found = buoy.json("status")
+    assert (found["runs"], found["troubles"]) == ({"completed": 1}, [])
+
+
+def test_the_status_names_runs_that_nobody_can_take(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
+    told = buoy("status", code=1).stdout
+    assert "nobody sweeps" in told
+    assert "s1 is stalled" in told
+
+
+def test_completion_scripts_are_there_for_every_shell(buoy: Buoy) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_BUOY_COMPLETE" in buoy("completion", shell).stdout
+    assert buoy.json("completion", "bash")["shell"] == "bash"
+
+
+def change(buoy: Buoy, statement: str) -> None:
+    with sqlite3.connect(buoy.folder / "buoy.db") as connection:
+        assert connection.execute(statement).rowcount == 1
+
+
+def test_a_document_that_disagrees_with_its_log_is_drifted(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy.drive()
+    change(buoy, 'UPDATE runs SET doc = replace(doc, \'"status":"awaiting_input"\', \'"status":"waiting_signal"\')')
+    assert buoy.json("why", "s1")["health"] == "drifted"
+    assert "its document says status = waiting_signal, its log says awaiting_input" in buoy("why", "s1").stdout
+
+
+def test_a_log_that_cannot_be_read_is_unknown_and_not_dead(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
+    change(buoy, 'UPDATE log SET body = \'[{"seq": 1, "at": 1.0, "body": {"type": "future_event"}}]\'')
+    told = buoy("why", "s1").stdout
+    assert "health unknown" in told
+    assert "'future_event', which this version of Buoy does not know" in told
+    assert "Traceback" not in buoy("result", "s1", code=1).stderr
+    assert "does not know" in buoy("run", f"{FLOWS}:sleeper", "--id", "s1", code=1).stderr

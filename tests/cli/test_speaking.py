@@ -1,0 +1,89 @@
+"""Answers, signals and requests."""
+
+from __future__ import annotations
+
+import json
+
+from .conftest import FLOWS, Buoy
+
+
+def waiting_ship(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp", "count": 2}', "--id", "s1")
+    buoy.drive()
+
+
+def test_a_wrong_answer_is_refused_and_the_question_stays_open(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    assert "expected yes or no, found 'perhaps'" in buoy("answer", "s1", "perhaps", code=2).stderr
+    assert buoy.json("show", "s1")["document"]["status"] == "awaiting_input"
+    assert "no live worker knows workflow ship" in buoy("answer", "s1", "yes").stdout
+    buoy.drive()
+    assert buoy("result", "s1").stdout == '"2 lamp"\n'
+
+
+def test_a_second_answer_is_refused(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    buoy("answer", "s1", "yes")
+    assert "was answered already" in buoy("answer", "s1", "no", code=2).stderr
+
+
+def test_an_unknown_question_is_refused_with_the_open_ones(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    assert "open: s1/ask#1/0" in buoy("answer", "s1", "yes", "--question", "s1/other#1/0", code=2).stderr
+
+
+def test_without_a_terminal_an_answer_must_be_named(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    assert "name an answer to 'Ship it?': yes or no" in buoy("answer", "s1", code=2).stderr
+
+
+def test_all_kinds_of_questions_can_be_answered_by_command(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:several", "--id", "s1")
+    buoy.drive()
+    assert "has several open questions, say which" in buoy("answer", "s1", "red", code=2).stderr
+    asked = {leaf["question"]["title"]: leaf["question_id"] for leaf in buoy.json("show", "s1")["document"]["open"]}
+    buoy("answer", "s1", "green", "--question", asked["Which colour?"], code=2)
+    buoy("answer", "s1", "red", "--question", asked["Which colour?"])
+    buoy("answer", "s1", "S, L", "--question", asked["Which sizes?"])
+    buoy("answer", "s1", "be careful, please", "--question", asked["Any words?"])
+    assert (
+        "'town' is a required" in buoy("answer", "s1", "--form", "{}", "--question", asked["Where to?"], code=2).stderr
+    )
+    assert "is not JSON" in buoy("answer", "s1", "{town", "--question", asked["Where to?"], code=2).stderr
+    buoy("answer", "s1", "--form", '{"town": "Rome"}', "--question", asked["Where to?"])
+    buoy.drive()
+    assert json.loads(buoy("result", "s1").stdout) == ["red", ["S", "L"], "be careful, please", {"town": "Rome"}]
+
+
+def test_a_signal_is_kept_and_its_twin_does_nothing(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:signalled", "--id", "w1")
+    first = buoy.json("signal", "w1", "packed", '{"boxes": 2}', "--dedupe", "scan-1")
+    again = buoy.json("signal", "w1", "packed", '{"boxes": 3}', "--dedupe", "scan-1")
+    assert (first["duplicate"], again["duplicate"], again["message"]) == (False, True, first["message"])
+    buoy.drive()
+    assert json.loads(buoy("result", "w1").stdout) == {"boxes": 2}
+
+
+def test_a_payload_that_is_no_json_is_refused(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:signalled", "--id", "w1")
+    assert "PAYLOAD_JSON is not JSON" in buoy("signal", "w1", "packed", "{boxes", code=2).stderr
+
+
+def test_a_waiting_run_is_paused_resumed_and_cancelled_without_a_worker(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    assert buoy("pause", "s1", "--reason", "lunch").stdout == "run s1 is paused\n"
+    assert "paused already" in buoy("pause", "s1", code=2).stderr
+    told = buoy("why", "s1").stdout
+    assert "somebody asked for it" in told
+    assert "lunch" in told
+    assert buoy.json("resume", "s1") == {"run_id": "s1", "done": True, "text": "run s1 is awaiting_input"}
+    assert "not paused" in buoy("resume", "s1", code=2).stderr
+    assert buoy("cancel", "s1").stdout == "run s1 is cancelled\n"
+    assert "is cancelled already" in buoy("cancel", "s1", code=2).stderr
+    assert "nothing was sent" in buoy("signal", "s1", "packed", code=2).stderr
+
+
+def test_all_requests_to_an_unknown_run_are_refused(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
+    for words in (["answer", "x", "yes"], ["signal", "x", "n"], ["pause", "x"], ["resume", "x"], ["cancel", "x"]):
+        assert "no run 'x'" in buoy(*words, code=2).stderr

@@ -1,0 +1,45 @@
+"""`buoy export` and `buoy import`."""
+
+from __future__ import annotations
+
+import json
+
+from .conftest import FLOWS, Buoy
+
+
+def test_a_run_goes_into_a_file_and_comes_into_another_store(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy.drive()
+    assert "s1.json: run s1" in buoy("export", "s1", "-o", "s1.json").stdout
+    assert "exists already" in buoy("export", "s1", "-o", "s1.json", code=2).stderr
+    data = (buoy.folder / "s1.json").read_bytes()
+    assert buoy("export", "s1").stdout.encode() == data
+    found = buoy.json("export", "s1", "-o", "s1.json", "--force")
+    assert (found["run_id"], found["bytes"]) == ("s1", len(data))
+
+    elsewhere = Buoy(buoy.folder)
+    elsewhere.store = f"file://{buoy.folder / 'lab'}"
+    told = elsewhere("import", "s1.json")
+    assert "s1: imported" in told.stdout
+    assert "it is on hold; let it go on: buoy resume s1" in told.stderr
+    assert "was there already" in elsewhere("import", "s1.json").stdout
+    assert elsewhere("export", "s1").stdout.encode() == data
+    assert "held for a person to look at" in elsewhere("why", "s1").stdout
+    elsewhere("worker", str(FLOWS), "--until-idle")
+    assert elsewhere.json("show", "s1")["document"]["status"] == "paused"
+    elsewhere("resume", "s1")
+    elsewhere("worker", str(FLOWS), "--until-idle")
+    elsewhere("answer", "s1", "yes")
+    elsewhere("worker", str(FLOWS), "--until-idle")
+    assert elsewhere("result", "s1").stdout == '"1 lamp"\n'
+
+
+def test_a_broken_bundle_is_told_in_one_line(buoy: Buoy) -> None:
+    path = buoy.folder / "bad.json"
+    path.write_text(json.dumps({"kind": "buoy-run", "format": 1, "run_id": "x", "log": []}))
+    assert "must begin with workflow_created" in buoy("import", "bad.json", code=2).stderr
+    assert "wrong: " in buoy("import", "bad.json", "--check", code=2).stdout
+    assert buoy.json("import", "bad.json", "--check", code=2)["findings"][0]["weight"] == "wrong"
+    assert "cannot be read" in buoy("import", "nowhere.json", code=2).stderr
+    assert "choose one" in buoy("import", "bad.json", "--resume", "--quarantine", code=2).stderr
+    assert buoy.json("import", "bad.json", code=2)["error"]["type"] == "BadInput"

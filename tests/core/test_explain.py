@@ -1,0 +1,231 @@
+"""Facts in, words out: for every status and every health."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import OpenLeaf
+from buoy.core.explain import Explanation, explain
+from buoy.core.facts import Facts, FailedLeaf, ProgressFacts, RunnerFacts, Story, story
+from buoy.core.health import Health
+from buoy.core.ids import LeafId
+from buoy.core.lifecycle import Status
+from buoy.core.phrases import Wording
+from buoy.core.questions import Question
+from buoy.core.state import Pause
+
+from .test_health import ABLE, LOCK_FREE, NOW, RETRY, STEP, doc, runner
+
+WORDS = Wording(when=lambda at: f"t{at:g}")
+CONFIRM = OpenLeaf(
+    leaf=LeafId("ask#1"), kind="ask", name="Ship it?", since=NOW - 60, question_id="r/ask#1/0",
+    question=Question("Ship it?", "confirm"),
+)  # fmt: skip
+CHOOSE = OpenLeaf(
+    leaf=LeafId("ask#2"), kind="ask", name="Which?", since=NOW - 60, question_id="r/ask#2/0",
+    question=Question("Which?", "choose", ("dark red", "blue")),
+)  # fmt: skip
+SIGNAL = OpenLeaf(leaf=LeafId("signal:packed#1"), kind="signal", name="packed", since=NOW - 60, due_at=NOW + 3600)
+TIMER = OpenLeaf(leaf=LeafId("sleep#1"), kind="timer", name="timer", since=NOW - 60, due_at=NOW + 120)
+
+
+def facts(status: Status, *open: OpenLeaf, **more: Any) -> Facts:
+    of_document = {name: more.pop(name) for name in ("pause", "error", "wake_at", "completed_count") if name in more}
+    return Facts(document=doc(status, *open, **of_document), now=NOW, **more)
+
+
+TABLE: list[tuple[str, Facts, list[str]]] = [
+    (
+        "pending, with a worker",
+        facts(Status.PENDING, due_at=NOW, runners=ABLE),
+        ["r is queued and has not begun.", "queue 'default' for a worker that knows 'order', since t9900 (1 min ago)",
+         "A live worker takes it in turn.", "cancel it: buoy cancel r"],
+    ),
+    (
+        "pending, nobody there",
+        facts(Status.PENDING, due_at=NOW),
+        ["r is queued and has not begun, but nobody alive can run it.", "no worker is alive",
+         "start a worker with the file that has workflow 'order': buoy worker FILE.py"],
+    ),
+    (
+        "pending, nobody knows it",
+        facts(Status.PENDING, due_at=NOW, runners=(runner(workflows={}),)),
+        ["no live worker knows workflow 'order'"],
+    ),
+    (
+        "running",
+        facts(Status.RUNNING, STEP, holder=runner(), progress=ProgressFacts(NOW - 2, 3, 10, "files", "pack#1")),
+        ["r is running step pack (attempt 1).", "since t9970 (30 s ago)", "progress: 3 of 10 (30%), files 2 s ago",
+         "driven by runner runner-1 (process 7 on h)", "pause it: buoy pause r", "cancel it: buoy cancel r"],
+    ),
+    (
+        "running, and a question is open",
+        facts(Status.RUNNING, STEP, CONFIRM, holder=runner()),
+        ["r is running step pack", "answer 'Ship it?': buoy answer r yes"],
+    ),
+    ("running its own code", facts(Status.RUNNING, holder=runner()), ["r is running its own code."]),
+    (
+        "retrying",
+        facts(Status.WAITING, RETRY, wake_at=NOW + 60, due_at=NOW + 60, runners=ABLE),
+        ["r waits for the next try of step pack: attempt 1 failed.", "failed with ValueError: no",
+         "attempt 2 at t10060 (in 1 min)", "It goes on by itself at t10060 (in 1 min)."],
+    ),
+    (
+        "asks one question",
+        facts(Status.AWAITING_INPUT, CONFIRM),
+        ["r waits for an answer: Ship it?", "id r/ask#1/0", "expects yes or no", "buoy answer r yes",
+         "it would stay queued then: no worker is alive"],
+    ),
+    (
+        "asks two questions",
+        facts(Status.AWAITING_INPUT, CONFIRM, CHOOSE, runners=ABLE),
+        ["r waits for 2 answers", "buoy answer r yes --question 'r/ask#1/0'",
+         "buoy answer r 'dark red' --question 'r/ask#2/0'", "expects one of dark red, blue"],
+    ),
+    (
+        "waits for a signal",
+        facts(Status.WAITING_SIGNAL, SIGNAL, due_at=NOW + 3600, wake_at=NOW + 3600),
+        ["r waits for signal 'packed'.", "until t13600 (in 1 h)", "the wait times out t13600 (in 1 h)",
+         "send it: buoy signal r packed"],
+    ),
+    (
+        "sleeps",
+        facts(Status.WAITING, TIMER, wake_at=NOW + 120, due_at=NOW + 120, runners=ABLE),
+        ["r sleeps until t10120 (in 2 min).", "It goes on by itself"],
+    ),
+    (
+        "paused by a person",
+        facts(Status.PAUSED, pause=Pause("user", "lunch", NOW - 60, "ann")),
+        ["r is paused: somebody asked for it.", "Paused by ann t9940 (1 min ago). lunch", "go on: buoy resume r"],
+    ),
+    (
+        "paused, its code has changed",
+        facts(Status.PAUSED, pause=Pause("version", "the log has a#1, but the code asked for b#1 instead", NOW)),
+        ["the code of the workflow has changed", "the log has a#1, but the code asked for b#1 instead"],
+    ),
+    (
+        "paused, its code is not deterministic",
+        facts(Status.PAUSED, pause=Pause("nondeterminism", "event 7 is the outcome of a#1", NOW)),
+        ["its code did not do again what its log says", "event 7 is the outcome of a#1", "correct the code"],
+    ),
+    (
+        "paused as poison",
+        facts(Status.PAUSED, pause=Pause("poison", "step pack, signal 9", NOW)),
+        ["ended the processes that drove it", "step pack, signal 9"],
+    ),
+    (
+        "interrupted",
+        facts(
+            Status.INTERRUPTED, due_at=NOW, runners=ABLE,
+            story=Story(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
+        ),
+        ["r was interrupted and is queued to go on.", "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
+         "A live worker takes it in turn."],
+    ),
+    (
+        "owner dead, a worker is there",
+        facts(Status.RUNNING, STEP, holder=runner(proof=LOCK_FREE), runners=ABLE, completed_count=3),
+        ["r was executing step pack (attempt 1) when the process that drove it ended.",
+         "3 completed steps will not be executed again", "the lock that it held while it lived is free",
+         "finds the dead process within a second, takes the run over and goes on"],
+    ),
+    (
+        "owner dead, nobody is there",
+        facts(Status.RUNNING, STEP, holder=runner(proof={"proof": "the host was rebooted"}), completed_count=1),
+        ["1 completed step will not", "the machine was started anew since", "Nothing before somebody starts a worker",
+         "buoy worker FILE.py", "or drive it in this terminal: buoy run FILE.py:order --id r"],
+    ),
+    (
+        "owner silent",
+        facts(Status.RUNNING, STEP, holder=runner(beat_age_s=300.0)),
+        ["r may hang: the process that drives it has been silent for 5 min.", "a living process may be silent",
+         "kill -9 7"],
+    ),
+    (
+        "left behind and queued again",
+        facts(Status.RUNNING, STEP, due_at=NOW, runners=ABLE),
+        ["r was left behind and is queued to go on at step pack (attempt 1).", "takes it in turn"],
+    ),
+    ("nothing wakes it", facts(Status.RUNNING, STEP), ["r is running, and nothing will wake it."]),
+    (
+        "unreadable",
+        facts(Status.RUNNING, unreadable="event 3 is missing"),
+        ["its log cannot be read", "event 3 is missing", "Buoy does not act on it"],
+    ),
+    ("drifted", facts(Status.RUNNING, drift="its document says x"), ["disagrees with its log", "its document says x"]),
+    ("completed", facts(Status.COMPLETED), ["r has completed.", "1 min after it was created", "buoy result r"]),
+    (
+        "failed",
+        facts(
+            Status.FAILED, error=e.ErrorInfo("ValueError", "no\nmore"),
+            story=Story(failed=FailedLeaf(LeafId("pack#1"), 3, NOW)),
+        ),
+        ["r has failed: ValueError: no ...", "the step that failed last is pack#1, after 3 attempts"],
+    ),
+    (
+        "cancelled",
+        facts(
+            Status.CANCELLED, error=e.ErrorInfo("Cancelled", "too late"),
+            story=Story(cancel=e.CancelRequested(reason="too late", by="ann")),
+        ),
+        ["r was cancelled: too late", "ann asked for it."],
+    ),
+    ("compensating", facts(Status.COMPENSATING, holder=runner()), ["r is undoing what its completed steps did."]),
+]  # fmt: skip
+
+
+def text_of(found: Explanation) -> str:
+    return "\n".join([found.headline, found.now, *found.wrong, *found.evidence, *found.next, *found.you_can])
+
+
+@pytest.mark.parametrize(("given", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_facts_become_words(given: Facts, expected: list[str]) -> None:
+    text = text_of(explain(given, WORDS))
+    assert [part for part in expected if part not in text] == [], text
+    assert "None" not in text
+
+
+def test_every_status_and_every_health_has_words() -> None:
+    explained = [explain(given) for _, given, _ in TABLE]
+    assert {each.status for each in explained} == set(Status)
+    assert {each.health for each in explained} == set(Health)
+    assert all(each.headline and each.next and each.evidence for each in explained)
+
+
+def test_a_store_that_was_named_is_named_in_every_command() -> None:
+    for _, given, _ in TABLE:
+        for line in explain(given, Wording(store="sqlite:///x y.db")).you_can:
+            if "buoy " in line:
+                assert line.endswith("--store 'sqlite:///x y.db'"), line
+
+
+def test_only_troubles_are_called_wrong() -> None:
+    calm = facts(Status.AWAITING_INPUT, CONFIRM, runners=ABLE), facts(Status.RUNNING, STEP, holder=runner())
+    assert [explain(each).wrong for each in calm] == [(), ()]
+
+
+def test_a_log_tells_who_claimed_interrupted_and_failed() -> None:
+    bodies: list[e.Body] = [
+        e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"{}")),
+        e.Claimed(runner="a", cause="created"),
+        e.StepFailed(leaf=LeafId("pack#1"), error=e.ErrorInfo("E", "m"), attempt=2),
+        e.Interrupted(signal="SIGTERM", runner="a"),
+        e.Claimed(runner="b", cause="taken_over"),
+    ]
+    told = story([e.Event(seq, float(seq), body) for seq, body in enumerate(bodies, 1)])
+    assert (told.claimed and told.claimed.runner, told.claimed_at, told.takeovers) == ("b", 5.0, 1)
+    assert (told.interrupted_at, told.failed) == (4.0, FailedLeaf(LeafId("pack#1"), 2, 3.0))
+
+
+def test_an_unread_message_is_mentioned() -> None:
+    given = facts(Status.AWAITING_INPUT, CONFIRM, unread=2, runners=ABLE)
+    assert "2 messages not yet used; signals are kept" in text_of(explain(given))
+
+
+def test_a_runner_without_a_process_is_named_by_its_id() -> None:
+    given = facts(Status.RUNNING, STEP, holder=RunnerFacts(id="lost", registered=False))
+    assert "runner lost is dead and still holds the run" in text_of(explain(given))

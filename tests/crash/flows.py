@@ -1,0 +1,80 @@
+"""Workflows for the crash tests. Each body writes to the witness: one line, appended at once, outside of any store."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import buoy
+
+WITNESS = "BUOY_WITNESS"
+
+
+def tell(what: str) -> None:
+    """`time pid run leaf attempt key what`. One write with O_APPEND: lines of several processes never mix."""
+    info = buoy.info()
+    line = f"{time.time():.6f} {os.getpid()} {info.run_id} {info.leaf} {info.attempt} {info.key} {what}\n"
+    handle = os.open(os.environ[WITNESS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(handle, line.encode())
+    os.close(handle)
+
+
+@buoy.step
+async def tick(name: str, value: int, span_s: float = 0.0) -> int:
+    tell("start")
+    await asyncio.sleep(span_s)
+    tell("end")
+    return value
+
+
+@buoy.step
+def tock(name: str, value: int, span_s: float = 0.0) -> int:
+    tell("start")
+    time.sleep(span_s)
+    tell("end")
+    return value
+
+
+@buoy.step(retries=3, backoff="5ms")
+async def shaky(value: int) -> int:
+    tell("start")
+    if (buoy.info().attempt or 0) < 2:
+        raise ConnectionError("first attempt")
+    tell("end")
+    return value
+
+
+@buoy.workflow
+async def job(n: int, span_s: float) -> list[int]:
+    """Steps one after the other, side by side, in threads, tried again, after a sleep, within a limit."""
+    one = await tick("one", n, span_s)
+    two, three = await asyncio.gather(tick("two", n + 1, span_s), tock.call("three", n + 2, span_s))
+    await asyncio.sleep(span_s)
+    four = await shaky(n + 3)
+    async with asyncio.timeout(60):
+        five = await tick("five", n + 4, span_s)
+    return [one, two, three, four, five]
+
+
+@buoy.workflow
+def sync_job(n: int, span_s: float) -> list[int]:
+    """The same as a plain function."""
+    one = tock("one", n, span_s)
+    two, three = buoy.gather(tock.call("two", n + 1, span_s), tick.call("three", n + 2, span_s))
+    buoy.sleep(span_s)
+    four = tock("four", n + 3, span_s)
+    return [one, two, three, four, tock("five", n + 4, span_s)]
+
+
+@buoy.workflow
+async def one_step(span_s: float) -> int:
+    return await tock.call("long", 1, span_s)
+
+
+WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step)
+
+
+def expected(n: int) -> list[int]:
+    return [n, n + 1, n + 2, n + 3, n + 4]

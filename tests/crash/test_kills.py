@@ -1,0 +1,217 @@
+"""Real processes, killed at real moments: every run ends, with the right result, and no recorded step is repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.engine.loading import read_log
+
+from .flows import expected, job, one_step, sync_job
+from .yard import ROOT, Yard, check_executions, read, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def started(url: str, runs: int, span_s: float, first: int = 0) -> list[str]:
+    async with buoy.connect(url) as client:
+        made = []
+        for n in range(first, first + runs):
+            workflow = sync_job if n % 3 == 2 else job
+            made.append((await client.start_as(f"run{n}", workflow, n, span_s)).id)
+        return made
+
+
+async def ended(url: str, runs: list[str], limit_s: float) -> dict[str, tuple[Any, list[e.Event]]]:
+    """The results and logs of all runs, once they have ended."""
+    found = {}
+    async with buoy.connect(url) as client, asyncio.timeout(limit_s):
+        for run_id in runs:
+            result = await (await client.get(run_id)).result()
+            found[run_id] = (result, await read_log(client.store, RunId(run_id)))
+    return found
+
+
+async def logs_of(url: str, runs: list[str]) -> dict[str, list[e.Event]]:
+    async with buoy.connect(url) as client:
+        return {run_id: await read_log(client.store, RunId(run_id)) for run_id in runs}
+
+
+@pytest.mark.parametrize(
+    ("store", "workers", "kills"),
+    [("sqlite", 1, 25), ("sqlite", 2, 25), ("sqlite", 8, 25), ("file", 1, 10), ("file", 2, 10)],
+    ids=["one", "two", "eight", "one on a folder", "two on a folder"],
+)
+def test_every_run_survives_workers_killed_at_random(store: str, workers: int, kills: int, yard: Yard) -> None:
+    """Other moments: BUOY_SEED=1, 2, 3..."""
+    yard.url = yard.url_of(store)
+    chance = random.Random(workers + 1000 * int(os.environ.get("BUOY_SEED", "0")))
+    names: list[str] = []
+    living = [yard.fork_worker() for _ in range(workers)]
+    for _ in range(kills):
+        # New work for each kill, so that every one of them hits a worker with something in its hands.
+        names += asyncio.run(started(yard.url, 3, 0.02, len(names)))
+        lines = len(yard.seen())
+        wait_until(lambda before=lines: len(yard.seen()) > before, "work", 15)
+        time.sleep(chance.uniform(0.0, 0.08))
+        yard.kill(living.pop(chance.randrange(len(living))))
+        living.append(yard.fork_worker())
+    found = asyncio.run(ended(yard.url, names, 40))
+    seen = yard.seen()
+    extra = 0
+    for n, run_id in enumerate(names):
+        result, log = found[run_id]
+        assert result == expected(n)
+        assert [event.seq for event in log] == list(range(1, len(log) + 1))
+        extra += check_executions(seen, log, run_id, yard.killed_at)
+    claims = [event.body for _, log in found.values() for event in log if isinstance(event.body, e.Claimed)]
+    taken_over = sum(claim.cause == "taken_over" for claim in claims)
+    assert taken_over >= kills // 4, "the kills hit nothing: the test shows nothing"
+    assert extra > 0
+    print(f"{workers} workers: {kills} kills, {taken_over} take-overs, {extra} bodies ran once more")
+
+
+@pytest.mark.parametrize("name", ["job", "sync_job"])
+def test_a_death_at_any_commit_is_survived(name: str, tmp_path: Path) -> None:
+    """Systematic: just before and just after each commit of a run's life."""
+    commits = 12
+    drivers = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.points", str(tmp_path), name, str(commits), str(offset), "2"],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for offset in range(2)
+    ]
+    died = 0
+    for driver in drivers:
+        out, err = driver.communicate(timeout=80)
+        assert driver.returncode == 0, err
+        lines = [json.loads(line) for line in out.splitlines()]
+        for point, end in zip(lines[::2], lines[1::2], strict=True):
+            where = f"{point['side']} commit {point['point']}: {end} {err[-2000:]}"
+            died += point["died"]
+            assert end["result"] == expected(7), where
+            assert end["anomalies"] == [], where
+            witness = Path(point["folder"]) / "witness"
+            starts = Counter(
+                (each.leaf, each.attempt)
+                for each in map(read, witness.read_text().splitlines())
+                if each.what == "start"
+            )
+            assert max(starts.values()) <= 2, where
+            again = sum(times - 1 for times in starts.values())
+            # Only what was under way at the one death: at most the three bodies that run side by side.
+            assert again <= 3, where
+    assert died >= commits
+
+
+def test_sigterm_under_load_gives_runs_back_and_the_next_worker_finishes_them(yard: Yard) -> None:
+    names = asyncio.run(started(yard.url, 20, 0.15))
+    first = yard.worker(grace_s=5.0)
+    wait_until(lambda: len(yard.seen()) > 20, "work")
+    first.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    assert first.wait(10) == 0
+    assert time.monotonic() - began < 5.0
+    logs = asyncio.run(logs_of(yard.url, names))
+    given_back = [run for run, log in logs.items() if log[-1].type == "interrupted"]
+    assert given_back, "nothing was under way: the test shows nothing"
+    yard.worker()
+    found = asyncio.run(ended(yard.url, names, 20))
+    seen = yard.seen()
+    starts = Counter((each.run, each.leaf, each.attempt) for each in seen if each.what == "start")
+    assert set(starts.values()) == {1}, "a graceful stop must not repeat a body"
+    for n, run_id in enumerate(names):
+        result, log = found[run_id]
+        assert result == expected(n)
+        causes = [event.body.cause for event in log if isinstance(event.body, e.Claimed)]
+        assert "taken_over" not in causes, "the crash budget was charged"
+        if run_id in given_back:
+            assert causes[-1] == "interrupted"
+
+
+def test_sigterm_with_a_step_beyond_the_grace_time_still_ends_and_the_run_comes_back(yard: Yard) -> None:
+    async def start() -> None:
+        async with buoy.connect(yard.url) as client:
+            await client.start_as("run", one_step, 3.0)
+
+    asyncio.run(start())
+    first = yard.worker(grace_s=0.3)
+    wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
+    first.send_signal(signal.SIGTERM)
+    # The step is in a thread that nobody can stop: the process ends all the same, and quickly.
+    assert first.wait(3) == 0
+    yard.killed_at[first.pid] = time.time()
+    yard.worker()
+    found = asyncio.run(ended(yard.url, ["run"], 20))
+    assert found["run"][0] == 1
+    assert check_executions(yard.seen(), found["run"][1], "run", yard.killed_at) == 1
+
+
+def test_nobody_takes_over_from_a_worker_that_only_stands_still(yard: Yard) -> None:
+    async def start() -> None:
+        async with buoy.connect(yard.url) as client:
+            await client.start_as("run", one_step, 30.0)
+
+    asyncio.run(start())
+    first = yard.worker()
+    wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
+    os.kill(first.pid, signal.SIGSTOP)
+    yard.worker()
+    # Several sweeps of the second worker; it must not touch the run of a living process, however silent.
+    time.sleep(3.5)
+    before = asyncio.run(logs_of(yard.url, ["run"]))["run"]
+    assert [event.type for event in before].count("claimed") == 1
+    assert len(yard.seen()) == 1
+    yard.kill(first.pid)
+    wait_until(lambda: len(yard.seen()) == 2, "the second worker to take over", 5)
+    after = asyncio.run(logs_of(yard.url, ["run"]))["run"]
+    claims = [event.body for event in after if isinstance(event.body, e.Claimed)]
+    assert [claim.cause for claim in claims] == ["created", "taken_over"]
+    assert claims[1].evidence["pid"] == first.pid
+    assert claims[1].evidence["proof"]
+    attempts = {each.attempt for each in yard.seen()}
+    assert attempts == {1}, "a crash repeats the same attempt"
+
+
+def test_a_worker_that_stood_still_goes_on_where_it_was(yard: Yard) -> None:
+    names = asyncio.run(started(yard.url, 6, 0.1))
+    first = yard.worker()
+    wait_until(lambda: len(yard.seen()) > 3, "work")
+    os.kill(first.pid, signal.SIGSTOP)
+    second = yard.worker()
+    time.sleep(1.5)
+    os.kill(first.pid, signal.SIGCONT)
+    found = asyncio.run(ended(yard.url, names, 20))
+    for n, run_id in enumerate(names):
+        result, log = found[run_id]
+        assert result == expected(n)
+        assert check_executions(yard.seen(), log, run_id, {}) == 0
+    assert second.poll() is None

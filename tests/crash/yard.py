@@ -1,0 +1,145 @@
+"""Where the crash tests start, kill and stop worker processes, and read what the witness saw."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from buoy.core import events as e
+
+from .flows import WITNESS
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Seen(NamedTuple):
+    """One line of the witness."""
+
+    at: float
+    pid: int
+    run: str
+    leaf: str
+    attempt: int
+    key: str
+    what: str
+
+
+class Yard:
+    """The processes of one test. All of them end with it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.witness = folder / "witness"
+        self.url = self.url_of("sqlite")
+        self.killed_at: dict[int, float] = {}
+        self._workers: dict[int, subprocess.Popen[str] | None] = {}
+        self._nursery: subprocess.Popen[str] | None = None
+
+    def url_of(self, kind: str) -> str:
+        return f"sqlite:///{self.folder}/runs.db" if kind == "sqlite" else f"file://{self.folder}/store"
+
+    # ---- processes
+
+    def _popen(self, *args: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", *args],
+            cwd=ROOT,
+            env={**os.environ, WITNESS: str(self.witness)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def worker(self, grace_s: float = 5.0) -> subprocess.Popen[str]:
+        """A worker that is ready for work."""
+        process = self._popen("tests.crash.worker", self.url, str(grace_s))
+        self._workers[process.pid] = process
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("ready")
+        return process
+
+    def fork_worker(self) -> int:
+        """The PID of a worker that begins now."""
+        if self._nursery is None:
+            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url)
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        self._nursery.stdin.write("go\n")
+        self._nursery.stdin.flush()
+        pid = int(self._nursery.stdout.readline())
+        self._workers[pid] = None
+        return pid
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        process = self._workers.pop(pid)
+        if process is not None:
+            process.wait(10)
+        else:
+            wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"{pid} to be gone")
+        self.killed_at[pid] = time.time()
+
+    def close(self) -> None:
+        for pid in list(self._workers):
+            try:
+                self.kill(pid)
+            except ProcessLookupError:
+                self._workers.pop(pid, None)
+        if self._nursery is not None:
+            assert self._nursery.stdin is not None
+            self._nursery.stdin.close()
+            self._nursery.wait(10)
+
+    # ---- the witness
+
+    def seen(self) -> list[Seen]:
+        if not self.witness.exists():
+            return []
+        return [read(line) for line in self.witness.read_text().splitlines()]
+
+
+def read(line: str) -> Seen:
+    at, pid, run, leaf, attempt, key, what = line.split(" ")
+    return Seen(float(at), int(pid), run, leaf, int(attempt), key, what)
+
+
+def wait_until(holds: Callable[[], bool], what: str, limit_s: float = 20.0) -> None:
+    """Looks again and again: a signal from another process would need Buoy's own help, which is under test."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline, f"waited {limit_s:g} s in vain for {what}"
+        time.sleep(0.005)
+
+
+def check_executions(seen: list[Seen], log: list[e.Event], run: str, killed_at: dict[int, float]) -> int:
+    """What law 11 says about one run. The number of bodies that ran once more because of a kill."""
+    completed = {event.body.leaf: event.at for event in log if isinstance(event.body, e.StepCompleted)}
+    claims = sum(isinstance(event.body, e.Claimed) for event in log)
+    starts: dict[tuple[str, int], list[Seen]] = defaultdict(list)
+    for each in seen:
+        if each.run == run and each.what == "start":
+            starts[each.leaf, each.attempt].append(each)
+    extra = 0
+    for (leaf, attempt), times in starts.items():
+        where = f"{run} {leaf} attempt {attempt}"
+        assert {each.key for each in times} == {f"{run}/{leaf}/0"}, where
+        if leaf in completed:
+            late = [each for each in times if each.at > completed[leaf]]
+            assert not late, f"{where} was executed again after its completion was recorded: {late}"
+        assert len(times) <= claims, f"{where} ran {len(times)} times under {claims} claims"
+        for one, next_one in pairwise(times):
+            died = killed_at.get(one.pid)
+            assert died is not None, f"{where} ran again although {one.pid} was never killed"
+            assert died <= next_one.at + 0.05, f"{where} ran again before {one.pid} was killed"
+        extra += len(times) - 1
+    started = {event.body.leaf for event in log if isinstance(event.body, e.StepStarted)}
+    assert {leaf for leaf, _ in starts} <= started
+    return extra

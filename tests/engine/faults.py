@@ -1,0 +1,73 @@
+"""A real store that fails on demand: before the work, or after it and without an answer."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from buoy import RunnerOptions
+from buoy.engine.client import Client
+from buoy.engine.definitions import Registry, Workflow
+from buoy.errors import Unavailable
+from buoy.ports import Store
+from buoy.wiring import Worker
+
+from .lab import QUICK_STOP, store_at
+
+
+class FaultyStore:
+    """Hands everything to the store below; `fail` says what goes wrong next.
+
+    `before`: the call never reaches the store. `after`: it does its work there, but no answer comes back.
+    """
+
+    def __init__(self, below: Store) -> None:
+        self._below = below
+        self._faults: dict[str, list[tuple[str, Exception]]] = {}
+        self.calls: Counter[str] = Counter()
+
+    def fail(self, method: str, how: str, times: int = 1, error: Exception | None = None) -> None:
+        self._faults.setdefault(method, []).extend([(how, error or Unavailable("no answer (a test)"))] * times)
+
+    @property
+    def left(self) -> int:
+        """Faults that did not happen yet."""
+        return sum(map(len, self._faults.values()))
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._below, name)
+        if not callable(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls[name] += 1
+            faults = self._faults.get(name)
+            how, error = faults.pop(0) if faults else ("", None)
+            if error is not None and how == "before":
+                raise error
+            answer = await found(*args, **kwargs)
+            if error is not None:
+                raise error
+            return answer
+
+        return call
+
+
+@asynccontextmanager
+async def opened_with_faults(
+    url: str, *workflows: Workflow[..., Any], options: RunnerOptions = QUICK_STOP
+) -> AsyncIterator[tuple[Client, FaultyStore]]:
+    """As `opened`, on a store that can be made to fail."""
+    registry = Registry()
+    for workflow in workflows:
+        registry.add(workflow)
+    async with store_at(url) as below:
+        store = FaultyStore(below)
+        worker = Worker(store, registry, role="worker", queues=("default",), options=options)  # type: ignore[arg-type]
+        await worker.start()
+        try:
+            yield worker.client(), store
+        finally:
+            await worker.stop()

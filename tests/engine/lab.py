@@ -1,0 +1,245 @@
+"""The engine's laboratory: logs cut where a crash could have cut them, planted into stores, and replayed.
+
+A *cut* is a prefix of a log that ends where a commit ended: what a crash at that moment leaves behind. A log is
+*planted* by appending it to a store as a run that nobody holds. The *witness* is a list outside of every store in which
+the bodies of steps write that they ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+
+import buoy
+from buoy.core import codec
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.state import State, fold
+from buoy.engine.alarms import Alarms
+from buoy.engine.client import Client, Run
+from buoy.engine.definitions import Workflow
+from buoy.engine.execution import Execution
+from buoy.engine.loading import read_log
+from buoy.ports import Message, Outcome, Progress, Released, Store, Write
+from buoy.stores import open_store
+from buoy.system import SystemClock, SystemIds
+
+T = TypeVar("T")
+
+WAIT_S = 10.0
+LOOK_S = 0.003
+QUICK_STOP = buoy.RunnerOptions(stop_grace_s=2.0)
+
+
+# ---- looking
+
+
+async def log_of(app: Client, run_id: str) -> list[e.Event]:
+    return await read_log(app.store, RunId(run_id))
+
+
+async def types_of(app: Client, run_id: str) -> list[str]:
+    return [event.type for event in await log_of(app, run_id)]
+
+
+async def bodies_of(app: Client, run_id: str, kind: type[T]) -> list[T]:
+    """The payloads of one kind, in log order."""
+    return [event.body for event in await log_of(app, run_id) if isinstance(event.body, kind)]
+
+
+async def state_of(app: Client, run_id: str) -> State:
+    return fold(RunId(run_id), await log_of(app, run_id))
+
+
+async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "the condition") -> None:
+    """Waits until something holds; a test that would hang says for what it waited."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                found = holds()
+                if found if isinstance(found, bool) else await found:
+                    return
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"waited {WAIT_S:g} s in vain for {what}") from None
+
+
+async def until_event(app: Client, run_id: str, kind: str, count: int = 1) -> list[e.Event]:
+    """Waits until the log has so many events of that name, and gives the log."""
+    log: list[e.Event] = []
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while True:
+                log = await log_of(app, run_id)
+                if sum(event.type == kind for event in log) >= count:
+                    return log
+                await asyncio.sleep(LOOK_S)
+    except TimeoutError:
+        raise AssertionError(f"{run_id} got no {kind}: {[event.type for event in log]}") from None
+
+
+async def until_status(app: Client, run_id: str, status: str) -> State:
+    state = await state_of(app, run_id)
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while state.status != status:
+                await asyncio.sleep(LOOK_S)
+                state = await state_of(app, run_id)
+    except TimeoutError:
+        raise AssertionError(f"{run_id} is {state.status}, not {status}: {await types_of(app, run_id)}") from None
+    return state
+
+
+async def result_of(app: Client, run: Run[T]) -> T:
+    """The run's result, or a failure that shows its log."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not (await run.document()).ended:
+                await asyncio.sleep(LOOK_S)
+            return await run.result()
+    except TimeoutError:
+        pause = (await run.document()).pause
+        raise AssertionError(
+            f"{run.id} does not end: {await types_of(app, run.id)}, pause {pause}, troubles "
+            f"{None if app.runner is None else app.runner.troubles()}"
+        ) from None
+
+
+async def outcome_of(app: Client, run: Run[Any]) -> tuple[str, Any]:
+    """How the run ended, as data: its status, and its result or the name of its error."""
+    try:
+        return "completed", await result_of(app, run)
+    except buoy.RunFailed as error:
+        return "failed", error.type
+    except buoy.RunCancelled:
+        return "cancelled", None
+
+
+@asynccontextmanager
+async def opened(
+    url: str, *workflows: Workflow[..., Any], options: buoy.RunnerOptions = QUICK_STOP
+) -> AsyncIterator[Client]:
+    async with buoy.open(url, workflows=workflows, options=options) as app:
+        yield app
+
+
+# ---- cutting and planting
+
+
+def commits(log: Sequence[e.Event]) -> list[list[e.Event]]:
+    """The log by commit: each begins with the event that bears a nonce."""
+    found: list[list[e.Event]] = []
+    for event in log:
+        if event.nonce is not None or not found:
+            found.append([])
+        found[-1].append(event)
+    return found
+
+
+def cuts(log: Sequence[e.Event]) -> list[list[e.Event]]:
+    """What each crash between two commits would leave: from the first commit alone to all but the last."""
+    groups = commits(log)
+    return [[event for group in groups[:count] for event in group] for count in range(1, len(groups))]
+
+
+def without_end(log: Sequence[e.Event]) -> list[e.Event]:
+    """The whole log but for the event that ends the run: its replay must end it the same way."""
+    assert isinstance(log[-1].body, e.ENDINGS)
+    return list(log[:-1])
+
+
+def renamed(log: Sequence[e.Event], old: str, new: str) -> list[e.Event]:
+    """The log as that of another run: the run's id is part of keys, questions and whatever results hold it."""
+    return codec.decode_events(codec.encode_events(log).replace(old.encode(), new.encode()))
+
+
+async def plant(
+    store: Store, run_id: str, log: Sequence[e.Event], messages: Iterable[Message] = (), cause: str = "taken_over"
+) -> None:
+    """A run with this log that nobody holds and that is due at once."""
+    run = RunId(run_id)
+    events = tuple(log)
+    released = Released(due_at=0.0, cause=cause)
+    await store.commit([Write(run, 0, events, document(fold(run, events)), released)])
+    for message in messages:
+        await store.send(msgspec.structs.replace(message, run_id=run, number=0))
+
+
+@asynccontextmanager
+async def store_at(url: str) -> AsyncIterator[Store]:
+    store = await open_store(url, SystemClock())
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def ended_leaves(log: Sequence[e.Event]) -> set[str]:
+    """The leaves whose outcome the log has; their bodies must never run again."""
+    return {event.body.leaf for event in log if isinstance(event.body, e.StepCompleted | e.StepFailed)}
+
+
+def names_done(log: Sequence[e.Event]) -> set[str]:
+    """The `name` arguments of the steps that the log has as ended."""
+    done = ended_leaves(log)
+    found = set()
+    for event in log:
+        if isinstance(event.body, e.StepStarted) and event.body.leaf in done:
+            found.add(str(msgspec.json.decode(event.body.args).get("name")))
+    return found
+
+
+# ---- replay without a runner
+
+
+class Desk:
+    """A host that replays and executes nothing: the first commit of an execution is kept and never answered."""
+
+    def __init__(self) -> None:
+        self.id = RunnerId("runner-desk")
+        self.clock = SystemClock()
+        self.ids = SystemIds()
+        self.alarms = Alarms(self.clock)
+        self.step_pool = None
+        self.workflow_pool = None
+        self.journal = self
+        self.writes: list[Write] = []
+
+    def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:
+        self.writes.append(write)
+
+    def rested(self, execution: Execution) -> None: ...
+
+    def ended(self, execution: Execution) -> None: ...
+
+    def lost(self, execution: Execution) -> None: ...
+
+    def progressed(self, run_id: RunId, progress: Progress) -> None: ...
+
+
+async def replayed(workflow: Workflow[..., Any], log: Sequence[e.Event]) -> list[e.Body]:
+    """What a replay of this log would append first. For a log that code and engine agree on: `claimed` alone."""
+    desk = Desk()
+    created = log[0]
+    assert isinstance(created.body, e.WorkflowCreated)
+    execution = Execution(desk, workflow, RunId("replayed"), list(log))  # type: ignore[arg-type]
+    execution.run_id = RunId(_run_of(log))
+    execution.state.run_id = execution.run_id
+    await execution.resume(e.Claimed(runner=desk.id, cause="taken_over"), [])
+    execution.detach()
+    return [event.body for write in desk.writes for event in write.events]
+
+
+def _run_of(log: Sequence[e.Event]) -> str:
+    """The run's id, from the first key that holds it."""
+    for event in log:
+        if isinstance(event.body, e.StepStarted) and event.body.key:
+            return event.body.key.partition("/")[0]
+        if isinstance(event.body, e.InteractionRequested):
+            return event.body.question_id.partition("/")[0]
+    return "replayed"

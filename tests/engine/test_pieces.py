@@ -1,0 +1,238 @@
+"""Small parts of the engine by themselves: alarms by a manual clock, the journal's groups, pools, scopes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import RunId
+from buoy.core.state import fold
+from buoy.engine.alarms import Alarms
+from buoy.engine.context import Scope
+from buoy.engine.definitions import Retry
+from buoy.engine.journal import Journal
+from buoy.engine.pool import Pool
+from buoy.errors import Unavailable
+from buoy.ports import Committed, FencedOut, Outcome, Write
+from buoy.testing.clock import ManualClock
+
+from .faults import FaultyStore
+from .lab import store_at, until
+
+NULL = e.NULL
+
+
+async def rung(alarms: Alarms) -> None:
+    """Lets the alarms look at their clock: the earliest possible alarm makes them look at once."""
+    looked = asyncio.Event()
+    alarms.set(0.0, looked.set)
+    await looked.wait()
+
+
+# ---- alarms
+
+
+async def test_alarms_ring_in_the_order_of_their_times_and_not_before() -> None:
+    clock = ManualClock()
+    alarms = Alarms(clock)
+    heard: list[str] = []
+    start = clock.now()
+    for name, span_s in (("late", 60), ("soon", 10), ("later", 60), ("next", 20)):
+        alarms.set(start + span_s, lambda name=name: heard.append(name))
+    await rung(alarms)
+    assert heard == []
+    clock.advance(10)
+    await rung(alarms)
+    assert heard == ["soon"]
+    clock.advance(1000)
+    await rung(alarms)
+    assert heard == ["soon", "next", "late", "later"]
+    alarms.close()
+
+
+async def test_a_cancelled_alarm_is_silent_and_one_in_the_past_rings_at_once() -> None:
+    clock = ManualClock()
+    alarms = Alarms(clock)
+    heard: list[str] = []
+    alarms.set(clock.now() + 5, lambda: heard.append("cancelled")).cancel()
+    alarms.set(clock.now() - 5, lambda: heard.append("past"))
+    clock.advance(10)
+    await rung(alarms)
+    assert heard == ["past"]
+    alarms.close()
+
+
+async def test_an_alarm_may_set_another_and_none_rings_after_the_close() -> None:
+    clock = ManualClock()
+    alarms = Alarms(clock)
+    heard: list[str] = []
+    alarms.set(clock.now(), lambda: alarms.set(clock.now() + 1, lambda: heard.append("second")))
+    await rung(alarms)
+    clock.advance(1)
+    await rung(alarms)
+    assert heard == ["second"]
+    alarms.set(clock.now() + 1, lambda: heard.append("never"))
+    alarms.close()
+    clock.advance(5)
+    alarms.set(clock.now(), lambda: heard.append("never"))
+    await asyncio.sleep(0)
+    assert heard == ["second"]
+
+
+# ---- the journal
+
+
+def created(run: str, nonce: str) -> Write:
+    event = e.Event(1, 1.0, e.WorkflowCreated(workflow="w", input=NULL), nonce=nonce)
+    return Write(RunId(run), 0, (event,), document(fold(RunId(run), [event])))
+
+
+async def test_what_is_queued_during_a_commit_goes_into_the_next_as_one_group(url: str) -> None:
+    async with store_at(url) as below:
+        store = FaultyStore(below)
+        journal = Journal(store)  # type: ignore[arg-type]
+        journal.start()
+        outcomes: list[Outcome] = []
+        for n in range(100):
+            journal.submit(created(f"run{n}", f"nonce{n}"), outcomes.append)
+        await journal.settled()
+        assert outcomes == [Committed(1)] * 100
+        assert store.calls["commit"] <= 2
+        await journal.close()
+
+
+async def test_one_fenced_write_does_not_harm_its_neighbours(url: str) -> None:
+    async with store_at(url) as store:
+        await store.commit([created("taken", "theirs")])
+        journal = Journal(store)
+        journal.start()
+        outcomes: dict[str, Outcome] = {}
+        for run in ("one", "taken", "two"):
+            journal.submit(created(run, f"mine-{run}"), _into(outcomes, run))
+        await journal.settled()
+        assert outcomes["one"] == outcomes["two"] == Committed(1)
+        assert isinstance(outcomes["taken"], FencedOut)
+        await journal.close()
+
+
+def _into(outcomes: dict[str, Outcome], run: str) -> Callable[[Outcome], None]:
+    return lambda outcome: outcomes.__setitem__(run, outcome)
+
+
+@pytest.mark.parametrize("how", ["before", "after"])
+async def test_after_an_unclear_answer_the_journal_reads_back_before_it_concludes(how: str, url: str) -> None:
+    async with store_at(url) as below:
+        await below.commit([created("taken", "theirs")])
+        store = FaultyStore(below)
+        store.fail("commit", how)
+        journal = Journal(store)  # type: ignore[arg-type]
+        journal.start()
+        outcomes: dict[str, Outcome] = {}
+        for run in ("mine", "taken"):
+            journal.submit(created(run, f"mine-{run}"), _into(outcomes, run))
+        await journal.settled()
+        assert outcomes["mine"] == Committed(1)
+        assert isinstance(outcomes["taken"], FencedOut)
+        assert journal.errors == 1
+        assert journal.last_error == "no answer (a test)"
+        await journal.close()
+
+
+async def test_a_true_winner_that_is_called_a_loser_is_found_by_its_nonce(url: str) -> None:
+    async with store_at(url) as store:
+        write = created("run", "mine")
+        # As if the first sending had succeeded and its answer was lost on the way.
+        await store.commit([write])
+        journal = Journal(store)
+        journal.start()
+        outcomes: list[Outcome] = []
+        journal.submit(write, outcomes.append)
+        await journal.settled()
+        assert outcomes == [Committed(1)]
+        await journal.close()
+
+
+async def test_a_journal_that_is_closed_first_writes_what_it_took(url: str) -> None:
+    async with store_at(url) as below:
+        store = FaultyStore(below)
+        store.fail("commit", "before", times=2)
+        journal = Journal(store)  # type: ignore[arg-type]
+        journal.start()
+        outcomes: list[Outcome] = []
+        journal.submit(created("run", "mine"), outcomes.append)
+        await journal.close()
+        assert outcomes == [Committed(1)]
+        assert await below.run(RunId("run")) is not None
+
+
+async def test_an_outage_of_the_store_is_counted_and_said(url: str) -> None:
+    async with store_at(url) as below:
+        store = FaultyStore(below)
+        store.fail("commit", "before", times=3, error=Unavailable("the disk is away"))
+        journal = Journal(store)  # type: ignore[arg-type]
+        journal.start()
+        journal.submit(created("run", "mine"), lambda outcome: None)
+        await until(lambda: journal.errors >= 1)
+        assert journal.last_error == "the disk is away"
+        await journal.settled()
+        assert journal.errors == 3
+        await journal.close()
+
+
+# ---- pools, scopes, retries
+
+
+async def test_a_pool_never_runs_more_at_once_than_its_size() -> None:
+    class Threads:
+        made = 0
+
+        def run(self, work: Callable[[], None], name: str) -> None:
+            self.made += 1
+            threading.Thread(target=work, name=name, daemon=True).start()
+
+    threads = Threads()
+    pool = Pool(threads, 3, "test")
+    lock, most, now = threading.Lock(), 0, 0
+    gate = threading.Semaphore(0)
+    done: list[int] = []
+
+    def work(n: int) -> None:
+        nonlocal most, now
+        with lock:
+            now += 1
+            most = max(most, now)
+        gate.acquire(timeout=10)
+        with lock:
+            now -= 1
+            done.append(n)
+
+    for n in range(12):
+        pool.submit(lambda n=n: work(n))
+    await until(lambda: now == 3)
+    gate.release(12)
+    await until(lambda: len(done) == 12)
+    assert (most, threads.made) == (3, 3)
+    pool.close()
+
+
+def test_identities_depend_on_the_order_of_creation_only() -> None:
+    root = Scope()
+    one, two = root.next_part(), root.next_part()
+    assert [two.next_leaf("a"), one.next_leaf("a"), one.next_leaf("a"), root.next_leaf("a"), one.next_leaf("b")] == [
+        "2/a#1",
+        "1/a#1",
+        "1/a#2",
+        "a#1",
+        "1/b#1",
+    ]
+    assert one.next_part().next_part().next_leaf("deep") == "1.1.1/deep#1"
+
+
+def test_the_back_off_grows_to_its_limit() -> None:
+    retry = Retry(retries=100, backoff_s=0.5, factor=2.0, backoff_max_s=10.0)
+    assert [retry.delay_s(n) for n in (1, 2, 3, 4, 5, 6, 1000)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]

@@ -1,0 +1,430 @@
+"""Pause, resume and cancel: with an owner and without, in every status, against each other and against the end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+
+from .lab import (
+    bodies_of,
+    cuts,
+    ended_leaves,
+    log_of,
+    opened,
+    outcome_of,
+    plant,
+    renamed,
+    replayed,
+    result_of,
+    state_of,
+    store_at,
+    types_of,
+    until,
+    until_event,
+    until_status,
+    without_end,
+)
+from .stage import WITNESS, after, never, work
+
+
+@pytest.fixture(autouse=True)
+def fresh_witness() -> None:
+    WITNESS.clear()
+
+
+@buoy.workflow
+async def waits() -> Any:
+    first = await work("first", 1)
+    found = await buoy.wait_signal("go")
+    return [first, found, await work("last", 2)]
+
+
+@buoy.workflow
+async def cleans() -> Any:
+    try:
+        return await buoy.wait_signal("go")
+    except asyncio.CancelledError:
+        await work("clean")
+        raise
+
+
+# ---- pause and resume
+
+
+async def test_a_pause_during_a_step_lets_it_end_and_starts_nothing_new(url: str) -> None:
+    @buoy.workflow
+    async def two() -> int:
+        return await after("one", "let", 1) + await work("two", 2)
+
+    async with opened(url, two) as app:
+        run = await app.start_as("run", two)
+        await until(lambda: bool(WITNESS.ran))
+        await run.pause("lunch")
+        await until_event(app, "run", "paused")
+        WITNESS.let_pass("run", {"let"})
+        await until_event(app, "run", "step_completed")
+        await until(lambda: _nobody_holds(app, "run"), "the owner to let go")
+        assert (await state_of(app, "run")).status == "paused"
+        assert [each.leaf for each in WITNESS.ran] == ["after#1"]
+        with pytest.raises(buoy.WrongState, match="paused already"):
+            await run.pause()
+        await run.resume()
+        assert await result_of(app, run) == 3
+    assert WITNESS.of("run") == {"after#1": 1, "work#1": 1}
+
+
+async def _nobody_holds(app: Any, run_id: str) -> bool:
+    return (await app.record(run_id)).holder is None
+
+
+async def test_a_resume_while_the_step_still_runs_does_not_run_it_twice(url: str) -> None:
+    @buoy.workflow
+    async def two() -> int:
+        return await after("one", "let", 1) + await work("two", 2)
+
+    async with opened(url, two) as app:
+        run = await app.start_as("run", two)
+        await until(lambda: bool(WITNESS.ran))
+        await run.pause()
+        await until_event(app, "run", "paused")
+        await run.resume()
+        await until_event(app, "run", "resumed")
+        WITNESS.let_pass("run", {"let"})
+        assert await result_of(app, run) == 3
+    assert WITNESS.of("run") == {"after#1": 1, "work#1": 1}
+
+
+@pytest.mark.parametrize("owner", [True, False], ids=["with an owner", "without an owner"])
+async def test_a_waiting_run_is_paused_and_goes_on_when_resumed(owner: bool, any_url: str) -> None:
+    async with opened(any_url, waits) as app:
+        await app.start_as("run", waits)
+        await until_status(app, "run", "waiting_signal")
+        if owner:
+            await app.pause("run")
+            await until_status(app, "run", "paused")
+    async with buoy.connect(any_url) as client:
+        if not owner:
+            done = await client.pause("run", "by hand")
+            assert done.done
+            assert "paused" in done.text
+        await client.signal("run", "go", 7)
+        assert (await client.state("run")).status == "paused"
+    async with opened(any_url, waits) as app:
+        # A worker that comes up does not unpause it.
+        assert (await state_of(app, "run")).status == "paused"
+        await app.resume("run")
+        assert await result_of(app, await app.get("run")) == [1, 7, 2]
+    assert WITNESS.of("run") == {"work#1": 1, "work#2": 1}
+
+
+async def test_a_pending_run_can_be_paused_resumed_and_cancelled_without_any_worker(url: str) -> None:
+    async with buoy.connect(url) as client:
+        await client.start_as("one", waits)
+        await client.start_as("two", waits)
+        assert (await client.pause("one")).done
+        assert (await client.state("one")).status == "paused"
+        assert (await client.resume("one")).done
+        assert (await client.cancel("two", "never mind")).done
+        assert (await client.state("two")).status == "cancelled"
+    async with opened(url, waits) as app:
+        await until_status(app, "one", "waiting_signal")
+        await app.signal("one", "go", 1)
+        assert await result_of(app, await app.get("one")) == [1, 1, 2]
+
+
+async def test_a_timer_that_comes_due_during_a_pause_fires_after_it(url: str) -> None:
+    @buoy.workflow
+    async def naps() -> str:
+        await asyncio.sleep(0.05)
+        return "woken"
+
+    async with opened(url, naps) as app:
+        run = await app.start_as("run", naps)
+        await until_event(app, "run", "timer_started")
+        await run.pause()
+        await until_status(app, "run", "paused")
+        (timer,) = await bodies_of(app, "run", e.TimerStarted)
+        await until(lambda: app.clock.now() > timer.due_at + 0.05)
+        assert "timer_fired" not in await types_of(app, "run")
+        await run.resume()
+        assert await result_of(app, run) == "woken"
+
+
+async def test_a_retry_does_not_start_during_a_pause(url: str) -> None:
+    tried = []
+
+    @buoy.step(retries=5, backoff="30ms")
+    async def again() -> int:
+        tried.append(buoy.info().attempt)
+        if len(tried) == 1:
+            raise OSError("once")
+        return len(tried)
+
+    @buoy.workflow
+    async def calls() -> int:
+        return await again()
+
+    async with opened(url, calls) as app:
+        run = await app.start_as("run", calls)
+        await until_event(app, "run", "retry_scheduled")
+        await run.pause()
+        await until_status(app, "run", "paused")
+        (scheduled,) = await bodies_of(app, "run", e.RetryScheduled)
+        await until(lambda: app.clock.now() > scheduled.due_at + 0.05)
+        assert tried == [1]
+        await run.resume()
+        assert await result_of(app, run) == 2
+    assert tried == [1, 2]
+
+
+async def test_outcomes_withheld_by_a_pause_replay_in_the_order_of_the_log(url: str) -> None:
+    @buoy.workflow
+    async def races() -> list[Any]:
+        tasks = [asyncio.create_task(after("a", "let a", 1)), asyncio.create_task(after("b", "let b", 2))]
+        done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+        return [sorted(task.result() for task in done), await work("then", 3)]
+
+    async with opened(url, races) as app:
+        run = await app.start_as("run", races)
+        await until(lambda: len(WITNESS.ran) == 2)
+        await run.pause()
+        await until_event(app, "run", "paused")
+        WITNESS.let_pass("run", {"let b"})
+        await until_event(app, "run", "step_completed", 1)
+        WITNESS.let_pass("run", {"let a"})
+        await until_event(app, "run", "step_completed", 2)
+        await run.resume()
+        # Both had ended when the code went on, but it saw b first, alone.
+        assert await result_of(app, run) == [[2], 3]
+        log = await log_of(app, "run")
+    last = await replayed(races, without_end(log))
+    assert [type(body) for body in last] == [e.Claimed, e.WorkflowCompleted]
+
+
+# ---- cancel
+
+
+async def test_a_cancelled_run_cleans_up_with_steps_and_ends_cancelled(any_url: str) -> None:
+    async with opened(any_url, cleans) as app:
+        run = await app.start_as("run", cleans)
+        await until_status(app, "run", "waiting_signal")
+        await run.cancel("too late")
+        assert await outcome_of(app, run) == ("cancelled", None)
+        assert (await run.document()).error.message == "too late"
+        with pytest.raises(buoy.RunCancelled, match="too late"):
+            await run.result()
+        with pytest.raises(buoy.WrongState, match="cancelled already"):
+            await run.cancel()
+    assert WITNESS.of("run") == {"work#1": 1}
+
+
+async def test_a_cancellation_goes_on_from_every_cut_of_its_log(url: str, tmp_path: Path) -> None:
+    async with opened(url, cleans) as app:
+        run = await app.start_as("original", cleans)
+        await until_status(app, "original", "waiting_signal")
+        await run.cancel()
+        assert await outcome_of(app, run) == ("cancelled", None)
+        log = await log_of(app, "original")
+    pieces = [piece for piece in cuts(log) if any(isinstance(event.body, e.CancelRequested) for event in piece)]
+    pieces.append(without_end(log))
+    second = f"sqlite:///{tmp_path}/second.db"
+    async with store_at(second) as store:
+        for number, piece in enumerate(pieces):
+            await plant(store, f"copy{number}x", renamed(piece, "original", f"copy{number}x"))
+    async with opened(second, cleans) as app:
+        for number, piece in enumerate(pieces):
+            assert await outcome_of(app, await app.get(f"copy{number}x")) == ("cancelled", None)
+            assert not set(WITNESS.of(f"copy{number}x")) & ended_leaves(piece)
+
+
+async def test_a_waiting_run_without_an_owner_is_cleaned_up_by_a_live_worker_that_knows_it(url: str) -> None:
+    async with opened(url, cleans) as app:
+        await app.start_as("run", cleans)
+        await until_status(app, "run", "waiting_signal")
+    async with opened(url, cleans) as app:
+        await app.cancel("run")
+        assert await outcome_of(app, await app.get("run")) == ("cancelled", None)
+    assert WITNESS.of("run") == {"work#1": 1}
+
+
+async def test_a_waiting_run_that_nobody_knows_is_cancelled_at_once(url: str) -> None:
+    async with opened(url, cleans) as app:
+        await app.start_as("run", cleans)
+        await until_status(app, "run", "waiting_signal")
+    async with buoy.connect(url) as client:
+        assert (await client.cancel("run", "gone")).done
+        assert (await client.state("run")).status == "cancelled"
+
+
+async def test_a_running_run_is_cancelled_in_its_step(url: str) -> None:
+    cleaned = []
+
+    @buoy.step
+    async def long() -> int:
+        WITNESS.start()
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            cleaned.append("body")
+        return 0
+
+    @buoy.workflow
+    async def calls() -> int:
+        return await long()
+
+    async with opened(url, calls) as app:
+        run = await app.start_as("run", calls)
+        await until(lambda: bool(WITNESS.ran))
+        text = (await run.cancel()).text
+        assert "drives the run and will see to it" in text
+        assert await outcome_of(app, run) == ("cancelled", None)
+        await until(lambda: cleaned == ["body"])
+        assert (await types_of(app, "run"))[-3:] == ["cancel_requested", "leaf_cancelled", "workflow_cancelled"]
+
+
+@pytest.mark.parametrize("owner", [True, False], ids=["with a worker", "without a worker"])
+async def test_a_paused_run_can_be_cancelled(owner: bool, url: str) -> None:
+    async with opened(url, cleans) as app:
+        run = await app.start_as("run", cleans)
+        await until_status(app, "run", "waiting_signal")
+        await run.pause()
+        await until_status(app, "run", "paused")
+        await until(lambda: _nobody_holds(app, "run"))
+        if owner:
+            await run.cancel("enough")
+            assert await outcome_of(app, run) == ("cancelled", None)
+    if not owner:
+        async with buoy.connect(url) as client:
+            await client.cancel("run", "enough")
+            assert (await client.state("run")).status == "cancelled"
+    assert WITNESS.of("run") == ({"work#1": 1} if owner else {})
+
+
+async def test_a_cancel_during_a_paused_step_waits_for_nothing(url: str) -> None:
+    @buoy.workflow
+    async def calls() -> int:
+        try:
+            return await never("long")
+        finally:
+            await work("clean")
+
+    async with opened(url, calls) as app:
+        run = await app.start_as("run", calls)
+        await until(lambda: bool(WITNESS.ran))
+        await run.pause()
+        await until_event(app, "run", "paused")
+        await run.cancel()
+        assert await outcome_of(app, run) == ("cancelled", None)
+    assert WITNESS.of("run") == {"never#1": 1, "work#1": 1}
+
+
+async def test_a_cancellation_that_code_swallows_lets_the_run_complete(url: str) -> None:
+    @buoy.workflow
+    async def stubborn() -> Any:
+        try:
+            return await buoy.wait_signal("go")
+        except asyncio.CancelledError:
+            return ["completed all the same", await work("then", 1)]
+
+    async with opened(url, stubborn) as app:
+        run = await app.start_as("run", stubborn)
+        await until_status(app, "run", "waiting_signal")
+        await run.cancel()
+        assert await outcome_of(app, run) == ("completed", ["completed all the same", 1])
+
+
+async def test_a_second_cancel_changes_nothing(url: str) -> None:
+    @buoy.workflow
+    async def slowly() -> Any:
+        try:
+            return await buoy.wait_signal("go")
+        finally:
+            await after("clean", "let")
+
+    async with opened(url, slowly) as app:
+        run = await app.start_as("run", slowly)
+        await until_status(app, "run", "waiting_signal")
+        await run.cancel("one")
+        await until(lambda: bool(WITNESS.ran))
+        await run.cancel("two")
+        await until_event(app, "run", "message_refused")
+        WITNESS.let_pass("run", {"let"})
+        assert await outcome_of(app, run) == ("cancelled", None)
+        assert (await run.document()).error.message == "one"
+
+
+async def test_code_cancels_its_own_run(url: str) -> None:
+    @buoy.workflow
+    async def declines(how: str) -> None:
+        await work("first")
+        if how == "root":
+            raise buoy.Cancelled("declined")
+        if how == "swallow":
+            try:
+                raise buoy.Cancelled("not swallowed by except Exception")
+            except Exception:
+                return
+
+        async def leg() -> None:
+            raise buoy.Cancelled("declined")
+
+        if how == "gather":
+            await asyncio.gather(leg(), never("other"))
+        async with asyncio.TaskGroup() as group:
+            group.create_task(leg())
+
+    async with opened(url, declines) as app:
+        for how in ("root", "swallow", "gather", "group"):
+            run = await app.start_as(how, declines, how)
+            assert await outcome_of(app, run) == ("cancelled", None), how
+        assert (await (await app.get("root")).document()).error.message == "declined"
+
+
+async def test_a_cancelled_error_that_nobody_asked_for_is_a_failure(url: str) -> None:
+    @buoy.workflow
+    async def strange() -> None:
+        raise asyncio.CancelledError
+
+    async with opened(url, strange) as app:
+        assert await outcome_of(app, await app.start(strange)) == ("failed", "CancelledError")
+
+
+async def test_cancel_and_completion_race_and_one_of_them_wins(url: str) -> None:
+    async with opened(url, waits) as app:
+        runs = [await app.start_as(f"run{n}", waits) for n in range(20)]
+        for run in runs:
+            await until_event(app, run.id, "signal_waited")
+
+        async def race(run: Any) -> None:
+            await asyncio.gather(run.signal("go", 1), run.cancel(), return_exceptions=True)
+
+        await asyncio.gather(*(race(run) for run in runs))
+        for run in runs:
+            status, _ = await outcome_of(app, run)
+            assert status in ("completed", "cancelled")
+            endings = [kind for kind in await types_of(app, run.id) if kind.startswith("workflow_")][1:]
+            assert endings == [f"workflow_{status}"]
+
+
+async def test_requests_to_runs_that_do_not_allow_them_are_refused_and_change_nothing(url: str) -> None:
+    async with opened(url, waits) as app:
+        run = await app.start_as("run", waits)
+        await until_status(app, "run", "waiting_signal")
+        with pytest.raises(buoy.WrongState, match="not paused"):
+            await run.resume()
+        await run.signal("go", 1)
+        await result_of(app, run)
+        for request in (run.pause, run.resume, run.cancel):
+            with pytest.raises(buoy.WrongState, match="completed already"):
+                await request()
+        with pytest.raises(buoy.UnknownRun, match="no run 'other'"):
+            await app.pause("other")
+        assert (await types_of(app, "run"))[-1] == "workflow_completed"

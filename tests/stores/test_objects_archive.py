@@ -1,0 +1,135 @@
+"""Copies and purges in objects: a crash at any write leaves nothing to be seen, or what a repetition completes."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from buoy.core import events as e
+from buoy.core.ids import RunnerId
+from buoy.core.lifecycle import Status
+from buoy.errors import CorruptLog, Unavailable
+from buoy.ports import Ended, RunCopy, RunQuery, Wants
+from buoy.stores.object_archive import PART_EVENTS
+from buoy.stores.object_index import REAP_AFTER_S
+from buoy.stores.objects import ObjectStore
+from buoy.testing.contracts.archive import copy_of, stone_of
+from buoy.testing.contracts.stage import claimed, register, started
+
+from .object_world import RUN, Crash, Fault, World, ended, messaged
+from .object_world import held as held_run
+
+
+def _copy() -> RunCopy:
+    return copy_of(
+        claimed("r0"), *(started(n) for n in range(PART_EVENTS)), e.Paused(reason="hold"), messages=5
+    )  # fmt: skip
+
+
+async def _nothing_wakes(world: World, store: ObjectStore) -> None:
+    await register(store, "medic")
+    for _ in range(3):
+        assert await store.claim_tasks(RunnerId("medic"), Wants(), 5) == []
+        assert await store.orphans(5) == []
+        await store.find_runs(RunQuery())
+        await store.find_runs(RunQuery((Status.PAUSED,)))
+        world.clock.advance(REAP_AFTER_S + 1.0)
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+@pytest.mark.parametrize("dies", [True, False])
+def test_an_import_that_failed_anywhere_is_unseen_or_completed_by_a_repetition(phase: str, dies: bool) -> None:
+    async def play(fault: Fault) -> bool:
+        world, copy = World(fault), _copy()
+        store = await world.failing()
+        fault.armed = True
+        with suppress(Crash, Unavailable):
+            await store.archive.import_run(copy)
+        fault.armed = False
+        other = await world.fresh()
+        record = await other.run(RUN)
+        if record is not None:
+            assert record.document == copy.document
+            assert await other.events(RUN) == list(copy.events)
+            with suppress(CorruptLog):
+                found = await other.inbox(RUN)
+                assert found in ([], list(copy.messages)), "a part of an inbox that looks whole"
+            assert record.inbox_head == 5
+        await _nothing_wakes(world, other)
+        assert await other.archive.import_run(copy)
+        assert await other.events(RUN) == list(copy.events)
+        assert await other.inbox(RUN) == list(copy.messages)
+        assert [each.document for each in (await other.find_runs(RunQuery())).runs] == [copy.document]
+        return fault.struck
+
+    _everywhere(play, phase, dies)
+
+
+@pytest.mark.parametrize("phase", ["before", "after"])
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(phase: str, dies: bool) -> None:
+    async def play(fault: Fault) -> bool:
+        world = World(fault)
+        store = await world.failing()
+        await register(store, "r1")
+        await ended(world, store)
+        await world.fresh()
+        stone = await stone_of(store)
+        log = await store.events(RUN)
+        fault.armed = True
+        with suppress(Crash, Unavailable):
+            await store.archive.purge(stone)
+        fault.armed = False
+        other = await world.fresh()
+        if await other.archive.tombstone(RUN) is None:
+            assert await other.events(RUN) == log
+            assert await other.archive.purge(await stone_of(other))
+        else:
+            assert await other.run(RUN) is None
+            assert await other.events(RUN) == []
+            assert await other.archive.half_purged() in ([], [RUN])
+            assert await other.archive.purge(stone)
+        assert await other.archive.tombstone(RUN) == stone
+        assert await other.archive.half_purged() == []
+        await _nothing_wakes(world, other)
+        left = [key for key in world.data.keys if RUN in key]
+        assert left == [f"workflow/{RUN}/log/{seq:012}.json" for seq in (1, stone.head_seq + 1)]
+        return fault.struck
+
+    _everywhere(play, phase, dies)
+
+
+def test_a_purge_removes_messages_and_their_wake_ups() -> None:
+    async def play() -> None:
+        world = World(None)
+        store = await world.fresh()
+        await register(store, "r1")
+        await messaged(world, store)
+        await world.author.append(store, e.WorkflowCompleted(), task=Ended())
+        assert await store.archive.purge(await stone_of(store))
+        assert not [key for key in world.data.keys if "inbox" in key or "dedupe" in key or key.startswith("wake/")]
+
+    asyncio.run(play())
+
+
+def test_a_run_that_goes_on_is_not_purged_by_an_old_look() -> None:
+    async def play() -> None:
+        world = World(None)
+        store = await world.fresh()
+        await register(store, "r1")
+        await held_run(world, store)
+        assert not await store.archive.purge(await stone_of(store))
+        assert await store.archive.half_purged() == []
+
+    asyncio.run(play())
+
+
+def _everywhere(play, phase: str, dies: bool) -> None:  # type: ignore[no-untyped-def]
+    tried = 0
+    for at in range(1, 200):
+        if not asyncio.run(play(Fault(at, phase, dies=dies))):
+            break
+        tried += 1
+    assert tried >= 5, "the fault hardly ever struck"
