@@ -21,7 +21,7 @@ from buoy.core.limits import ERROR_TEXT_CHARS_MAX
 from buoy.engine.context import CURRENT, StepContext
 from buoy.engine.definitions import Step
 from buoy.engine.pool import Pool
-from buoy.errors import BadInput, NotAllowedHere, NotJson, StepFailed, TooLarge
+from buoy.errors import BadInput, CommandFailed, NotAllowedHere, NotJson, StepFailed, TooLarge
 
 # Errors that would be the same at every attempt.
 _HOPELESS = (BadInput, NotAllowedHere, NotJson, TooLarge)
@@ -178,6 +178,10 @@ class Body:
 
 def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
     """An error as the log keeps it."""
+    if isinstance(error, CommandFailed):
+        # Where in Buoy it was raised helps nobody; how the command ended does.
+        text = _text_of(error)[:ERROR_TEXT_CHARS_MAX]
+        return ErrorInfo(error.type, text, retryable=retryable, kind=error.kind, facts=error.facts)
     try:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
     except Exception as broken:  # noqa: BLE001 - an error of the user's own making whose text cannot be made

@@ -27,7 +27,7 @@ from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
 from buoy.engine.requests import Requested, direct_request, waits_for_whom
 from buoy.engine.runner import Runner
-from buoy.errors import RunCancelled, RunFailed, UnknownQuestion, UnknownRun, WrongState
+from buoy.errors import RunCancelled, RunFailed, UnknownQuestion, WrongState
 from buoy.ports import (
     Clock,
     Committed,

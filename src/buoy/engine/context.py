@@ -20,9 +20,7 @@ from buoy.errors import NotAllowedHere
 if TYPE_CHECKING:
     from buoy.engine.definitions import Step, Workflow
 
-Started = (
-    e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
-)
+Started = e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
 
 
 class Scope:

@@ -135,6 +135,11 @@ class Intake:
         if task.run_id in runner.executions:
             return  # Ours already: the claim in the log is what counts.
         try:
+            if await runner.releases.forget(task.run_id):
+                # A release of ours whose answer was lost: it has nothing to do with this claim, unless it took it.
+                record = await runner.store.run(task.run_id)
+                if record is None or record.holder != runner.id:
+                    return
             await self._take(task)
         except CorruptLog as error:
             self._give_back(task, error, None)

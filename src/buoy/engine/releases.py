@@ -26,6 +26,7 @@ class Releases:
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closing = False
+        self._trying: asyncio.Future[None] | None = None
         self.errors = 0
         self.last_error: str | None = None
 
@@ -39,6 +40,15 @@ class Releases:
     def __contains__(self, run_id: RunId) -> bool:
         """Whether this run is about to be given back."""
         return any(run_id == each for each, _ in self._queue)
+
+    async def forget(self, run_id: RunId) -> bool:
+        """The run was claimed anew: an older release must not be tried again. Whether there was one."""
+        found = run_id in self
+        while run_id in self:
+            if self._trying is not None and self._queue[0][0] == run_id:
+                await asyncio.shield(self._trying)
+            self._queue = deque(each for each in self._queue if each[0] != run_id)
+        return found
 
     async def close(self) -> None:
         """Works off what is left; gives up after a while, since the runner's death then releases it all."""
@@ -56,13 +66,23 @@ class Releases:
                 self._wake.clear()
                 await self._wake.wait()
             run_id, change = self._queue[0]
+            self._trying = asyncio.get_running_loop().create_future()
             try:
                 await self._store.release(run_id, self._runner, change)
-                self._queue.popleft()
+                self._drop(run_id, change)
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self.errors += 1
                 self.last_error = f"{type(error).__name__}: {error}"
                 tries += 1
-                if self._closing and tries > _CLOSE_TRIES:
-                    return
-                await asyncio.sleep(_PAUSE_S)
+            finally:
+                self._trying.set_result(None)
+                self._trying = None
+            if not self._queue or self._queue[0] != (run_id, change):
+                continue
+            if self._closing and tries > _CLOSE_TRIES:
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+    def _drop(self, run_id: RunId, change: Released | Ended) -> None:
+        if self._queue and self._queue[0] == (run_id, change):
+            self._queue.popleft()
