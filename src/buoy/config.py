@@ -4,6 +4,7 @@
 
     [worker]
     files = ["flows.py", "package.module"]
+    calls = ["package"]                # modules whose functions specs may call
 
 Invariants: an explicit option beats `BUOY_STORE`, which beats `buoy.toml`, which beats the default. A file with a wrong
 key or type is refused whole: a setting that is silently ignored is worse than none.
@@ -29,6 +30,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`[worker]`: which workflow files `buoy worker` loads when none is named."""
 
     files: tuple[str, ...] = ()
+    # Modules whose functions specs may call.
+    calls: tuple[str, ...] = ()
 
 
 class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,7 +69,8 @@ def read_settings(path: Path) -> Settings:
     try:
         found = msgspec.convert(plain, Settings)
     except msgspec.ValidationError as error:
-        raise BadInput(f"{path}: {error}; known keys: store (a text), worker.files (a list of texts)") from error
+        known = "store (a text), worker.files and worker.calls (lists of texts)"
+        raise BadInput(f"{path}: {error}; known keys: {known}") from error
     return _anchored(found, path.parent)
 
 
@@ -74,7 +78,7 @@ def _anchored(settings: Settings, folder: Path) -> Settings:
     """A path in a file means the same wherever the command is given."""
     store = settings.store and _anchored_store(settings.store, folder)
     files = tuple(_anchored_file(each, folder) for each in settings.worker.files)
-    return Settings(store, WorkerSettings(files))
+    return Settings(store, WorkerSettings(files, settings.worker.calls))
 
 
 def _anchored_store(url: str, folder: Path) -> str:
@@ -95,6 +99,14 @@ def store_path(url: str) -> Path | None:
     if url.startswith("file:///"):
         return Path(url[7:])
     return Path(url) if "://" not in url and url.endswith(".db") else None
+
+
+def log_folder(url: str) -> Path:
+    """Where the output of commands is kept: beside the store, or here if the store is elsewhere."""
+    place = store_path(url)
+    if place is None:
+        return Path(".buoy") / "logs"
+    return place / "logs" if url.startswith("file:") else place.with_name(f"{place.name}-logs")
 
 
 def person() -> str:

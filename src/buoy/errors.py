@@ -6,6 +6,7 @@ Problem
 │  ├─ UnknownRun             no such run in this store
 │  ├─ UnknownQuestion        the run has no such open question
 │  ├─ BadInput               arguments, an answer or an option have the wrong form
+│  │  └─ BadSpec             a spec file is wrong; `problems` has every place
 │  ├─ NotJson                a value cannot be stored as JSON
 │  ├─ TooLarge               a payload is over its limit
 │  ├─ WrongState             the run's status does not allow this
@@ -16,6 +17,7 @@ Problem
 ├─ CorruptLog                the stored log breaks its own rules; nothing was changed
 ├─ Diverged                  the workflow's code and its log disagree (with the first difference)
 ├─ StepFailed                a step failed for good; seen by workflow code
+│  └─ CommandFailed          a command of a spec ended badly
 ├─ RunFailed                 the run ended in failure; seen by who waits for its result
 └─ RunCancelled              the run was cancelled; seen by who waits for its result
 Cancelled      (BaseException) workflow code cancels its own run with it, and a sync workflow is cancelled by it
@@ -25,6 +27,8 @@ Suspended      (BaseException) a sync workflow leaves its thread; it is replayed
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 
 class Problem(Exception):
@@ -49,6 +53,30 @@ class UnknownQuestion(UserError):
 
 class BadInput(UserError):
     """Arguments, an answer or an option have the wrong form."""
+
+
+class SpecProblem(NamedTuple):
+    """One thing that is wrong with a spec file: where, and what was expected."""
+
+    file: str
+    line: int | None
+    place: str
+    text: str
+
+    def __str__(self) -> str:
+        where = self.file if self.line is None else f"{self.file}:{self.line}"
+        return f"{where}: {self.place}: {self.text}"
+
+
+class BadSpec(BadInput):
+    """A spec was refused whole; nothing was stored. `problems` has every place (the first ones of very many)."""
+
+    def __init__(self, problems: tuple[SpecProblem, ...], count: int | None = None) -> None:
+        self.problems = problems
+        self.count = len(problems) if count is None else count
+        more = self.count - len(problems)
+        lines = [str(each) for each in problems] + ([f"and {more} more"] if more else [])
+        super().__init__("\n".join(lines))
 
 
 class NotJson(UserError):
@@ -95,6 +123,17 @@ class StepFailed(Problem):
         self.step = step
         self.type = type
         self.attempts = attempts
+
+
+class CommandFailed(StepFailed):
+    """A command of a spec ended badly. `kind` as in the log's errors; `facts`: exit code, signal, memory, duration."""
+
+    def __init__(
+        self, message: str, *, type: str, kind: str, facts: dict[str, str | int | float | bool | None]
+    ) -> None:
+        super().__init__(message, type=type)
+        self.kind = kind
+        self.facts = facts
 
 
 class RunFailed(Problem):

@@ -20,8 +20,11 @@ from typing import Protocol
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
+from buoy.core.schedule import Schedule
 from buoy.records import (
     Beat,
+    Command,
+    CommandEnd,
     Committed,
     Ended,
     Envelope,
@@ -34,6 +37,7 @@ from buoy.records import (
     Progress,
     Receipt,
     Released,
+    RunCopy,
     RunnerInfo,
     RunnerRecord,
     RunPage,
@@ -41,13 +45,17 @@ from buoy.records import (
     RunRecord,
     Task,
     TaskChange,
+    Tombstone,
     Wants,
     Write,
 )
 
 __all__ = [
+    "Archive",
     "Beat",
     "Clock",
+    "Command",
+    "CommandEnd",
     "Committed",
     "Ended",
     "Envelope",
@@ -62,15 +70,19 @@ __all__ = [
     "Progress",
     "Receipt",
     "Released",
+    "RunCopy",
     "RunPage",
     "RunQuery",
     "RunRecord",
     "RunnerInfo",
     "RunnerRecord",
+    "Shell",
     "Store",
     "Task",
     "TaskChange",
     "Threads",
+    "Timetable",
+    "Tombstone",
     "Wants",
     "Write",
 ]
@@ -92,6 +104,16 @@ class Store(Protocol):
         """Where runners keep their lock files, if this store proves death so."""
         ...
 
+    @property
+    def archive(self) -> Archive:
+        """The same data, for those who bring and remove whole runs."""
+        ...
+
+    @property
+    def timetable(self) -> Timetable:
+        """The same data, for those who start runs by the clock."""
+        ...
+
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]: ...
 
     async def run(self, run_id: RunId) -> RunRecord | None: ...
@@ -108,8 +130,11 @@ class Store(Protocol):
         """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
         ...
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
-        """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it.
+    async def release(
+        self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
+    ) -> bool:
+        """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it,
+        or if the log does not end at `head_seq`: then the run moved on, and what the caller knows of it is stale.
 
         A run may end and keep its task for a while: as long as something is owed to others (see `engine.duties`).
         """
@@ -143,6 +168,12 @@ class Store(Protocol):
         """Makes an orphan's task due, whoever held it. False if it is none any more."""
         ...
 
+    async def define(self, version: str, data: bytes) -> None:
+        """Keeps a definition under the hash of its content. The same one again does nothing more."""
+        ...
+
+    async def definition(self, version: str) -> bytes | None: ...
+
     async def now(self) -> float: ...
 
     async def changed(self, timeout_s: float) -> bool:
@@ -150,6 +181,47 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """Whole runs: brought from elsewhere, and removed. Never used by those who drive runs.
+
+    The id of a purged run is used up: a commit that would create it again is `FencedOut`, a copy of it is refused.
+    """
+
+    async def import_run(self, copy: RunCopy) -> bool:
+        """Stores a copy of a run, all of it or nothing. False: a run of that id is there already.
+
+        A crash leaves nothing to be seen, or what the same call, repeated, completes.
+        """
+        ...
+
+    async def purge(self, tombstone: Tombstone) -> bool:
+        """Deletes a run that ended, with all that belongs to it, but for its tombstone.
+
+        False if there is no such run, or if it has not ended, owes something or has moved on from `head_seq`.
+        """
+        ...
+
+    async def tombstone(self, run_id: RunId) -> Tombstone | None:
+        """What is left of a run that was purged."""
+        ...
+
+    async def half_purged(self) -> list[RunId]:
+        """Runs whose purge was begun and not finished: purge them again."""
+        ...
+
+
+class Timetable(Protocol):
+    """Schedules, each with a number that counts its changes."""
+
+    async def schedules(self) -> list[Schedule]:
+        """All of them by name, those that were removed, too: their names and numbers are known."""
+        ...
+
+    async def save_schedule(self, schedule: Schedule) -> bool:
+        """Writes a schedule over the one with the number before, or a new one with number 1. False: it has changed."""
+        ...
 
 
 class Clock(Protocol):
@@ -186,3 +258,16 @@ class Threads(Protocol):
     """The only way to other threads: sync steps, sync workflows and the beat."""
 
     def run(self, work: Callable[[], None], name: str) -> None: ...
+
+
+class Shell(Protocol):
+    """Runs commands as process groups that end with this process, however it ends."""
+
+    @property
+    def slots(self) -> int:
+        """How many commands this machine can well run at the same time."""
+        ...
+
+    async def run(self, command: Command) -> CommandEnd:
+        """Until it ended. A cancellation of this call stops the command, and is told when it has ended."""
+        ...

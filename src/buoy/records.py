@@ -11,7 +11,7 @@ import msgspec
 
 from buoy.core.document import Document
 from buoy.core.events import Event
-from buoy.core.ids import RunId, RunnerId, TaskId
+from buoy.core.ids import LeafId, RunId, RunnerId, TaskId
 
 Evidence: TypeAlias = dict[str, str | int | float | bool | None]
 
@@ -115,12 +115,17 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class Wants(msgspec.Struct, frozen=True):
-    """Which tasks a runner can take. `workflows` None: any."""
+    """Which tasks a runner can take. `workflows` None: any.
+
+    `specs`: also the runs of any stored spec, but for those named in `but_not`, whose functions this runner has not.
+    """
 
     queues: tuple[str, ...] = ("default",)
     workflows: tuple[str, ...] | None = None
     stack: str | None = None
     env: str | None = None
+    specs: bool = False
+    but_not: tuple[str, ...] = ()
 
 
 class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -179,11 +184,16 @@ class RunnerRecord(msgspec.Struct, frozen=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True):
-    """Which runs to list, newest first."""
+    """Which runs to list, newest first. `text`: what their id contains. Times: from the first on, before the others."""
 
     statuses: tuple[str, ...] = ()
     workflow: str | None = None
     holder: RunnerId | None = None
+    parent: RunId | None = None
+    text: str = ""
+    created_from: float | None = None
+    created_before: float | None = None
+    updated_before: float | None = None
 
 
 class RunPage(msgspec.Struct, frozen=True):
@@ -199,3 +209,58 @@ class Orphan(msgspec.Struct, frozen=True):
     run_id: RunId
     holder: RunnerId | None
     why: str
+
+
+class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run from elsewhere: it has ended, or is paused. `id` tells copies of one run apart.
+
+    All its messages count as seen: nothing wakes the run but what is sent to it from now on.
+    """
+
+    id: str
+    document: Document
+    events: tuple[Event, ...]
+    messages: tuple[Message, ...] = ()
+    generation: int = 1
+
+
+class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is left of a purged run: enough to tell what it was, and that its id is used up."""
+
+    run_id: RunId
+    workflow: str
+    status: str
+    head_seq: int
+    created_at: float
+    ended_at: float
+    purged_at: float
+    by: str | None = None
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A shell command to run for a leaf. `variables` are added to the environment of this process."""
+
+    run_id: RunId
+    leaf: LeafId
+    attempt: int
+    command: str
+    directory: str
+    variables: dict[str, str] = {}
+    # Between SIGTERM and SIGKILL when it is stopped.
+    grace_s: float = 5.0
+
+
+class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: by an exit code or by a signal, never both."""
+
+    exit_code: int | None
+    signal: int | None
+    peak_memory_bytes: int
+    duration_s: float
+    # The name of its log file, and the last lines in it.
+    log: str
+    tail: str = ""
+    # The kernel killed something of this control group for want of memory meanwhile.
+    out_of_memory: bool = False
+    # What it wrote into its result file.
+    result: bytes | None = None

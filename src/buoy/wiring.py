@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from buoy.config import configured_store
+from buoy.config import configured_store, log_folder
 from buoy.core.ids import RunnerId
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
@@ -20,8 +20,10 @@ from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem, StoreUnusable
 from buoy.ports import Liveness, RunnerInfo, Store
+from buoy.recovery.scheduler import Scheduler
 from buoy.recovery.sweeper import Sweeper
 from buoy.recovery.versions import go_on_with_this_code
+from buoy.shell.guarded import GuardedShell
 from buoy.stores import open_store
 from buoy.system import (
     LockFiles,
@@ -79,12 +81,20 @@ class Worker:
             role=role,
         )
         self.runner = Runner(
-            store, registry, self.info, clock=self.clock, ids=self.ids, threads=self._threads, options=options
+            store,
+            registry,
+            self.info,
+            clock=self.clock,
+            ids=self.ids,
+            threads=self._threads,
+            options=options,
+            shell=GuardedShell(log_folder(store.url), self.clock),
         )
         self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
         self.sweeper = Sweeper(store, self.liveness, me=runner_id)
         self._first_look: asyncio.Task[None] | None = None
-        self.runner.watched.append(self.sweeper)
+        self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids)
+        self.runner.watched += [self.sweeper, self.scheduler]
 
     def client(self) -> Client:
         """Speaks to the store and to this runner."""
@@ -104,6 +114,7 @@ class Worker:
         self._threads.run(self.beats.run_in_thread, "buoy-beat")
         if sweeps:
             self.sweeper.start()
+            self.scheduler.start()
         if takes_work:
             self._first_look = asyncio.get_running_loop().create_task(self._look_for_paused())
 
@@ -116,6 +127,7 @@ class Worker:
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
         await self.sweeper.stop()
+        await self.scheduler.stop()
         if self._first_look is not None:
             await asyncio.wait([self._first_look], timeout=1.0)
             self._first_look.cancel()
@@ -151,12 +163,16 @@ async def open_app(
     workflows: Iterable[Workflow[..., Any]] = (),
     queues: tuple[str, ...] = ("default",),
     options: RunnerOptions | None = None,
+    specs: bool = False,
 ) -> AsyncIterator[Client]:
     """A store with a runner in this process. Runs of `workflows` that were left behind are taken over.
+
+    `specs`: also runs of any stored spec, whoever started them; their commands then run here.
 
     Inside, `await app.start(workflow, ...)` starts runs. At the end runs are given back as at a graceful stop.
     """
     registry = Registry()
+    registry.takes_specs = specs
     for workflow in workflows:
         registry.add(workflow)
     async with open_worker(url, registry, queues=queues, options=options) as worker:

@@ -27,7 +27,7 @@ WRONG = [
     (["run", f"{FLOWS}:divide", "--arg", "number=x"], "Expected `int`, got `str`"),
     (["start", f"{FLOWS}:divide", "--arg", "number=1", "--arg", "other=1"], "unknown field `other`"),
     (["run", f"{FLOWS}:divide", "--arg", "number=1", "--id", "a/b"], "run id 'a/b' is not allowed"),
-    (["worker"], "name at least one workflow file"),
+    (["worker", "--no-specs"], "name at least one workflow file"),
     (["worker", str(FLOWS), "--queue", "a b"], "queue name 'a b' is not allowed"),
     (["worker", str(FLOWS), "--grace", "soon"], "is not a duration"),
     (["worker", str(FLOWS), "--concurrency", "0"], "--concurrency"),

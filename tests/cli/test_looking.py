@@ -113,3 +113,44 @@ def test_a_log_that_cannot_be_read_is_unknown_and_not_dead(buoy: Buoy) -> None:
     assert "'future_event', which this version of Buoy does not know" in told
     assert "Traceback" not in buoy("result", "s1", code=1).stderr
     assert "does not know" in buoy("run", f"{FLOWS}:sleeper", "--id", "s1", code=1).stderr
+
+
+def test_a_list_is_narrowed_by_text_parent_and_age(buoy: Buoy) -> None:
+    for name in ("lamp-1", "lamp-2", "desk-1"):
+        buoy("start", f"{FLOWS}:sleeper", "--id", name)
+
+    def names(*words: str) -> list[str]:
+        return [each["document"]["run_id"] for each in buoy.json("ps", *words)["runs"]]
+
+    assert names("--text", "lamp") == ["lamp-2", "lamp-1"]
+    assert names("--parent", "lamp-1") == []
+    assert names("--newer-than", "1h", "--workflow", "sleeper") == ["desk-1", "lamp-2", "lamp-1"]
+    assert names("--older-than", "1h") == []
+    assert "both older" in buoy("ps", "--older-than", "2h", "--newer-than", "1h", code=2).stderr
+    assert "not a duration" in buoy("ps", "--older-than", "soon", code=2).stderr
+
+
+def test_ended_runs_are_purged_and_told_as_purged(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1")
+    buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
+    assert "required" in buoy("purge", code=2).stderr.lower() or "missing" in buoy("purge", code=2).stderr.lower()
+    assert "0 runs purged" in buoy("purge", "--older-than", "1d").stderr
+    would = buoy("purge", "--older-than", "0s", "--dry-run")
+    assert (would.stdout, would.stderr) == ("d1\n", "1 run would be purged\n")
+    assert buoy.json("purge", "--older-than", "0s", "--status", "completed")["runs"] == ["d1"]
+    told = buoy("show", "d1", code=2).stderr
+    assert "run d1 of divide was purged" in told and "it was completed" in told
+    again = buoy("start", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1", code=2).stderr
+    assert "its id is not used again" in again
+    assert "s1" in buoy("ps").stdout
+
+
+def test_a_run_is_drawn_in_every_form(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--arg", "count=2", "--id", "p1")
+    assert "✓ part #2" in buoy("graph", "p1").stdout
+    assert "n0 --> n1" in buoy("graph", "p1", "--format", "mermaid").stdout
+    buoy("graph", "p1", "--format", "svg", "-o", "p1.svg")
+    assert (buoy.folder / "p1.svg").read_text().startswith("<svg ")
+    assert buoy.json("graph", "p1")["links"] == [[0, 1]]
+    assert "no run" in buoy("graph", "p2", code=2).stderr
+    assert "cannot be written" in buoy("graph", "p1", "-o", "no/such/place.svg", code=2).stderr

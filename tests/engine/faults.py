@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,10 +27,16 @@ class FaultyStore:
     def __init__(self, below: Store) -> None:
         self._below = below
         self._faults: dict[str, list[tuple[str, Exception]]] = {}
+        self._gates: dict[str, asyncio.Event] = {}
         self.calls: Counter[str] = Counter()
 
     def fail(self, method: str, how: str, times: int = 1, error: Exception | None = None) -> None:
         self._faults.setdefault(method, []).extend([(how, error or Unavailable("no answer (a test)"))] * times)
+
+    def hold(self, method: str) -> asyncio.Event:
+        """Calls of that method wait from now on until the event is set."""
+        self._gates[method] = asyncio.Event()
+        return self._gates[method]
 
     @property
     def left(self) -> int:
@@ -43,6 +50,8 @@ class FaultyStore:
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             self.calls[name] += 1
+            if name in self._gates:
+                await self._gates[name].wait()
             faults = self._faults.get(name)
             how, error = faults.pop(0) if faults else ("", None)
             if error is not None and how == "before":

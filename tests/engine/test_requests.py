@@ -10,6 +10,10 @@ import pytest
 
 import buoy
 from buoy.core import events as e
+from buoy.core.codec import encode
+from buoy.core.ids import RunId
+from buoy.engine.messages import Reason, Signal
+from buoy.ports import Message
 
 from .lab import (
     bodies_of,
@@ -428,3 +432,77 @@ async def test_requests_to_runs_that_do_not_allow_them_are_refused_and_change_no
         with pytest.raises(buoy.UnknownRun, match="no run 'other'"):
             await app.pause("other")
         assert (await types_of(app, "run"))[-1] == "workflow_completed"
+
+
+SEQUENCES = [
+    "resume cancel",
+    "pause resume cancel",
+    "resume pause cancel",
+    "resume go",
+    "go resume",
+    "pause go resume",
+    "resume pause go",
+    "resume pause resume go",
+    "go pause",
+    "go cancel",
+    "cancel go",
+    "cancel",
+    "pause pause resume resume go",
+    "other resume go",
+    "resume cancel pause resume",
+]
+
+
+@pytest.mark.parametrize("before", ["waiting", "paused", "paused in a step"])
+@pytest.mark.parametrize("sequence", SEQUENCES)
+async def test_messages_that_came_while_nobody_was_there_are_taken_in_their_order(
+    sequence: str, before: str, url: str, tmp_path: Path
+) -> None:
+    """A worker finds them all in the inbox when it takes the run over."""
+
+    @buoy.workflow
+    async def code() -> Any:
+        try:
+            found = await buoy.wait_signal("go")
+            return [found, await after("last", "let", 2)]
+        finally:
+            await work("clean")
+
+    async with opened(url, code, options=buoy.RunnerOptions(stop_grace_s=0.02)) as app:
+        run = await app.start_as("run", code)
+        await until_status(app, "run", "waiting_signal")
+        if before == "paused in a step":
+            await run.signal("go", 1)
+            await until(lambda: bool(WITNESS.ran))
+        if before != "waiting":
+            await run.pause()
+            await until_status(app, "run", "paused")
+        log = await log_of(app, "run")
+        old = await app.store.inbox(RunId("run"))
+    WITNESS.clear()
+    WITNESS.let_pass("run", {"let"})
+    words = sequence.split()
+    second = f"sqlite:///{tmp_path}/second.db"
+    async with store_at(second) as store:
+        await plant(store, "run", log, [*old, *(_message(word, number) for number, word in enumerate(words))])
+    # All of them are taken before any step can end.
+    paused, cancelled, gone = before != "waiting", False, before == "paused in a step" or "go" in words
+    for word in words:
+        cancelled = cancelled or word == "cancel"
+        paused = word == "pause" or (paused and word not in ("resume", "cancel"))
+    async with opened(second, code) as app:
+        if paused:
+            await until_status(app, "run", "paused")
+            await app.resume("run")
+        if not gone and not cancelled:
+            await app.signal("run", "go", 1)
+        status, _ = await outcome_of(app, await app.get("run"))
+        assert status == ("cancelled" if cancelled else "completed")
+    assert max(WITNESS.of("run").values()) == 1
+
+
+def _message(word: str, number: int) -> Message:
+    run = RunId("run")
+    if word in ("go", "other"):
+        return Message(run, "signal", f"signal:{number}", encode(Signal(word, encode(1, "x")), "x"))
+    return Message(run, word, f"{word}:{number}", encode(Reason(None), "x"))

@@ -10,11 +10,17 @@ import pytest
 
 import buoy
 from buoy.core import events as e
+from buoy.core.codec import encode
 from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.ports import Write
+from buoy.engine.client import Client
+from buoy.engine.definitions import Registry
+from buoy.engine.messages import Reason, Signal
+from buoy.ports import Message, Write
+from buoy.system import SystemClock, SystemIds
+from buoy.wiring import liveness_of
 
-from .faults import opened_with_faults
+from .faults import FaultyStore, opened_with_faults
 from .lab import (
     bodies_of,
     log_of,
@@ -409,12 +415,78 @@ async def test_an_error_that_nobody_foresaw_does_not_stop_the_runner_in_silence(
         store.fail(method, "before", error=RuntimeError("a fault of the store itself"))
         await client.signal("first", "go", 2)
         await client.start_as("second", waits, 1)
+        await until_status(client, "second", "waiting_signal")
+        await until(lambda: store.left == 0, "the fault to happen")
         await client.signal("second", "go", 2)
         for run_id in ("first", "second"):
             assert await result_of(client, await client.get(run_id)) == [1, 2, 1]
         errors, text = app.runner.troubles()
         assert errors >= 1
         assert text
+
+
+async def test_a_release_that_comes_late_does_not_park_a_run_that_was_taken_anew(url: str) -> None:
+    """The worker gives a paused run back; before that reaches the store somebody resumes it, and it is taken again."""
+    async with opened(url, waits) as app:
+        await app.start_as("run", waits, 1)
+        await until_status(app, "run", "waiting_signal")
+        await app.pause("run")
+        await until_status(app, "run", "paused")
+    async with store_at(url) as below:
+        store = FaultyStore(below)
+        ids, clock = SystemIds(), SystemClock()
+        client = Client(store, Registry(), clock=clock, ids=ids, liveness=liveness_of(below), actor="person")
+        # The person's own process has seen that nobody holds the run, and is about to write.
+        write = store.hold("commit")
+        resuming = asyncio.ensure_future(client.resume("run"))
+        await until(lambda: store.calls["commit"] == 1)
+        async with opened_with_faults(url, waits) as (app, worker):
+            release = worker.hold("release")
+            await below.send(_note_for("run"))
+            await until(lambda: worker.calls["release"] == 1 or _claims(app, "run", 2), "the worker to look at the run")
+            write.set()
+            await resuming
+            # Either order: taken anew before the old release is through, or only after it.
+            asyncio.get_running_loop().call_later(0.2, release.set)
+            await until(lambda: app.runner.holding() == 1, "the worker to take the resumed run")
+            await until_status(app, "run", "waiting_signal")
+            await until(release.is_set)
+            await app.signal("run", "nothing")
+            record = await app.record("run")
+            assert record.holder == app.runner.id, "a live run's task was parked by an old release"
+            await app.signal("run", "go", 2)
+            assert await result_of(app, await app.get("run")) == [1, 2, 1]
+
+
+@pytest.mark.parametrize("request_kind", ["resume", "cancel"])
+async def test_a_resume_that_meets_a_paused_run_on_its_way_out_is_not_lost(request_kind: str, url: str) -> None:
+    """A worker looks at a paused run, finds it paused still, and is about to give it back when the request comes."""
+    async with opened(url, waits) as app:
+        await app.start_as("run", waits, 1)
+        await until_status(app, "run", "waiting_signal")
+        await app.pause("run")
+        await until_status(app, "run", "paused")
+    async with opened_with_faults(url, waits) as (_, store), buoy.connect(url) as client:
+        commit = store.hold("commit")
+        # A second pause is refused, which is an event: the worker writes, and has not yet let go.
+        await client.store.send(Message(RunId("run"), "pause", "again", encode(Reason(None), "x")))
+        await until(lambda: store.calls["commit"] == 1, "the worker to claim the run")
+        looks = store.calls["inbox"]
+        await client.store.send(Message(RunId("run"), request_kind, "now", encode(Reason(None), "x")))
+        await until(lambda: store.calls["inbox"] > looks or store.calls["pokes"] > looks + 3, "the worker to look")
+        commit.set()
+        if request_kind == "resume":
+            await client.signal("run", "go", 2)
+        status, _ = await outcome_of(client, await client.get("run"))
+        assert status == ("completed" if request_kind == "resume" else "cancelled")
+
+
+def _note_for(run_id: str) -> Message:
+    return Message(RunId(run_id), "signal", "note", encode(Signal("other"), "x"))
+
+
+async def _claims(app: Client, run_id: str, count: int) -> bool:
+    return len(await bodies_of(app, run_id, e.Claimed)) >= count
 
 
 # ---- limits

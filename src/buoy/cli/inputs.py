@@ -13,6 +13,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.engine.arguments import Arguments
+from buoy.engine.spec_workflow import SpecArguments
 from buoy.errors import BadInput
 
 
@@ -33,6 +34,8 @@ def stored_input(arguments: Arguments, given: str | None, pairs: tuple[str, ...]
 
 def no_input(arguments: Arguments) -> msgspec.Raw:
     """What a workflow gets that was started without any input."""
+    if isinstance(arguments, SpecArguments):
+        return arguments.complete({})
     stored = codec.encode({}, "the input")
     arguments.decode(stored)
     return stored

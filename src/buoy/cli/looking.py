@@ -8,6 +8,7 @@ from rich.text import Text
 
 from buoy.cli import render
 from buoy.cli.event_lines import describe, leaf_line
+from buoy.cli.filters import Filters, run_filters
 from buoy.cli.output import json_line, print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.core.document import Document
@@ -18,7 +19,7 @@ from buoy.core.ids import check_run_id
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
 from buoy.core.phrases import expected_text, progress_text, questions, runner_text
-from buoy.ports import RunPage, RunQuery
+from buoy.ports import RunPage
 from buoy.recovery.evidence import crew, facts_of_page, facts_of_run
 
 _NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
@@ -60,14 +61,14 @@ def run_view(facts: Facts) -> RunView:
 @click.option(
     "--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]), help="May be repeated."
 )
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
+@run_filters
 @click.option("--limit", type=click.IntRange(1, RUNS_PAGE_MAX), default=50, show_default=True, help="Runs per page.")
 @click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
 @shared_options
 def ps(
     everything: bool,
     statuses: tuple[str, ...],
-    workflow: str | None,
+    filters: Filters,
     limit: int,
     cursor: str | None,
     store: str | None,
@@ -81,8 +82,8 @@ def ps(
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    query = RunQuery(statuses or (() if everything else _NOT_ENDED), workflow)
-    page, found = go(_listed(query, cursor, limit, store))
+    wanted = statuses or (() if everything else _NOT_ENDED)
+    page, found = go(_listed(wanted, filters, cursor, limit, store))
     if as_json:
         print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor})
         return Exit.OK
@@ -95,9 +96,11 @@ def ps(
     return Exit.OK
 
 
-async def _listed(query: RunQuery, cursor: str | None, limit: int, store: str | None) -> tuple[RunPage, list[Facts]]:
+async def _listed(
+    statuses: tuple[str, ...], filters: Filters, cursor: str | None, limit: int, store: str | None
+) -> tuple[RunPage, list[Facts]]:
     async with connected(store) as client:
-        page = await client.runs(query, cursor, limit)
+        page = await client.runs(filters.query(statuses, client.clock.now()), cursor, limit)
         people = await crew(client.store, client.liveness)
         return page, await facts_of_page(client.store, people, page.runs)
 

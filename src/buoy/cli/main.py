@@ -5,13 +5,18 @@ from __future__ import annotations
 import click
 
 from buoy.cli.completion import completion
+from buoy.cli.graph import graph
+from buoy.cli.logs import logs
 from buoy.cli.looking import events, ps, show
 from buoy.cli.program import Program
+from buoy.cli.purging import purge_command
 from buoy.cli.result import result
 from buoy.cli.run import run, start
+from buoy.cli.schedule import schedule_group
 from buoy.cli.speaking import answer, cancel, pause, resume, signal
 from buoy.cli.status import status
 from buoy.cli.transfer import export_command, import_command
+from buoy.cli.validate import validate
 from buoy.cli.why import why
 from buoy.cli.worker import worker
 from buoy.wiring import buoy_version
@@ -26,11 +31,14 @@ def main() -> None:
 COMMANDS = (
     run,
     start,
+    validate,
     worker,
     ps,
     show,
     events,
+    logs,
     why,
+    graph,
     answer,
     signal,
     pause,
@@ -40,6 +48,8 @@ COMMANDS = (
     status,
     export_command,
     import_command,
+    purge_command,
+    schedule_group,
     completion,
 )
 

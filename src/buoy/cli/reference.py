@@ -44,6 +44,8 @@ def reference() -> str:
     parts = [_HEAD]
     for name, command in main.commands.items():
         parts.append(f"## buoy {name}\n\n```text\n{_help(name, command)}\n```\n")
+        inner = command.commands.items() if isinstance(command, click.Group) else ()
+        parts += [f"### buoy {name} {verb}\n\n```text\n{_help(f'{name} {verb}', each)}\n```\n" for verb, each in inner]
     return "\n".join(parts)
 
 

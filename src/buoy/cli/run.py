@@ -8,21 +8,24 @@ import sys
 import click
 import msgspec
 
-from buoy.cli.inputs import no_input, stored_input
+from buoy.cli.inputs import no_input
 from buoy.cli.live import Lines, LiveView, View
 from buoy.cli.outcomes import Outcome, outcome, tell_outcome
 from buoy.cli.output import print_json, results_alone
 from buoy.cli.program import Exit, go, shared_options, wording
 from buoy.cli.render import local
 from buoy.cli.signals import end_at_once, stop_signals
+from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, is_spec_file, param_option
 from buoy.cli.watching import Watch
-from buoy.cli.workflow_files import AnyWorkflow, find_workflow
+from buoy.cli.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
 from buoy.core.facts import what_is_missing
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.limits import STOP_GRACE_S
+from buoy.core.spec import SPEC_PREFIX
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry
+from buoy.engine.runner import RunnerOptions
 from buoy.errors import WrongState
 from buoy.recovery.evidence import crew
 from buoy.wiring import open_client, open_worker
@@ -42,12 +45,15 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None
     as_json: bool
     ask: bool = False
+    calls: tuple[str, ...] = ()
 
 
 @click.command()
-@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.argument("target", metavar="FILE.py:WORKFLOW | FILE.yaml")
 @_input_option
 @_arg_option
+@param_option
+@calls_option
 @click.option("--id", "run_id", metavar="ID", help="The run's id; one that exists is gone on with.")
 @click.option("--ask", is_flag=True, help="Ask open questions here even if this is no terminal.")
 @shared_options
@@ -55,6 +61,8 @@ def run(
     target: str,
     given: str | None,
     pairs: tuple[str, ...],
+    params: tuple[str, ...],
+    prefixes: tuple[str, ...],
     run_id: str | None,
     ask: bool,
     store: str | None,
@@ -68,13 +76,16 @@ def run(
     \b
     Example:
       buoy run flows.py:order --input '{"item": "lamp"}' --id order-1
+      buoy run nightly.yaml --param k=1:5
 
     Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 given back before its end, 5 store unusable.
     """
     with results_alone(as_json=as_json):
-        workflow = find_workflow(target)
-        stored = stored_input(workflow.arguments, given, pairs)
-        order = Order(workflow=workflow, stored=stored, run_id=run_id, store=store, as_json=as_json, ask=ask)
+        calls = allowed_calls(prefixes)
+        workflow, stored = find_target(target, given, pairs, params, calls)
+        order = Order(
+            workflow=workflow, stored=stored, run_id=run_id, store=store, as_json=as_json, ask=ask, calls=calls
+        )
         found, left = go(_run(order))
     code = tell_outcome(found, as_json=as_json)
     if code is Exit.NOT_ENDED and not as_json:
@@ -89,7 +100,8 @@ def run(
 async def _run(order: Order) -> tuple[Outcome, int]:
     terminal = sys.stderr.isatty() and not order.as_json
     # It takes no work but its own run, so it tells nobody that it knows the workflow.
-    async with open_worker(configured_store(order.store), Registry(), role="client", queues=()) as worker:
+    url, options = configured_store(order.store), RunnerOptions(calls=order.calls)
+    async with open_worker(url, Registry(), role="client", queues=(), options=options) as worker:
         view: View = LiveView() if terminal else Lines(quiet=order.as_json)
         with stop_signals() as stop:
             watch = Watch(worker, view, stop, store=order.store, ask=order.ask or (terminal and sys.stdin.isatty()))
@@ -122,30 +134,40 @@ async def begin(client: Client, order: Order) -> tuple[RunId, bool]:
 
 def _new_id(client: Client, workflow: AnyWorkflow) -> RunId:
     """An id that begins with the workflow's name, as far as ids allow that."""
-    name = re.sub(r"[^a-z0-9._-]", "-", workflow.name.lower()[:40]).lstrip("._-")
+    name = re.sub(r"[^a-z0-9._-]", "-", workflow.name.removeprefix(SPEC_PREFIX).lower()[:40]).lstrip("._-")
     return check_run_id(client.ids.new(f"{name}-" if name else ""))
 
 
 @click.command()
-@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.argument("target", metavar="FILE.py:WORKFLOW | FILE.yaml")
 @_input_option
 @_arg_option
+@param_option
+@calls_option
 @click.option("--id", "run_id", metavar="ID", help="The run's id; starting it twice with one input is one run.")
 @shared_options
 def start(
-    target: str, given: str | None, pairs: tuple[str, ...], run_id: str | None, store: str | None, as_json: bool
+    target: str,
+    given: str | None,
+    pairs: tuple[str, ...],
+    params: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    run_id: str | None,
+    store: str | None,
+    as_json: bool,
 ) -> int:
     """Make a run durable for workers to drive, and print its id.
 
     \b
     Example:
       buoy start flows.py:order --arg item=lamp --id order-1
+      buoy start nightly.yaml --param k=1:5
 
     Exit code: 0 started (or there already), 2 bad input, 5 store unusable.
     """
     with results_alone(as_json=as_json):
-        workflow = find_workflow(target)
-        stored = stored_input(workflow.arguments, given, pairs)
+        calls = allowed_calls(prefixes)
+        workflow, stored = find_target(target, given, pairs, params, calls)
         order = Order(workflow=workflow, stored=stored, run_id=run_id, store=store, as_json=as_json)
         made, new, missing = go(_start(order))
     if as_json:
@@ -153,7 +175,8 @@ def start(
         return Exit.OK
     click.echo(made)
     if missing is not None:
-        command = wording(store, local).command("worker", target.rpartition(":")[0] or target)
+        file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)
+        command = wording(store, local).command("worker", *file)
         click.echo(f"it is queued, but {missing}; start one: {command}", err=True)
     return Exit.OK
 

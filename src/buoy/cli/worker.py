@@ -13,6 +13,7 @@ from buoy.cli.output import json_line, results_alone
 from buoy.cli.program import Exit, duration, go, shared_options
 from buoy.cli.render import clock
 from buoy.cli.signals import Stop, end_at_once, stop_signals
+from buoy.cli.spec_targets import allowed_calls, calls_option
 from buoy.cli.workflow_files import load_all
 from buoy.config import configured_store, load_settings
 from buoy.core.facts import can_run
@@ -50,6 +51,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     until_idle: bool
     grace_s: float
     as_json: bool
+    calls: tuple[str, ...] = ()
 
 
 @click.command()
@@ -60,9 +62,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--until-idle", is_flag=True, help="End when nothing is due and nothing executes.")
 @click.option("--grace", metavar="TIME", default=f"{STOP_GRACE_S:g}s", show_default=True, callback=duration,
               help="How long steps may go on after a stop was asked for.")  # fmt: skip
+@calls_option
+@click.option("--no-specs", is_flag=True, help="Take no runs of stored specs: run none of their commands here.")
 @shared_options
 def worker(
     files: tuple[str, ...],
+    prefixes: tuple[str, ...],
+    no_specs: bool,
     queues: tuple[str, ...],
     concurrency: int,
     until_idle: bool,
@@ -70,11 +76,11 @@ def worker(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Drive the runs of the workflows in these files.
+    """Drive the runs of the workflows in these files, and those of stored specs.
 
     Takes over what dead processes left behind, and says so. Without files, those of '[worker] files' in buoy.toml are
-    loaded. SIGTERM or Ctrl-C: takes no more work, lets steps end within the grace time and gives runs back; a second
-    signal ends at once.
+    loaded; specs need none. SIGTERM or Ctrl-C: takes no more work, lets steps end within the grace time and gives runs
+    back; a second signal ends at once.
 
     \b
     Example:
@@ -83,11 +89,14 @@ def worker(
     Exit code: 0 stopped or idle, 1 declared gone, 2 bad input, 5 store unusable, 130 or 143 ended by a second signal.
     """
     sources = files or load_settings().worker.files
-    if not sources:
+    if not sources and no_specs:
         raise BadInput("name at least one workflow file, or list them in buoy.toml under [worker] as files = [...]")
     with results_alone(as_json=as_json) as out:
+        registry = load_all(sources)
+        registry.takes_specs = not no_specs
         plan = Plan(
-            registry=load_all(sources),
+            registry=registry,
+            calls=allowed_calls(prefixes),
             store=store,
             queues=tuple(check_name(each, "queue") for each in queues) or ("default",),
             concurrency=concurrency,
@@ -139,7 +148,7 @@ class Reporter:
 
 async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
     """How many runs still execute at the end, and why others declared this worker gone, if they did."""
-    options = RunnerOptions(driving_runs_max=plan.concurrency, stop_grace_s=plan.grace_s)
+    options = RunnerOptions(driving_runs_max=plan.concurrency, stop_grace_s=plan.grace_s, calls=plan.calls)
     url = configured_store(plan.store)
     async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
         report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
@@ -147,7 +156,7 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
         with stop_signals() as stop:
             try:
                 await crewman.start()
-                known = ", ".join(plan.registry.names())
+                known = ", ".join([*plan.registry.names(), *(["specs"] if plan.registry.takes_specs else [])])
                 begun = f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}"
                 report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
                 await _until_stop(crewman, plan, stop, report)

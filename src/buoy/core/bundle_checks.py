@@ -121,7 +121,8 @@ def _wrong_body(body: e.Body, messages: int) -> Iterator[str]:
 def _wrong_branches(bundle: Bundle) -> Iterator[str]:
     known: set[BranchId] = {ROOT_BRANCH}
     for event in bundle.log:
-        if event.branch not in known:
+        # Run-level events belong to the whole log, whatever branch they were written on.
+        if event.branch not in known and not e.is_run_level(event.body):
             yield f"event {event.seq} is on branch {event.branch}, which was not created before it"
         body = event.body
         if not isinstance(body, e.BranchCreated):

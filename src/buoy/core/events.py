@@ -246,6 +246,9 @@ class ChildStarted(Payload, frozen=True, tag="child_started", kw_only=True):
     workflow: str
     input: msgspec.Raw
     detach: bool = False
+    version: str = ""
+    policy: str = "resume"
+    queue: str = "default"
 
 
 class ChildFinished(Payload, frozen=True, tag="child_finished", kw_only=True):

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import LeafId
+from buoy.core.spec import knows
 
 
 class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +117,7 @@ def can_run(document: Document, runner: RunnerFacts) -> bool:
     return (
         runner.role == "worker"
         and not runner.gone
-        and document.workflow in runner.workflows
+        and knows(runner.workflows, document.workflow)
         and document.queue in runner.queues
         and runner.env == document.env
         and (runner.stack is None or document.stack is None or runner.stack == document.stack)
@@ -130,7 +131,7 @@ def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str |
         return None
     if not alive:
         return "no worker is alive"
-    knowing = [each for each in alive if document.workflow in each.workflows]
+    knowing = [each for each in alive if knows(each.workflows, document.workflow)]
     if not knowing:
         return f"no live worker knows workflow {document.workflow!r}"
     serving = [each for each in knowing if document.queue in each.queues]

@@ -56,6 +56,13 @@ DRIVING_RUNS_MAX = 2_000
 # Replay gives way to the real loop after so long, so that beats and other runs are not held up.
 REPLAY_SLICE_S = 0.01
 
+# A schedule's name and a time make a run id. Times are whole seconds.
+SCHEDULE_NAME_CHARS_MAX = 100
+SCHEDULE_EVERY_MIN_S = 1
+# Runs that one look at a schedule starts, and missed times that it counts.
+SCHEDULE_FIRES_MAX = 1_000
+SCHEDULES_MAX = 10_000
+
 RETRIES_MAX = 1_000
 BACKOFF_MAX_S = 24 * 3600.0
 

@@ -9,6 +9,7 @@ Absent on purpose: files and YAML (`engine.spec_file`), functions (`engine.spec_
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Container
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -23,6 +24,8 @@ Combine: TypeAlias = Literal["product", "zip"]
 Scalar: TypeAlias = "bool | int | float | str"
 
 SPEC_PREFIX = "spec:"
+# What a runner says that it knows when it takes the runs of any spec.
+ANY_SPEC = "spec:*"
 # The folder that paths and commands count from. Every spec has it; it is set when a run is started.
 DIRECTORY = "directory"
 
@@ -142,6 +145,11 @@ def from_stored(stored: bytes, version: str) -> Spec:
     if spec.format > _FORMAT:
         raise CorruptLog(f"definition {version} has format {spec.format}, this Buoy knows {_FORMAT}: upgrade it")
     return spec
+
+
+def knows(workflows: Container[str], workflow: str) -> bool:
+    """Whether a runner that knows these can drive runs of that workflow."""
+    return workflow in workflows or (is_spec(workflow) and ANY_SPEC in workflows)
 
 
 def is_spec(workflow: str) -> bool:

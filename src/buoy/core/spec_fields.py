@@ -33,7 +33,7 @@ class Fields:
         if not isinstance(value, str):
             self._add(place, f"expected a name, found {shown(value)}")
             return "unknown"
-        self._attempt(lambda: check_name(value, str(place[-1])), place)
+        self._attempt(lambda: check_name(value, "spec" if place == ("name",) else str(place[-1])), place)
         return value
 
     def _text(self, data: dict[str, Any], key: str, place: Place, *, template: bool = True) -> str | None:
@@ -51,9 +51,10 @@ class Fields:
             return ()
         good = []
         for number, each in enumerate(value):
-            if isinstance(each, str) and each:
-                good.append(self._template(each, (*place, key, number)))
-            else:
+            text = self._template(each, (*place, key, number)) if isinstance(each, str) and each else None
+            if text is not None:
+                good.append(text)
+            elif not isinstance(each, str) or not each:
                 self._add((*place, key, number), f"expected a text, found {shown(each)}")
         return tuple(good)
 
@@ -104,7 +105,8 @@ class Fields:
             self._add(place, str(error))
             return None
 
-    def _template(self, text: str, place: Place) -> str:
-        if "{" in text:
-            self._attempt(lambda: parse(text), place)
+    def _template(self, text: str, place: Place) -> str | None:
+        """The text; None if it is no template, so that nobody stumbles over it again."""
+        if "{" in text and self._attempt(lambda: parse(text), place) is None:
+            return None
         return text

@@ -76,26 +76,37 @@ class Plan:
         return {self.steps[each].id for each in found}
 
 
-def plan_spec(spec: Spec, given: Mapping[str, object], file: str = "the spec", line_of: LineOf = no_lines) -> Plan:
-    """The plan of a run with these parameters, or `BadSpec` with everything that is wrong."""
-    problems = Problems()
+def plan_spec(
+    spec: Spec,
+    given: Mapping[str, object],
+    file: str = "the spec",
+    line_of: LineOf = no_lines,
+    problems: Problems | None = None,
+) -> Plan:
+    """The plan of a run with these parameters, or `BadSpec` with everything that is wrong.
+
+    `problems` has what was found wrong with the spec before: it is told together.
+    """
+    problems = problems or Problems()
     plan = Plan(spec, chosen_parameters(spec, given))
-    _check_zip(plan, problems)
-    problems.check(file, line_of)
+    if not _zips(plan, problems):
+        problems.check(file, line_of)
     families = _expand(plan, problems)
     if families is not None:
         _Linker(plan, families, problems).link()
-    problems.check(file, line_of)
-    _check_order(plan, problems)
+    if len(plan.needs) == len(plan.steps):
+        _check_order(plan, problems)
     problems.check(file, line_of)
     plan.after = graph.dependents(plan.needs)
     return plan
 
 
-def _check_zip(plan: Plan, problems: Problems) -> None:
+def _zips(plan: Plan, problems: Problems) -> bool:
     if plan.spec.combine == "zip" and len({len(values) for values in plan.several.values()}) > 1:
         sizes = ", ".join(f"{name} has {len(values)}" for name, values in plan.several.items())
         problems.add(("combine",), f"zip wants parameters of the same number of values: {sizes}")
+        return False
+    return True
 
 
 def _expand(plan: Plan, problems: Problems) -> list[range] | None:

@@ -46,6 +46,11 @@ _VARIABLE = re.compile(r"[A-Za-z_]\w*\Z")
 _ID_EXPECTED = "expected letters, digits, '_' and '-', beginning with a letter"
 
 
+def _unnamed(place: Place) -> str:
+    """Stands for an id that is missing or wrong, which was told already."""
+    return f"unnamed-{'-'.join(str(each) for each in place if isinstance(each, int))}"
+
+
 def is_id(text: str) -> bool:
     """Whether a text can be the id of a step or module: part of leaf ids, file names and references."""
     return len(text) <= NAME_CHARS_MAX and _ID.match(text) is not None
@@ -88,7 +93,7 @@ class _Reader(Fields):
     def _step(self, data: object, place: Place) -> Step:
         if not isinstance(data, dict):
             self._add(place, f"expected a map with id and one of call, run, ask, modules; found {shown(data)}")
-            return Step(id="unknown")
+            return Step(id=_unnamed(place))
         self._keys(data, _STEP_KEYS, place)
         modules = self._modules(data["modules"], (*place, "modules")) if "modules" in data else ()
         if "modules" in data:
@@ -134,7 +139,7 @@ class _Reader(Fields):
             self._add(place, f"expected exactly one of call, run, ask{'' if place[-2] == 'modules' else ', modules'}; "
                              f"found {found}")  # fmt: skip
         return {
-            "id": self._text(data, "id", place) or "",
+            "id": self._text(data, "id", place) or _unnamed(place),
             "call": self._call(data, place),
             "run": self._text(data, "run", place) if "run" in data else None,
             "ask": self._ask(data["ask"], (*place, "ask")) if "ask" in data else None,
@@ -160,7 +165,7 @@ class _Reader(Fields):
     def _value(self, value: Any, place: Place) -> Json:
         """Any JSON; every text in it is a template."""
         if isinstance(value, str):
-            return self._template(value, place)
+            return self._template(value, place) or ""
         if isinstance(value, list):
             return [self._value(each, (*place, number)) for number, each in enumerate(value)]
         if isinstance(value, dict):
@@ -173,6 +178,7 @@ class _Reader(Fields):
         text = self._text(data, "call", place)
         if text is not None and not _CALL.match(text):
             self._add((*place, "call"), f"expected 'package.module:function', found {shown(text)}")
+            return None
         return text
 
     def _ask(self, data: object, place: Place) -> Ask | None:
@@ -206,8 +212,8 @@ class _Reader(Fields):
         if isinstance(value, bool):
             return "true" if value else "false"
         text = self._text(data, "when", place, template=False)
-        if text is not None:
-            self._attempt(lambda: parse_when(text), here)
+        if text is None or self._attempt(lambda: parse_when(text), here) is None:
+            return None
         return text
 
     def _parameters(self, data: object) -> tuple[Parameter, ...]:
@@ -223,9 +229,11 @@ class _Reader(Fields):
                 self._add(place, f"{name!r} is no name for a parameter: letters, digits and '_'")
                 continue
             made = self._attempt(lambda name=name, value=value: parameter(name, value), place)  # type: ignore[misc]
-            if made is not None and name == DIRECTORY and not made.plain:
+            # A parameter that is wrong is still there: those who use it are not wrong too.
+            made = made or Parameter(name, ("0",), plain=True)
+            if name == DIRECTORY and not made.plain:
                 self._add(place, "expected one folder")
-            elif made is not None:
+            else:
                 found.append(made)
         return tuple(found)
 

@@ -42,6 +42,7 @@ class Leaf(msgspec.Struct):
     question_id: str | None = None
     question: Question | None = None
     error: e.ErrorInfo | None = None
+    child: e.ChildStarted | None = None
     started_seq: int = 0
     ended_seq: int = 0
 

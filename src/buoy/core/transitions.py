@@ -164,7 +164,7 @@ def _leaf_cancelled(state: State, event: e.Event, body: e.LeafCancelled) -> None
 
 
 def _child_started(state: State, event: e.Event, body: e.ChildStarted) -> None:
-    state.begin(Leaf(id=body.leaf, kind="child", name=body.workflow, since=event.at, started_seq=event.seq))
+    state.begin(Leaf(id=body.leaf, kind="child", name=body.workflow, since=event.at, started_seq=event.seq, child=body))
     if body.detach:
         state.end(event, body.leaf, "completed")
 

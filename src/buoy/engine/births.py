@@ -33,17 +33,19 @@ class Births:
         self._runner = runner
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def want(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> None:
+    def want(
+        self, run_id: RunId, created: e.WorkflowCreated, done: Callable[[], None], workflow: Workflow[..., Any] | None
+    ) -> None:
         """A run asks for another one."""
-        self._spawn(self._surely(lambda: self._create(workflow, run_id, created)))
+        self._spawn(self._surely(lambda: self._create(run_id, created, workflow)), done)
 
-    def cancel(self, child: RunId, parent: RunId) -> None:
+    def cancel(self, child: RunId, parent: RunId, done: Callable[[], None]) -> None:
         """A run gives its child up."""
-        self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))))
+        self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))), done)
 
-    def finish(self, workflow: Workflow[..., Any], run_id: RunId, duties: list[Duty]) -> None:
+    def finish(self, run_id: RunId, duties: list[Duty]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
-        self._spawn(self._finish(workflow, run_id, duties))
+        self._spawn(self._finish(duties), lambda: self._runner.releases.add(run_id, Ended()))
 
     async def settle(self, grace_s: float) -> None:
         """Waits for what is under way. What does not end in time is done by whoever takes the runs over."""
@@ -52,19 +54,24 @@ class Births:
         for task in list(self._tasks):
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+    def _spawn(self, work: Coroutine[Any, Any, None], done: Callable[[], None]) -> None:
+        async def to_the_end() -> None:
+            await work
+            done()
+
+        task = asyncio.get_running_loop().create_task(to_the_end())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, workflow: Workflow[..., Any], run_id: RunId, duties: list[Duty]) -> None:
+    async def _finish(self, duties: list[Duty]) -> None:
         for duty in duties:
-            if isinstance(duty, Succeed):
-                created, successor = duty.created, duty.run_id
-                await self._surely(lambda made=created, name=successor: self._create(workflow, name, made))  # type: ignore[misc]
-            else:
-                await self._surely(lambda message=duty.message: self._send(message))  # type: ignore[misc]
-        self._runner.releases.add(run_id, Ended())
+            await self._surely(lambda duty=duty: self._do(duty))  # type: ignore[misc]
+
+    async def _do(self, duty: Duty) -> None:
+        if isinstance(duty, Succeed):
+            await self._create(duty.run_id, duty.created, self._runner.registry.get(duty.created.workflow))
+        else:
+            await self._send(duty.message)
 
     async def _surely(self, work: Callable[[], Awaitable[None]]) -> None:
         """Until it is done, or it is certain that trying again would change nothing."""
@@ -87,10 +94,12 @@ class Births:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
-    async def _create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> None:
+    async def _create(self, run_id: RunId, created: e.WorkflowCreated, workflow: Workflow[..., Any] | None) -> None:
+        """Create-if-absent: driven here from its first event on, or left to whoever has its code and room for it."""
         runner = self._runner
-        await runner.learn(workflow)
-        if not runner.full and created.queue in runner.info.queues:
+        if workflow is not None:
+            await runner.learn(workflow)
+        if workflow is not None and not runner.full and created.queue in runner.info.queues:
             await runner.create(workflow, run_id, created)
             return
         now = runner.clock.now()

@@ -189,6 +189,9 @@ def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str,
         workflow=workflow.name,
         input=workflow.arguments.encode(args, kwargs),
         detach=detach,
+        version=workflow.version,
+        policy=workflow.recovery,
+        queue=workflow.queue,
     )
     return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow))
 

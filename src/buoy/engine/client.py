@@ -27,6 +27,7 @@ from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
 from buoy.engine.requests import Requested, direct_request, waits_for_whom
 from buoy.engine.runner import Runner
+from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.errors import RunCancelled, RunFailed, UnknownQuestion, WrongState
 from buoy.ports import (
     Clock,
@@ -86,6 +87,8 @@ class Client:
         """As `start_as`, with the input as JSON by parameter name."""
         checked = check_run_id(run_id)
         workflow.arguments.decode(stored)
+        if isinstance(workflow, SpecWorkflow):
+            await self.store.define(workflow.version, workflow.stored)
         if self.runner is None:
             self.registry.add(workflow)
         else:

@@ -1,4 +1,4 @@
-"""Code: a run's workflow code in this process: made, replayed, fed with outcomes in log order, and dropped.
+"""Code: a run's workflow code (or spec) in this process: made, replayed, fed with outcomes in log order, and dropped.
 
 Invariants: outcomes reach the code in the order of the log; while the run is paused or its runner stops they are
 withheld. The code never runs after `drop`.
@@ -14,6 +14,8 @@ from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.core.lineage import visible
 from buoy.engine.deciders import AsyncDecider, Decider
+from buoy.engine.spec_decider import SpecDecider
+from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.engine.sync_decider import SyncDecider
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class Code:
     def begin(self) -> None:
         """Runs the code of a new run until it waits."""
         self._decider = self._make()
-        if isinstance(self._decider, AsyncDecider):
+        if isinstance(self._decider, AsyncDecider | SpecDecider):
             self._execution.history.forget()
         self._decider.begin(self._execution.state.created_at)
 
@@ -52,7 +54,7 @@ class Code:
 
     def check_replayed(self) -> None:
         """All outcomes were delivered: the code must have asked for all that the log has, and wait for what is open."""
-        if isinstance(self._decider, AsyncDecider):
+        if isinstance(self._decider, AsyncDecider | SpecDecider):
             self._execution.history.finish()
             self._decider.check_pending()
             self._execution.history.started.clear()
@@ -62,6 +64,8 @@ class Code:
         execution = self._execution
         created = execution.state.created
         assert created is not None
+        if isinstance(execution.workflow, SpecWorkflow):
+            return SpecDecider(execution, execution.workflow.plan(created.input), execution.host.specs.kit)
         args, kwargs = execution.workflow.arguments.decode(created.input)
         if execution.workflow.is_async:
             return AsyncDecider(execution, execution.workflow.fn, args, kwargs)

@@ -33,12 +33,22 @@ class Timed(Protocol):
     def clock(self) -> Clock: ...
 
 
+class Remembers(Protocol):
+    """Keeps what belongs to leaves whose outcome is known."""
+
+    def remember(self, request: Request) -> None: ...
+
+
 class Asked(Protocol):
     """The execution, as a decider sees it."""
 
     run_id: RunId
     replaying: bool
     history: History
+
+    @property
+    def leaves(self) -> Remembers: ...
+
     state: State
 
     @property

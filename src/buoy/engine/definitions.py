@@ -17,6 +17,7 @@ import msgspec
 
 from buoy.core.ids import check_name
 from buoy.core.limits import BACKOFF_MAX_S, RETRIES_MAX
+from buoy.core.spec import ANY_SPEC, is_spec
 from buoy.core.time_text import Duration, seconds
 from buoy.engine.arguments import Arguments
 from buoy.engine.calls import StepCall, call_now, child
@@ -92,7 +93,8 @@ def _check_compensation(step: Step[..., Any], undo: Step[..., Any]) -> None:
 class AsyncStep(Step[P, T]):
     """A step made from an `async def`."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+    # None and not Any: with Any mypy cannot choose among the overloads of `asyncio.gather`, and gives Any.
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]:
         return StepCall(self, args, kwargs)
 
 
@@ -155,11 +157,14 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Workflow[..., Any]] = {}
+        # Whether runs of any stored spec are taken, too.
+        self.takes_specs = False
 
     def add(self, workflow: Workflow[..., Any]) -> None:
         """Refuses two different workflows of one name: a log could be replayed by the wrong one."""
         known = self._by_name.get(workflow.name)
-        if known is not None and known is not workflow and known.version != workflow.version:
+        other = known is not None and known is not workflow and known.version != workflow.version
+        if known is not None and other and not is_spec(workflow.name):  # a spec is found by its hash
             raise BadInput(
                 f"two different workflows are named {workflow.name!r}: {_place(known.fn)} and {_place(workflow.fn)}; "
                 "give one of them another name with @buoy.workflow(name=...)"
@@ -183,7 +188,8 @@ class Registry:
         return tuple(sorted(self._by_name))
 
     def versions(self) -> dict[str, tuple[str, ...]]:
-        return {name: (workflow.version,) for name, workflow in self._by_name.items()}
+        found: dict[str, tuple[str, ...]] = {name: (workflow.version,) for name, workflow in self._by_name.items()}
+        return {**found, ANY_SPEC: ()} if self.takes_specs else found
 
 
 def _place(fn: Callable[..., Any]) -> str:

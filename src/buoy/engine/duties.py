@@ -7,7 +7,7 @@ idempotent: a message has a dedupe id, a run is created only if it is absent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -27,7 +27,7 @@ class Tell(msgspec.Struct, frozen=True):
 
 
 class Succeed(msgspec.Struct, frozen=True):
-    """A successor to create."""
+    """A run to create: a successor, or a detached child."""
 
     run_id: RunId
     created: e.WorkflowCreated
@@ -36,8 +36,24 @@ class Succeed(msgspec.Struct, frozen=True):
 Duty: TypeAlias = Tell | Succeed
 
 
-def duties_of(state: State, ending: e.Ending) -> list[Duty]:
-    """What this end makes necessary. `state` is that before the end: it still knows the open leaves."""
+def birth_of(run_id: RunId, started: e.ChildStarted) -> e.WorkflowCreated:
+    """The first event of a child, from its parent's log alone."""
+    return e.WorkflowCreated(
+        workflow=started.workflow,
+        input=started.input,
+        version=started.version,
+        policy=started.policy,
+        queue=started.queue,
+        parent=None if started.detach else e.Parent(run_id, started.leaf),
+        by=run_id,
+    )
+
+
+def duties_of(state: State, ending: e.Ending, done: Collection[RunId] = ()) -> list[Duty]:
+    """What this end makes necessary. `state` is that before the end: it still knows the open leaves.
+
+    `done`: children that are known to have been created, or told.
+    """
     created = state.created
     assert created is not None
     found: list[Duty] = []
@@ -46,6 +62,9 @@ def duties_of(state: State, ending: e.Ending) -> list[Duty]:
         found.append(Succeed(ending.continued_as, successor))
     elif created.parent is not None:
         found.append(Tell(_end_message(state, created.parent, ending)))
+    for leaf in state.leaves.values():
+        if leaf.child is not None and leaf.child.detach and leaf.child.child not in done:
+            found.append(Succeed(leaf.child.child, birth_of(state.run_id, leaf.child)))
     if not isinstance(ending, e.WorkflowCompleted):
         found.extend(Tell(_cancel_message(state, leaf)) for leaf in state.open.values() if leaf.kind == "child")
     found.extend(

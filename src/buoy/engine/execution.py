@@ -33,6 +33,7 @@ from buoy.engine.messages import Mailbox
 from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
 from buoy.engine.saga import Saga
+from buoy.engine.spec_library import SpecLibrary
 from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Progress, Released
@@ -47,6 +48,7 @@ class Host(LedgerHost, Protocol):
     step_pool: Pool | None
     workflow_pool: Pool | None
     births: Births
+    specs: SpecLibrary
 
     def rested(self, execution: Execution) -> None: ...
 
@@ -73,6 +75,9 @@ class Execution:
         self.history = History(visible(events))
         self.ending: e.Ending | None = None
         self.duties: list[Duty] = []
+        # Words to and creations of children that are not durable yet, and the children that are certain.
+        self.births = 0
+        self.born: set[RunId] = set()
         self.detached = False
         self.stopping = False
         self.replaying = False
@@ -96,7 +101,7 @@ class Execution:
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
         executes = self.leaves.executing or self._code.busy or (self._saga is not None and self._saga.busy)
-        return not executes and not self.replaying and not self._opening and self.ledger.idle
+        return not executes and not self.births and not self.replaying and not self._opening and self.ledger.idle
 
     # ---- begin
 
@@ -127,6 +132,10 @@ class Execution:
         if fits:
             self._code.catch_up()
             self.mailbox.take(messages)
+            for leaf in self.state.leaves.values():
+                if leaf.kind == "child" and leaf.phase == "cancelled":
+                    # Again: the crash may have come before the child was told.
+                    self.after_commit(lambda leaf=leaf: self._cancel_child(leaf.id))  # type: ignore[misc]
         else:
             # Nothing was consumed; but what was looked at must not wake the run again and again.
             self.mailbox.glance(messages)
@@ -204,10 +213,21 @@ class Execution:
         """The code gave a leaf up. A step that may have to be undone is left to end: its outcome must be known."""
         if leaf in self.state.open and not self.detached and leaf not in self.leaves.compensable:
             if self.state.open[leaf].kind == "child":
-                child = child_run_id(self.run_id, leaf, self.epoch(leaf))
-                self.after_commit(lambda: self.host.births.cancel(child, self.run_id))
+                self.after_commit(lambda: self._cancel_child(leaf))
             self.record(e.LeafCancelled(leaf=leaf))
             self.after_commit(lambda: self.leaves.drop(leaf))
+
+    def _cancel_child(self, leaf: LeafId) -> None:
+        child = child_run_id(self.run_id, leaf, self.epoch(leaf))
+        self.births += 1
+        self.host.births.cancel(child, self.run_id, lambda: self.birth_done(child))
+
+    def birth_done(self, child: RunId) -> None:
+        """What this run asked for on behalf of a child is durable; until then it must not be forgotten."""
+        self.births -= 1
+        self.born.add(child)
+        if not self.detached:
+            self.look_at_rest()
 
     def code_returned(self, value: Any) -> None:
         what = f"the result of workflow {self.workflow.name}"
@@ -247,7 +267,7 @@ class Execution:
 
     def close(self, ending: e.Ending) -> None:
         """The run ends here."""
-        self.duties = duties_of(self.state, ending)
+        self.duties = duties_of(self.state, ending, self.born)
         self.record(ending)
         self.ending = ending
         self.leaves.drop_all()
@@ -297,7 +317,8 @@ class Execution:
 
     def take(self, messages: Sequence[Message]) -> None:
         """New messages came for this run."""
-        if self.detached:
+        if self.detached or (self.state.pause is not None and not self._code.begun):
+            # Paused, and on its way out without its code: left unread, they make the task due again at its release.
             return
         self.mailbox.take(messages)
         self.flush()

@@ -34,6 +34,7 @@ _REFUSED = frozenset(
         "sqlite3.connect",
         "subprocess.Popen",
         "time.sleep",
+        "_thread.start_joinable_thread",
         "_thread.start_new_thread",
         "urllib.Request",
     }

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
+from buoy.core.spec import is_spec
 from buoy.engine.births import Births
-from buoy.engine.definitions import Registry
+from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.duties import duties_left
 from buoy.engine.execution import Execution, Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
-from buoy.errors import CorruptLog, Problem, Unavailable
+from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
 from buoy.ports import Released, RunnerInfo, RunQuery, Store, Task, Wants
 
 _LOADS_AT_ONCE = 32
@@ -74,6 +75,10 @@ class Intake:
             await asyncio.wait([self._task], timeout=_END_S)
             self._task.cancel()
 
+    def look_again(self) -> None:
+        """Something was unclear: what the store says we hold is compared with what we drive."""
+        self._unclear = True
+
     def room_again(self) -> None:
         """The runner drives less than it did: if it was full, there may be work that waits."""
         if self._full and self._idle is not None:
@@ -103,37 +108,53 @@ class Intake:
         self._full = limit <= 0
         if self._full:
             return 0
-        wants = Wants(runner.info.queues, runner.registry.names(), runner.info.stack, runner.info.env)
+        wants = Wants(
+            queues=runner.info.queues,
+            workflows=runner.registry.names(),
+            stack=runner.info.stack,
+            env=runner.info.env,
+            specs=runner.registry.takes_specs,
+            but_not=tuple(sorted(runner.specs.unable)),
+        )
         # Until the answer is there, the store may have given us tasks that we do not know of.
-        self._unclear = True
+        before, self._unclear = self._unclear, True
         tasks = await runner.store.claim_tasks(runner.id, wants, limit)
-        self._unclear = False
+        self._unclear = before
         for start in range(0, len(tasks), _LOADS_AT_ONCE):
             await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
         return len(tasks)
 
     async def _take_forgotten(self) -> None:
-        """After a claim whose answer was lost: takes what the store says we hold and we do not drive."""
+        """After anything unclear: takes what the store says we hold and we do not drive, or drive from an old state."""
         runner = self._runner
+        self._unclear = False
         cursor: str | None = None
         while True:
             page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)
             for record in page.runs:
                 doc = record.document
-                if doc.run_id in runner.executions or doc.run_id in runner.releases:
+                execution = runner.executions.get(doc.run_id)
+                if execution is not None and execution.ledger.in_flight:
+                    self._unclear = True  # what it knows may be old, or about to be new: looked at again
+                    continue
+                if execution is not None and execution.ledger.durable_seq >= doc.head_seq:
+                    continue
+                if execution is not None:
+                    runner.drop(doc.run_id)  # somebody moved the run on; its next write would be fenced
+                elif doc.run_id in runner.releases:
                     continue
                 task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
                 await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue))
             cursor = page.cursor
             if cursor is None:
-                break
-        self._unclear = False
+                return
 
     async def take(self, task: Task) -> None:
         """Replays a run and claims it."""
         runner = self._runner
         if task.run_id in runner.executions:
-            return  # Ours already: the claim in the log is what counts.
+            self._unclear = True  # Ours already, or a stale one: the log tells.
+            return
         try:
             if await runner.releases.forget(task.run_id):
                 # A release of ours whose answer was lost: it has nothing to do with this claim, unless it took it.
@@ -145,6 +166,8 @@ class Intake:
             self._give_back(task, error, None)
         except Unavailable as error:
             self._give_back(task, error, _POLL_S)
+        except NotAllowedHere as error:
+            self._give_back(task, error, 0.0)  # another runner may, now; this one asks for it no more
         except Problem as error:
             self._give_back(task, error, _RETRY_S)
 
@@ -152,13 +175,17 @@ class Intake:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
         messages = await runner.store.inbox(task.run_id)
-        execution = Execution(runner, runner.registry.need(task.workflow), task.run_id, events)
+        if is_spec(task.workflow) and events:
+            workflow: Workflow[..., Any] = await runner.specs.of_log(task.workflow, events)
+        else:
+            workflow = runner.registry.need(task.workflow)
+        execution = Execution(runner, workflow, task.run_id, events)
         if not events:
             runner.releases.add(task.run_id, Released(due_at=None))
             return
         if execution.ended:
             # It ended in a process that could not do its last duties any more.
-            runner.births.finish(execution.workflow, task.run_id, duties_left(task.run_id, events))
+            runner.births.finish(task.run_id, duties_left(task.run_id, events))
             return
         runner.executions[task.run_id] = execution
         await execution.resume(e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence), messages)

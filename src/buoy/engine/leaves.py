@@ -19,6 +19,7 @@ from buoy.engine.alarms import Alarm
 from buoy.engine.bodies import Body, Failure, Report, Success
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
+from buoy.engine.duties import birth_of
 from buoy.engine.replay import step_failed
 from buoy.engine.saga import Compensable
 from buoy.errors import TooLarge
@@ -75,6 +76,16 @@ class Leaves:
             if leaf is not None:
                 execution.after_commit(lambda: self._start(leaf))
 
+    def remember(self, request: Request) -> None:
+        """A step that would have to be undone, whether it is to be run or its outcome is known."""
+        if request.step is None or request.step.compensate is None or request.leaf in self.compensable:
+            return
+        history = self._execution.history
+        started = history.started.get(request.leaf, request.started)
+        assert isinstance(started, e.StepStarted)
+        result = history.results.get(request.leaf, e.NULL)
+        self.compensable[request.leaf] = Compensable(request.step, started.args, result)
+
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
@@ -111,16 +122,10 @@ class Leaves:
         workflow, started = self._children.pop(leaf, (None, None))
         if workflow is None or started is None:
             return
-        created = e.WorkflowCreated(
-            workflow=workflow.name,
-            input=started.input,
-            version=workflow.version,
-            policy=workflow.recovery,
-            queue=workflow.queue,
-            parent=None if started.detach else e.Parent(execution.run_id, leaf),
-            by=execution.run_id,
+        execution.births += 1
+        execution.host.births.want(
+            started.child, birth_of(execution.run_id, started), lambda: execution.birth_done(started.child), workflow
         )
-        execution.host.births.want(workflow, started.child, created)
 
     # steps
 

@@ -45,12 +45,17 @@ class Ledger:
         self._buffer: list[e.Event] = []
         self._effects: list[Callable[[], None]] = []
         self._in_flight: list[Callable[[], None]] | None = None
-        self._durable_seq = state.head_seq
+        self.durable_seq = state.head_seq
 
     @property
     def idle(self) -> bool:
         """Nothing is being written, and nothing waits to be."""
         return self._in_flight is None and not self._buffer and not self._effects
+
+    @property
+    def in_flight(self) -> bool:
+        """A commit is under way whose outcome is not known yet."""
+        return self._in_flight is not None
 
     def record(self, body: e.Body) -> None:
         """Adds an event to the next commit."""
@@ -86,7 +91,7 @@ class Ledger:
 
     def _submit(self) -> None:
         write = Write(
-            self._run_id, self._durable_seq, tuple(self._buffer), document(self.state), self.task_change, self.seen
+            self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, self.seen
         )
         self._buffer = []
         self._in_flight, self._effects = self._effects, []
@@ -100,7 +105,7 @@ class Ledger:
         if not isinstance(outcome, Committed):
             self._on_lost()
             return
-        self._durable_seq = outcome.head_seq
+        self.durable_seq = outcome.head_seq
         for effect in effects:
             effect()
         self.flush()

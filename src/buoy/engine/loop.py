@@ -11,7 +11,7 @@ import asyncio
 import math
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, Protocol, cast
 
@@ -27,25 +27,13 @@ CLOSES_MAX = 1_000
 _UNDROPPABLE: list[Any] = []
 
 
-class _InOrder(set[Any]):
-    """A set that goes through its items in the order in which they came.
+def _in_order(*items: Iterable[Any]) -> Any:
+    """Stands for `set` in asyncio's tasks while workflow code runs.
 
     `asyncio.as_completed` and `asyncio.wait` make a set of what they are given, and a set of coroutines goes by their
-    addresses: another order at every replay. While workflow code runs, their `set` is this one.
+    addresses: another order at every replay. A dict keeps the order in which they were given.
     """
-
-    def __init__(self, items: Iterable[Any] = ()) -> None:
-        self._order = dict.fromkeys(items)
-        super().__init__(self._order)
-
-    def __iter__(self) -> Iterator[Any]:
-        # What came by other ways than `add` (an update, an operator) stands at the end.
-        rest = [item for item in super().__iter__() if item not in self._order]
-        return iter([item for item in self._order if item in self] + rest)
-
-    def add(self, item: Any) -> None:
-        self._order[item] = None
-        super().add(item)
+    return dict.fromkeys(*items) if items else set()
 
 
 _ASYNCIO_TASKS = vars(asyncio.tasks)
@@ -134,6 +122,9 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any) -> Any:
+        if self._closed:
+            coro.close()
+            raise Detached("this run is no longer driven here")
         return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
 
     def next_number(self) -> int:
@@ -187,7 +178,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         outer = asyncio._get_running_loop()
         hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self)
-        _ASYNCIO_TASKS["set"] = _InOrder
+        _ASYNCIO_TASKS["set"] = _in_order
         sys.set_asyncgen_hooks(None, self._close_generator)
         try:
             for _ in range(TURNS_MAX):
@@ -215,9 +206,15 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
         self._closed = True
         self._ready.clear()
-        for task in list(self.tasks):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self._close(task)
+        outer = asyncio._get_running_loop()
+        # What a `finally` makes meanwhile must not become a task of the real loop.
+        asyncio._set_running_loop(self)
+        try:
+            for task in list(self.tasks):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                self._close(task)
+        finally:
+            asyncio._set_running_loop(outer)
         self.tasks.clear()
 
     def _close(self, task: ScopedTask) -> None:

@@ -56,7 +56,7 @@ class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 # What a paused run looks at; all else waits until it goes on.
-_CONTROL = ("pause", "resume", "cancel")
+CONTROL = ("pause", "resume", "cancel")
 
 
 class Mailbox:
@@ -87,12 +87,12 @@ class Mailbox:
 
     def controls(self, messages: Sequence[Message]) -> bool:
         """Whether a paused run has to look at one of these."""
-        return any(each.kind in _CONTROL and each.number not in self._execution.state.consumed for each in messages)
+        return any(each.kind in CONTROL and each.number not in self._execution.state.consumed for each in messages)
 
     def take_controls(self, messages: Sequence[Message]) -> None:
         """Before a paused run is replayed: looks at what controls it, until something lets it go on."""
         for message in sorted(messages, key=lambda each: each.number):
-            if message.kind in _CONTROL and message.number not in self._execution.state.consumed:
+            if message.kind in CONTROL and message.number not in self._execution.state.consumed:
                 self._look_at(message)
             if self._execution.state.pause is None:
                 return

@@ -13,8 +13,11 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.lifecycle import RESTING, Status
+from buoy.core.spec import knows
 from buoy.core.state import fold
+from buoy.engine.duties import duties_of
 from buoy.engine.loading import read_log
+from buoy.engine.messages import CONTROL
 from buoy.ports import Committed, Ended, Released, RunnerRecord, RunRecord, TaskChange, Write
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
         return f"requested; runner {record.holder} drives the run and will see to it"
-    if any(doc.workflow in each.info.workflows for each in runners):
+    if any(knows(each.info.workflows, doc.workflow) for each in runners):
         return "requested; a live worker will take the run and see to it"
     return f"requested; no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
 
@@ -52,6 +55,8 @@ async def direct_request(client: Client, record: RunRecord, kind: str, reason: s
         return None
     log = await read_log(client.store, doc.run_id)
     state = fold(doc.run_id, log)
+    if any(each.kind in CONTROL and each.number not in state.consumed for each in await client.store.inbox(doc.run_id)):
+        return None  # requests count in their order: this one must not overtake those
     compensated = any(isinstance(each.body, e.StepStarted) and each.body.compensate for each in log)
     if state.head_seq != doc.head_seq or (kind == "cancel" and compensated):
         return None
@@ -67,8 +72,10 @@ async def direct_request(client: Client, record: RunRecord, kind: str, reason: s
             change = Released(due_at=now, cause="resumed")
         case _:
             bodies.append(e.CancelRequested(reason=reason, by=client.actor))
-            bodies.append(e.WorkflowCancelled(reason=reason))
-            change = Ended()
+            cancelled = e.WorkflowCancelled(reason=reason)
+            bodies.append(cancelled)
+            # What the end owes to others (a word to its parent...) is done by whoever takes the task.
+            change = Released(due_at=now, cause="requested") if duties_of(state, cancelled) else Ended()
     events = [
         e.Event(state.head_seq + place, now, body, state.branch, nonce=client.ids.nonce() if place == 1 else None)
         for place, body in enumerate(bodies, 1)
@@ -85,5 +92,5 @@ async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
         return True
-    knows = any(record.document.workflow in each.info.workflows for each in runners)
-    return kind == "cancel" and knows and record.document.status is not Status.PENDING
+    able = any(knows(each.info.workflows, record.document.workflow) for each in runners)
+    return kind == "cancel" and able and record.document.status is not Status.PENDING

@@ -26,8 +26,11 @@ from buoy.engine.intake import Intake
 from buoy.engine.journal import Journal
 from buoy.engine.pool import Pool
 from buoy.engine.releases import Releases
+from buoy.engine.spec_calls import Calls
+from buoy.engine.spec_library import SpecLibrary
+from buoy.engine.spec_work import SpecKit
 from buoy.engine.waiters import Waiters
-from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Store, Threads
+from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, Threads
 
 # After the grace time async steps are cancelled; so long they may take to clean up.
 _CANCEL_S = 2.0
@@ -42,6 +45,8 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     step_threads: int = 32
     workflow_threads: int = 64
     stop_grace_s: float = STOP_GRACE_S
+    # Modules whose functions `call:` steps of specs may use; "flows" allows flows and flows.anything.
+    calls: tuple[str, ...] = ()
 
 
 class Troubled(Protocol):
@@ -64,6 +69,7 @@ class Runner:
         ids: Ids,
         threads: Threads | None,
         options: RunnerOptions | None = None,
+        shell: Shell | None = None,
     ) -> None:
         self.id = info.id
         self.info = info
@@ -79,8 +85,10 @@ class Runner:
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
         self.executions: dict[RunId, Execution] = {}
-        self.releases = Releases(store, self.id)
+        # A release that is refused, like a write that is fenced: somebody moved the run on, and it may be ours again.
+        self.releases = Releases(store, self.id, lambda: self.intake.look_again())
         self.births = Births(self)
+        self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell))
         self.intake = Intake(self)
         # Other loops of this process whose troubles are shown with its own.
         self.watched: list[Troubled] = []
@@ -217,19 +225,22 @@ class Runner:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
         paused = execution.state.status is Status.PAUSED
         change = Released(due_at=None if paused else execution.state.wake_at, seen=execution.mailbox.seen)
+        head_seq = execution.ledger.durable_seq
         execution.detach()
-        self.lost(execution)
-        self.releases.add(execution.run_id, change)
+        self._forget(execution)
+        self._waiters.tell(execution.run_id, None)
+        self.releases.add(execution.run_id, change, head_seq)
 
     def ended(self, execution: Execution) -> None:
         if execution.duties:
-            self.births.finish(execution.workflow, execution.run_id, execution.duties)
+            self.births.finish(execution.run_id, execution.duties)
         self._forget(execution)
         self._waiters.tell(execution.run_id, execution)
         if self.on_ended is not None:
             self.on_ended(execution)
 
     def lost(self, execution: Execution) -> None:
+        self.intake.look_again()
         self._forget(execution)
         self._waiters.tell(execution.run_id, None)
 

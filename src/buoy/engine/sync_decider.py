@@ -270,6 +270,7 @@ class SyncDecider:
         else:
             for request in requests:
                 self._execution.history.match(request)
+                self._execution.leaves.remember(request)
 
     def _wait_for(self, requests: list[Request]) -> None:
         if self._pool is None:

@@ -13,6 +13,7 @@
     wake/{run}~{number}                     a message that the run's owner has not yet seen
     runners/{runner}.json, living/{runner}  runners, and those of them that are not gone
     definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
+    schedules/{name}.json                   when runs are started by the clock; compare-and-swap
     purges/{run}                            a purge that was begun; the tombstone stands in the run's log
 
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
@@ -37,6 +38,7 @@ INDEX = "index/"
 RUNNERS = "runners/"
 LIVING = "living/"
 PURGES = "purges/"
+SCHEDULES = "schedules/"
 
 # Microseconds until far beyond any timer; 17 digits.
 _TIME_MAX_US = 10**17 - 1
@@ -101,6 +103,10 @@ def part_key(run_id: RunId, copy: str, first_seq: int) -> str:
 def run_prefix(run_id: RunId) -> str:
     """All that belongs to one run."""
     return f"workflow/{run_id}/"
+
+
+def schedule_key(name: str) -> str:
+    return f"{SCHEDULES}{name}.json"
 
 
 def purge_key(run_id: RunId) -> str:

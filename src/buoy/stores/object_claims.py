@@ -216,11 +216,13 @@ class Claims:
                 view, next_task(task, "due", due_at=task.due_at or 0.0, cause=task.cause, evidence=task.evidence)
             )
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
+    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None) -> bool:
         """Gives a task back without an event. False if the runner does not hold it."""
         for _ in range(MOVES_MAX):
             view = await self._runs.load(run_id)
             if view is None or view.task.kind != "held" or view.task.holder != runner:
+                return False
+            if head_seq not in (None, view.head_seq):
                 return False
             if isinstance(change, Ended):
                 if await self._end(view):

@@ -46,6 +46,7 @@ from buoy.stores.object_lists import Lists
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
 from buoy.stores.object_sweep import Sweeps
+from buoy.stores.object_timetable import ObjectTimetable
 from buoy.stores.watch import Watch
 
 FORMAT = 1
@@ -73,6 +74,7 @@ class ObjectStore:
         self._sweeps = Sweeps(bucket, self.index, self._runs, self._runners, clock)
         self._lists = Lists(bucket, self.index, self._runs, clock)
         self.archive = ObjectArchive(bucket, self.index, self._runs)
+        self.timetable = ObjectTimetable(bucket)
         self._watch = Watch(bucket.pulse)
 
     @classmethod
@@ -122,8 +124,10 @@ class ObjectStore:
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         return await self._claims.claim(runner, wants, limit)
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
-        done = await self._claims.release(run_id, runner, change)
+    async def release(
+        self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
+    ) -> bool:
+        done = await self._claims.release(run_id, runner, change, head_seq)
         self._watch.notify()
         return done
 

@@ -45,6 +45,7 @@ from buoy.stores.sqlite_commit import commit_work, wakes_others
 from buoy.stores.sqlite_errors import translated
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_schema import connect, prepare
+from buoy.stores.sqlite_timetable import SqliteTimetable
 from buoy.stores.watch import Watch
 
 # More than this in one transaction, and the event loop would feel it.
@@ -86,6 +87,10 @@ class SqliteStore:
     def archive(self) -> SqliteArchive:
         return SqliteArchive(self._writer, self._reader)
 
+    @property
+    def timetable(self) -> SqliteTimetable:
+        return SqliteTimetable(self._writer, self._reader)
+
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:
             return []
@@ -125,8 +130,10 @@ class SqliteStore:
         work = tasks.claim_work(runner, wants, limit, now)
         return await self._writer.write(work, small=due <= SMALL_CLAIMS_MAX)
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended) -> bool:
-        done = await self._writer.write(tasks.release_work(run_id, runner, change, self._clock.now()))
+    async def release(
+        self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
+    ) -> bool:
+        done = await self._writer.write(tasks.release_work(run_id, runner, change, head_seq, self._clock.now()))
         self._watch.notify()
         return done
 

@@ -148,9 +148,7 @@ def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | 
         record = _HELD if query.holder is not None else f"{_RECORD} WHERE 1"
         held = () if query.holder is None else (query.holder,)
         order = "AND r.number < ? ORDER BY r.number DESC LIMIT ?"
-        rows += connection.execute(
-            f"{record} {where} {narrow} {order}", (*held, *values, *narrowed, before, limit + 1)
-        )
+        rows += connection.execute(f"{record} {where} {narrow} {order}", (*held, *values, *narrowed, before, limit + 1))
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
     return RunPage(

@@ -70,6 +70,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         """CREATE TABLE tombstones (
             run_id TEXT PRIMARY KEY, head_seq INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID""",
+        """CREATE TABLE schedules (
+            name TEXT PRIMARY KEY, number INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID""",
         "CREATE INDEX runs_parent ON runs (parent_run, number) WHERE parent_run IS NOT NULL",
     ),
     ("CREATE TABLE definitions (version TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",),

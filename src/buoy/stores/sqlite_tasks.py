@@ -33,9 +33,8 @@ _DUE = """SELECT run, task_id, run_id, workflow, queue, due_at, cause, evidence 
         OR (?7 AND workflow LIKE 'spec:%' AND workflow NOT IN (SELECT value FROM json_each(?8))))
     ORDER BY due_at LIMIT ?6"""
 _CLAIM = "UPDATE tasks SET holder = ? WHERE run = ?"
-_HELD_BY = (
-    "SELECT run FROM tasks WHERE run_id = ?1 AND holder = ?2 AND run = (SELECT number FROM runs WHERE run_id = ?1)"
-)
+_HELD_BY = """SELECT t.run, r.head_seq FROM runs r CROSS JOIN tasks t ON t.run = r.number
+    WHERE r.run_id = ? AND t.holder = ?"""
 _POKES = "SELECT run_id FROM tasks WHERE holder = ? AND inbox_head > seen"
 _SEEN = """UPDATE tasks SET seen = max(seen, ?3)
     WHERE run = (SELECT number FROM runs WHERE run_id = ?1) AND holder = ?2"""
@@ -94,10 +93,12 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
     return work
 
 
-def release_work(run_id: RunId, runner: RunnerId, change: Released | Ended, now: float) -> Work[bool]:
+def release_work(
+    run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None, now: float
+) -> Work[bool]:
     def work(connection: sqlite3.Connection) -> bool:
         held = connection.execute(_HELD_BY, (run_id, runner)).fetchone()
-        if held is None:
+        if held is None or head_seq not in (None, held[1]):
             return False
         if isinstance(change, Ended):
             connection.execute(END_TASK, (held[0],))

@@ -18,6 +18,7 @@ from buoy.testing.contracts.log import LogContract
 from buoy.testing.contracts.runners import RunnerContract
 from buoy.testing.contracts.stage import Author, Contract, Stage, on_stage
 from buoy.testing.contracts.tasks import TaskContract
+from buoy.testing.contracts.timetable import TimetableContract
 from buoy.testing.contracts.wakes import WakeContract
 
 
@@ -30,6 +31,7 @@ class StoreContract(
     ListContract,
     ArchiveContract,
     DefinitionContract,
+    TimetableContract,
 ):
     """All that a store must keep."""
 

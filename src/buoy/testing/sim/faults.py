@@ -17,8 +17,6 @@ from buoy.errors import Unavailable
 if TYPE_CHECKING:
     from buoy.testing.sim.process import Process
 
-# Known bugs that are reported and not fixed yet.
-_SPARED: tuple[str, ...] = ()
 _SHORT_S = 0.02
 _LONG_S = 8.0
 
@@ -31,6 +29,8 @@ class Rates(msgspec.Struct):
     lost: float = 0.0
     slow: float = 0.0
     very_slow: float = 0.0
+    # A write that nobody answered arrives all the same, later.
+    late: float = 0.0
 
 
 class Faults:
@@ -52,6 +52,7 @@ class Gate:
     """Stands before and after each call that one process makes to the storage."""
 
     def __init__(self, process: Process, faults: Faults) -> None:
+        self.kernel = process.loop.kernel
         self._process = process
         self._faults = faults
 
@@ -61,7 +62,7 @@ class Gate:
             await self._dawdle(0.1)
             return
         rates, process = faults.rates, self._process
-        if faults.out(process, process.loop.kernel.time):
+        if faults.out(process, self.kernel.time):
             await asyncio.sleep(faults.rng.random() * 0.2)
             raise Unavailable(f"no answer to {what}")
         dice = faults.rng.random()
@@ -80,10 +81,18 @@ class Gate:
         dice = faults.rng.random()
         if dice < rates.crash:
             await self._die(f"after {what}")
-        elif dice < rates.crash + rates.lost and what not in _SPARED:
+        elif dice < rates.crash + rates.lost:
             self._process.tell(f"{what} loses its answer")
             raise Unavailable(f"no answer to {what}")
         await self._dawdle(rates.slow)
+
+    def late_s(self, what: str) -> float | None:
+        """How much later this write will arrive, while its sender believes that it got no answer; None: in time."""
+        faults = self._faults
+        if not faults.on or faults.rng.random() >= faults.rates.late:
+            return None
+        self._process.tell(f"{what} is on its way, but gets no answer")
+        return faults.rng.random() * _LONG_S
 
     async def _die(self, when: str) -> None:
         self._process.crash(when)

@@ -33,6 +33,8 @@ class Evidence(msgspec.Struct):
     # A start of it was acknowledged.
     started: bool = False
     cancelled: bool = False
+    # How each run of this seed ended.
+    ends: dict[str, e.Body | None] = {}
     # Nonce of a commit -> process that sent it.
     writers: dict[str, str] = {}
     commits: Sequence[Acknowledged] = ()
@@ -213,7 +215,7 @@ def document_is_the_folded_log(found: Evidence) -> Iterator[str]:
 def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
     """A fault changes when and where, never what."""
     state = found.state
-    if state.status not in TERMINAL or found.cancelled:
+    if state.status not in TERMINAL or found.cancelled or state.cancel is not None:
         return
     try:
         wanted: Any = ("completed", expected(found.program))
@@ -224,6 +226,42 @@ def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
     if (state.status.value, result) != wanted:
         why = "" if state.error is None else f" ({state.error.type}: {state.error.message})"
         yield f"it {state.status} with {result}{why}; without faults it {wanted[0]} with {wanted[1]}"
+
+
+def ending_of(log: Sequence[e.Event]) -> e.Body | None:
+    """The last end that a log has."""
+    return next((event.body for event in reversed(log) if isinstance(event.body, e.ENDINGS)), None)
+
+
+def children_are_what_their_parent_was_told(found: Evidence) -> Iterator[str]:
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.ChildStarted) and body.child not in found.ends:
+            yield f"event {event.seq} starts {body.child}, which nobody knows"
+        if isinstance(body, e.ChildFinished) and body.message is not None:
+            end = found.ends.get(body.child)
+            result = end.result if isinstance(end, e.WorkflowCompleted) else None
+            told = body.result if body.status == "completed" else None
+            if end is None or e.event_name(type(end)) != f"workflow_{body.status}" or not _same(result, told):
+                yield f"event {event.seq} says that {body.child} {body.status}, but it ended with {end}"
+
+
+def _same(one: msgspec.Raw | None, other: msgspec.Raw | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+
+
+def effects_are_undone_in_reverse(found: Evidence) -> Iterator[str]:
+    """A run that failed or was cancelled has undone what can be undone, once, the last first; another one nothing."""
+    state = found.state
+    able = {one.body.leaf for one in found.log if isinstance(one.body, e.StepStarted) and one.body.compensate}
+    done = [one.body.leaf for one in found.log if isinstance(one.body, e.StepCompleted) and one.body.leaf in able]
+    kinds = e.CompensationCompleted | e.CompensationFailed
+    undone = [one.body.leaf for one in found.log if isinstance(one.body, kinds)]
+    wanted = done[::-1] if state.status in (Status.FAILED, Status.CANCELLED) else []
+    if state.status in TERMINAL and undone != wanted:
+        yield f"it {state.status}; {done} had their effects, and {undone} were undone"
 
 
 CHECKS: dict[str, Check] = {
@@ -240,6 +278,8 @@ CHECKS: dict[str, Check] = {
     "completed steps did run": completed_steps_did_run,
     "code and log agree": code_and_log_agree,
     "the document is the folded log": document_is_the_folded_log,
+    "children are what their parent was told": children_are_what_their_parent_was_told,
+    "effects are undone in reverse": effects_are_undone_in_reverse,
     "the result is the expected one": result_is_the_expected_one,
 }
 

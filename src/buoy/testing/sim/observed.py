@@ -38,6 +38,7 @@ class _Observed:
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         for write in writes:
+            self._world.expect_children(write.events)
             nonce = write.events[0].nonce
             assert nonce is not None, "a commit without a nonce"
             self._world.witness.writers[nonce] = self._process.name
@@ -76,8 +77,8 @@ class _Observed:
             self._process.tell(f"{task.run_id}: took the task ({task.cause})")
         return tasks
 
-    async def release(self, run_id: RunId, runner: RunnerId, change: Any) -> bool:
-        done = await self._store.release(run_id, runner, change)
+    async def release(self, run_id: RunId, runner: RunnerId, change: Any, head_seq: int | None = None) -> bool:
+        done = await self._store.release(run_id, runner, change, head_seq)
         self._process.tell(f"{run_id}: {'gave the task back' if done else 'had no task to give back'}")
         self._world.hints.changed()
         return done

@@ -80,6 +80,7 @@ def _rates(rng: Random, calls: float) -> Rates:
         fail=calls * rng.choice((0.0, 0.01, 0.1)),
         lost=calls * rng.choice((0.0, 0.01, 0.1)),
         slow=rng.choice((0.05, 0.3)),
+        late=calls * rng.choice((0.0, 0.0, 0.02)),
         very_slow=calls * rng.choice((0.0, 0.01, 0.03)),
     )
 

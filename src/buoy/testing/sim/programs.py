@@ -15,9 +15,12 @@ import msgspec
 # The steps' own number of retries: a step that fails more often has failed for good.
 RETRIES = 2
 
-_PARTS = ("step", "step", "step", "sync", "slow", "derive", "sleep", "race", "ask", "signal", "signal_or", "hurry")
+_PARTS = (
+    *("step", "step", "step", "sync", "slow", "derive", "sleep", "race", "ask", "signal", "signal_or", "hurry"),
+    *("book", "child", "spawn"),
+)
 _FORMS = ("seq", "seq", "gather", "group", "completed", "first", "rest", "cleanup")
-_SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or")
+_SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or", "book", "child")
 _SYNC_FORMS = ("seq", "seq", "both")
 
 
@@ -39,9 +42,9 @@ class Fails(Exception):
     """The program ends in failure."""
 
 
-def make_program(rng: Random, *, is_async: bool, size: int) -> Node:
-    """A program of about that many parts."""
-    maker = _Maker(rng, is_async=is_async, size=size)
+def make_program(rng: Random, *, is_async: bool, size: int, depth: int = 0) -> Node:
+    """A program of about that many parts. Those of children are smaller, and have no children."""
+    maker = _Maker(rng, is_async=is_async, size=size, depth=depth)
     kids = []
     while maker.left > 0:
         kids.append(maker.part(0))
@@ -49,8 +52,9 @@ def make_program(rng: Random, *, is_async: bool, size: int) -> Node:
 
 
 class _Maker:
-    def __init__(self, rng: Random, *, is_async: bool, size: int) -> None:
+    def __init__(self, rng: Random, *, is_async: bool, size: int, depth: int) -> None:
         self._rng = rng
+        self._depth = depth
         self._forms = _FORMS if is_async else _SYNC_FORMS
         self._parts = _PARTS if is_async else _SYNC_PARTS
         self._made = 0
@@ -59,7 +63,8 @@ class _Maker:
     def part(self, depth: int) -> Node:
         if depth < 2 and self.left > 2 and self._rng.random() < 0.35:
             return self._form(depth)
-        return self._leaf(self._rng.choice(self._parts))
+        op = self._rng.choice(self._parts)
+        return self._leaf("step" if op in ("child", "spawn") and self._depth else op)
 
     def _form(self, depth: int) -> Node:
         op = self._rng.choice(self._forms)
@@ -77,6 +82,12 @@ class _Maker:
                 fails = rng.choice((0, 0, 0, 1, 2, RETRIES + 1))
                 takes = rng.choice((0.0, 0.0, 0.05, 0.5, 3.0, 8.0))
                 return Node(op, name, takes_s=takes, fails=fails, catch=rng.random() < 0.9)
+            case "child" | "spawn":
+                is_async = rng.random() < 0.5
+                program = make_program(rng, is_async=is_async, size=rng.randint(1, 3), depth=self._depth + 1)
+                return Node(
+                    op, name, (program,), name="sim_async" if is_async else "sim_sync", catch=rng.random() < 0.8
+                )
             case "slow":
                 return Node(op, name, takes_s=rng.choice((0.1, 3.0)), fails=rng.choice((0, 1)))
             case "sleep":
@@ -109,6 +120,8 @@ def expected(node: Node) -> Any:
                     raise Fails(node.id)
                 return f"{node.id} failed"
             return node.id
+        case "child":
+            return _child(node)
         case "ask":
             return node.answer
         case "signal":
@@ -125,6 +138,21 @@ def expected(node: Node) -> Any:
     return node.id
 
 
+def _child(node: Node) -> Any:
+    try:
+        return expected(node.kids[0])
+    except Fails:
+        if not node.catch:
+            raise
+        return f"{node.id} failed"
+
+
+def root_of(run_id: str) -> str:
+    """The run that was started by a person: the ids of children begin with it."""
+    return run_id.partition(".")[0]
+
+
 def parts(node: Node) -> list[Node]:
-    """The node and all below it."""
-    return [node, *(part for kid in node.kids for part in parts(kid))]
+    """The node and all below it that belongs to the same run."""
+    below = () if node.op in ("child", "spawn") else node.kids
+    return [node, *(part for kid in below for part in parts(kid))]

@@ -10,11 +10,12 @@ import msgspec
 
 from buoy.core.document import Document
 from buoy.core.ids import RunId
-from buoy.testing.sim.invariants import Evidence, broken
+from buoy.testing.sim.invariants import Evidence, broken, ending_of
 from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import MUTANTS, Mutant
 from buoy.testing.sim.plan import make_plan
 from buoy.testing.sim.process import Process
+from buoy.testing.sim.programs import root_of
 from buoy.testing.sim.replays import replay_differences
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.witness import Violation
@@ -94,13 +95,14 @@ def _judge(world: World) -> list[Violation]:
     documents = _documents(world)
     found: list[Violation] = []
     rng = Random(f"replay {world.seed}")
-    for plan in world.plan.runs:
-        evidence = _evidence(world, plan.run_id, documents.get(plan.run_id))
+    for run_id in world.programs:
+        evidence = _evidence(world, run_id, documents.get(run_id))
         found += broken(evidence)
-        workflow = run_async if plan.is_async else run_sync
-        if evidence.log:
-            for text in replay_differences(plan.run_id, evidence.log, workflow, rng, world.kernel):
-                found.append(Violation("a replay gives the same end", f"{plan.run_id}: {text}"))
+        created = evidence.state.created
+        if created is not None:
+            workflow = run_async if created.workflow == run_async.name else run_sync
+            for text in replay_differences(run_id, evidence.log, workflow, rng, world.kernel):
+                found.append(Violation("a replay gives the same end", f"{run_id}: {text}"))
     return found
 
 
@@ -112,8 +114,9 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         inbox=world.storage.inbox(RunId(run_id)),
         document=document,
         program=world.programs[run_id],
+        ends={child: ending_of(world.storage.log(RunId(child))) for child in world.programs},
         started=run_id in witness.starts,
-        cancelled=run_id in world.cancelled,
+        cancelled=root_of(run_id) in world.cancelled,
         writers=witness.writers,
         commits=[commit for commit in witness.commits if commit.run_id == run_id],
         sends=[sent for sent in witness.sends if sent.run_id == run_id],

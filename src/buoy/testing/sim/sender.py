@@ -20,6 +20,7 @@ from buoy.engine.definitions import Registry
 from buoy.errors import BadInput, Unavailable, UserError
 from buoy.testing.sim.plan import RunPlan
 from buoy.testing.sim.process import Process
+from buoy.testing.sim.programs import root_of
 from buoy.testing.sim.workflows import run_async, run_sync
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Sender(Process):
     async def _talk(self) -> None:
         for _ in range(_ACTIONS_MAX):
             await asyncio.sleep(self._rng.expovariate(0.7))
-            runs = [run_id for run_id in self.world.programs if run_id in self.world.witness.starts]
+            runs = self.world.known_runs()
             if not self.world.faults.on:
                 return
             if runs:
@@ -66,7 +67,8 @@ class Sender(Process):
         elif dice < 0.95:
             await self._try("resume", lambda: self.client.resume(run_id))
         elif self.world.plan.cancels:
-            self.world.cancelled.add(run_id)
+            # A child that is cancelled changes what its parent gets.
+            self.world.cancelled.add(root_of(run_id))
             await self._try("cancel", lambda: self.client.cancel(run_id, "no longer wanted"))
 
     async def _say(self, run_id: str) -> None:

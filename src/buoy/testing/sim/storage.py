@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from bisect import bisect_left
+from collections.abc import Callable
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
@@ -17,9 +18,10 @@ import msgspec
 from buoy.core.codec import decode_events
 from buoy.core.events import Event
 from buoy.core.ids import RunId
+from buoy.errors import Unavailable
 from buoy.ports import Clock, Message, Store
 from buoy.stores import layout, sqlite_runs
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
+from buoy.stores.memory_bucket import MemoryBucket, MemoryData, OnCall
 from buoy.stores.object_records import LogObject
 from buoy.stores.objects import FORMAT, Marker, ObjectStore
 from buoy.stores.sqlite import SqliteStore
@@ -121,6 +123,37 @@ def _name(work: Work[T]) -> str:
     return parts[0].rpartition(".")[2].removesuffix("_work")
 
 
+class _Bucket(MemoryBucket):
+    """A bucket whose writes may arrive after their sender gave them up: a request that timed out is not undone."""
+
+    def __init__(self, data: MemoryData, on_call: OnCall, gate: Gate) -> None:
+        super().__init__(data, on_call)
+        self._gate = gate
+
+    async def create(self, key: str, data: bytes) -> str:
+        self._perhaps_late(f"create {key}", lambda: self.data.put(key, data), lambda: key not in self.data.objects)
+        return await super().create(key, data)
+
+    async def replace(self, key: str, data: bytes, etag: str) -> str:
+        def same() -> bool:
+            return self.data.objects.get(key, (b"", ""))[1] == etag
+
+        self._perhaps_late(f"replace {key}", lambda: self.data.put(key, data), same)
+        return await super().replace(key, data, etag)
+
+    def _perhaps_late(self, what: str, write: Callable[[], object], allowed: Callable[[], bool]) -> None:
+        late_s = self._gate.late_s(what)
+        if late_s is None:
+            return
+
+        def arrive() -> None:
+            if allowed():
+                write()
+
+        self._gate.kernel.at(self._gate.kernel.time + late_s, arrive)
+        raise Unavailable(f"no answer to {what}")
+
+
 class ObjectStorage:
     """The object store over buckets in memory; each call to a bucket is one indivisible moment."""
 
@@ -136,7 +169,7 @@ class ObjectStorage:
             else:
                 await gate.after(f"{operation} {key}")
 
-        return cast(Store, ObjectStore(MemoryBucket(self._data, on_call), clock, one_host=self._one_host))
+        return cast(Store, ObjectStore(_Bucket(self._data, on_call, gate), clock, one_host=self._one_host))
 
     def log(self, run_id: RunId, after: int = 0) -> list[Event]:
         found: list[Event] = []

@@ -78,15 +78,10 @@ class Witness:
         """Judged at once: what is durable now decides whether this body may run."""
         self.bodies.append(event)
         log = self._durable(event.run_id)
-        started = [
-            each.body
-            for each in log
-            if isinstance(each.body, e.StepStarted) and each.body.leaf == event.leaf
-        ]  # fmt: skip
         who = f"{event.run_id} {event.leaf} attempt {event.attempt} in {event.process}"
-        if not any(body.attempt == event.attempt for body in started):
-            self.broken("effect before commit", f"{who}: its body runs, but no durable step_started says so")
-        ended = [each for each in log if isinstance(each.body, _ENDS) and each.body.leaf == event.leaf]
+        if not any(_begins(each.body, event) for each in log):
+            self.broken("effect before commit", f"{who}: its body runs, but no durable event says so")
+        ended = [each for each in log if _ends(each.body, event)]
         if ended and not event.gone:
             self.broken("executed again", f"{who}: its body runs, but event {ended[0].seq} is {ended[0].type}")
         running = self._running.setdefault((event.run_id, event.leaf), [])
@@ -109,4 +104,18 @@ class Witness:
         return log
 
 
-_ENDS = (e.StepCompleted, e.StepFailed, e.LeafCancelled)
+_UNDO = "!compensation"
+
+
+def _begins(body: e.Body, event: BodyEvent) -> bool:
+    """Whether that durable event lets this body begin. The attempts of a compensation are not recorded one by one."""
+    if event.leaf.endswith(_UNDO):
+        return isinstance(body, e.CompensationStarted) and body.leaf == event.leaf.removesuffix(_UNDO)
+    return isinstance(body, e.StepStarted) and (body.leaf, body.attempt) == (event.leaf, event.attempt)
+
+
+def _ends(body: e.Body, event: BodyEvent) -> bool:
+    if event.leaf.endswith(_UNDO):
+        ends = e.CompensationCompleted | e.CompensationFailed
+        return isinstance(body, ends) and body.leaf == event.leaf.removesuffix(_UNDO)
+    return isinstance(body, e.StepCompleted | e.StepFailed | e.LeafCancelled) and body.leaf == event.leaf

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
     from buoy.testing.sim.world import World
 
 _LOOK_S = 2.0
+_UNFORESEEN = frozenset(
+    {
+        "AssertionError",
+        "AttributeError",
+        "IndexError",
+        "KeyError",
+        "NameError",
+        "RuntimeError",
+        "TypeError",
+        "ValueError",
+    }
+)
 
 
 class Worker(Process):
@@ -72,8 +84,15 @@ class Worker(Process):
             await self._stop(0.0)
 
     async def _gone(self) -> None:
-        while self.runner.gone is None:  # noqa: ASYNC110 - the engine tells nobody
+        while self.runner.gone is None:
             await asyncio.sleep(_LOOK_S)
+            self._look_at_troubles()
+
+    def _look_at_troubles(self) -> None:
+        """The engine's loops survive every error; one that nobody foresaw is a finding all the same."""
+        last = self.runner.troubles()[1] or self.sweeper.last_error or self.beats.last_error
+        if last is not None and last.partition(":")[0] in _UNFORESEEN:
+            self.trouble(last)
 
     def stop(self, grace_s: float) -> None:
         """A graceful stop."""

@@ -44,6 +44,19 @@ async def slow(id: str, takes_s: float, fails: int) -> str:
         return id
 
 
+@buoy.step(retries=1, backoff=0.2)
+async def undo(id: str) -> None:
+    with here().body() as attempt:
+        if id.endswith("3") and attempt == 1:
+            raise Flaky(f"{id} cannot be undone at attempt {attempt}")
+
+
+@buoy.step(compensate=undo)
+async def book(id: str) -> str:
+    with here().body():
+        return id
+
+
 @buoy.workflow(name="sim_async")
 async def run_async(program: Node) -> Any:
     return await _run(program, None)
@@ -95,6 +108,12 @@ async def _part(node: Node, given: Any) -> Any:
             return await _caught(node, work(node.id, node.takes_s, node.fails, given))
         case "sync":
             return await _caught(node, work_sync.call(node.id, node.fails, given))
+        case "book":
+            return await book(node.id)
+        case "child":
+            return await _caught(node, (run_async if node.name == run_async.name else run_sync)(node.kids[0]))
+        case "spawn":
+            await buoy.start_child(run_async if node.name == run_async.name else run_sync, node.kids[0])
         case "slow":
             await _caught(node, slow(node.id, node.takes_s, node.fails))
         case "derive":
@@ -122,7 +141,7 @@ async def _part(node: Node, given: Any) -> Any:
 async def _caught(node: Node, call: Awaitable[Any]) -> Any:
     try:
         return await call
-    except buoy.StepFailed:
+    except (buoy.StepFailed, buoy.RunFailed, buoy.RunCancelled):
         if not node.catch:
             raise
         return f"{node.id} failed"
@@ -167,15 +186,15 @@ def _run_now(node: Node, given: Any) -> Any:
             return found
         case "both":
             return _both(node, given)
-        case "step" | "sync":
+        case "step" | "sync" | "child":
             try:
-                if node.op == "sync":
-                    return work_sync(node.id, node.fails, given)
-                return work.call(node.id, node.takes_s, node.fails, given).result()
-            except buoy.StepFailed:
+                return _call_now(node, given)
+            except (buoy.StepFailed, buoy.RunFailed, buoy.RunCancelled):
                 if not node.catch:
                     raise
                 return f"{node.id} failed"
+        case "book":
+            return book.call(node.id).result()
         case "derive":
             work_sync(node.id, 0, (buoy.now().isoformat(), str(buoy.uuid()), buoy.random().random()))
         case "sleep":
@@ -191,6 +210,14 @@ def _run_now(node: Node, given: Any) -> Any:
                 came = "late"
             work_sync(node.id, 0, came)
     return node.id
+
+
+def _call_now(node: Node, given: Any) -> Any:
+    if node.op == "child":
+        return (run_async if node.name == run_async.name else run_sync)(node.kids[0])
+    if node.op == "sync":
+        return work_sync(node.id, node.fails, given)
+    return work.call(node.id, node.takes_s, node.fails, given).result()
 
 
 def _both(node: Node, given: Any) -> Any:

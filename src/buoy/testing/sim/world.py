@@ -6,14 +6,16 @@ itself; then everything that is asked is answered, and every run must end; then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.lifecycle import TERMINAL
+from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.state import State, fold
 from buoy.engine.definitions import Registry
 from buoy.engine.runner import RunnerOptions
@@ -87,6 +89,17 @@ class World:
         if isinstance(process, Worker) and not self.closing:
             delay_s = self.rng.random() * _RESTART_S
             self.kernel.at(self.kernel.time + delay_s, self._more_workers)
+
+    def expect_children(self, events: Iterable[e.Event]) -> None:
+        """A run is about to start others."""
+        for event in events:
+            if isinstance(event.body, e.ChildStarted):
+                found = msgspec.json.decode(event.body.input, type=dict[str, Node])
+                self.programs.setdefault(event.body.child, found["program"])
+
+    def known_runs(self) -> list[str]:
+        """Runs that somebody has started, and their children."""
+        return [run_id for run_id in self.programs if run_id in self.witness.starts or "." in run_id]
 
     def signal_names(self, run_id: str) -> list[str]:
         return [node.name for node in parts(self.programs[run_id]) if node.op in ("signal", "signal_or")]
@@ -235,6 +248,11 @@ class World:
     def _restless(self, run_id: str) -> Iterator[str]:
         log, state = self._look(run_id)
         yield from restless(state, unread(log, self.storage.inbox(RunId(run_id))))
+        started = {event.body.leaf: event.body.child for event in log if isinstance(event.body, e.ChildStarted)}
+        for leaf in state.open.values():
+            child = self.state(started[leaf.id]).status if leaf.id in started else Status.RUNNING
+            if state.status is not Status.PAUSED and (child is None or child in TERMINAL):
+                yield f"{leaf.id} waits for {started[leaf.id]}, which is {child or 'not there'}"
 
     def _all_rest(self) -> bool:
         if any(process.alive and process.busy for process in self.processes.values()):

@@ -1,0 +1,55 @@
+"""`buoy graph`: a run as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.core.graph_svg import as_svg
+from buoy.core.graph_text import as_mermaid, as_text
+from buoy.core.graph_view import GraphView, graph_view
+from buoy.engine.loading import read_log
+from buoy.errors import BadInput
+
+_DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN")
+@click.option(
+    "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="How to draw."
+)
+@click.option("-o", "--output", metavar="FILE", help="Where to write it; else standard output.")
+@shared_options
+def graph(run_id: str, form: str, output: str | None, store: str | None, as_json: bool) -> int:
+    """Draw the steps and waits of a run: order, concurrent parts, durations, tries and branches.
+
+    \b
+    Example:
+      buoy graph order-1 --format svg -o order-1.svg
+
+    Exit code: 0 drawn, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
+    """
+    view = go(_viewed(run_id, store))
+    drawn = _DRAW[form](view)
+    if output is not None:
+        try:
+            Path(output).write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"{output} cannot be written: {error}") from error
+    if as_json:
+        print_json(view)
+    elif output is None:
+        click.echo(drawn, nl=False)
+    else:
+        click.echo(f"{output}: {len(view.nodes)} leaves", err=True)
+    return Exit.OK
+
+
+async def _viewed(run_id: str, store: str | None) -> GraphView:
+    async with connected(store) as client:
+        checked = (await client.record(run_id)).document.run_id
+        return graph_view(checked, await read_log(client.store, checked), now=client.clock.now())

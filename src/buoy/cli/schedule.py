@@ -1,0 +1,190 @@
+"""`buoy schedule`: start runs by the clock."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from buoy.cli import render
+from buoy.cli.inputs import no_input, stored_input
+from buoy.cli.output import print_json, results_alone
+from buoy.cli.program import Exit, connected, duration, go, shared_options
+from buoy.cli.workflow_files import AnyWorkflow, find_workflow
+from buoy.config import configured_store, person
+from buoy.core.schedule import CatchUp, Schedule, told
+from buoy.core.time_text import in_words
+from buoy.recovery.scheduler import next_fire
+from buoy.recovery.schedules import (
+    Times,
+    add_schedule,
+    all_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+)
+from buoy.wiring import open_client
+
+
+@click.group("schedule")
+def schedule_group() -> None:
+    """Start runs by the clock: every worker fires what is due, and no time fires twice.
+
+    The run of a time has the id NAME-20260102T030000Z. Each command takes --store and --json.
+
+    \b
+    Example:
+      buoy schedule add nightly flows.py:report --cron "0 3 * * *"
+
+    Exit code: 0 done, 2 bad input, 5 store unusable.
+    """
+
+
+@schedule_group.command("add")
+@click.argument("name")
+@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.option("--cron", metavar="CRON", help="Minute, hour, day of month, month, day of week: '0 3 * * mon-fri'.")
+@click.option("--every", "every_s", metavar="TIME", callback=duration, help="Instead: an interval, as 1h or 90s.")
+@click.option("--zone", metavar="ZONE", help="The time zone of --cron, as Europe/Berlin. [UTC]")
+@click.option("--catch-up", type=click.Choice(["none", "last", "all"]), default="last", show_default=True,
+              help="Which of the times to make up for that passed while no worker lived.")  # fmt: skip
+@click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
+@click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
+@shared_options
+def add_command(
+    name: str,
+    target: str,
+    cron: str | None,
+    every_s: float | None,
+    zone: str | None,
+    catch_up: CatchUp,
+    given: str | None,
+    pairs: tuple[str, ...],
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Start runs of a workflow from now on, by cron or by interval. Adding the same twice is adding it once.
+
+    \b
+    Example:
+      buoy schedule add nightly flows.py:report --cron "0 3 * * *" --zone Europe/Berlin
+
+    Exit code: 0 added (or there already), 2 bad input, 5 store unusable.
+    """
+    with results_alone(as_json=as_json):
+        workflow = find_workflow(target)
+        stored = stored_input(workflow.arguments, given, pairs) or no_input(workflow.arguments)
+        times = Times(cron=cron, every_s=every_s, zone=zone, catch_up=catch_up)
+        made, coming = go(_added(name, workflow, stored, times, store))
+    if as_json:
+        print_json(made)
+        return Exit.OK
+    click.echo(f"{made.name}: {told(made)}, next {'never' if coming is None else render.local(coming)}")
+    return Exit.OK
+
+
+async def _added(
+    name: str, workflow: AnyWorkflow, stored: msgspec.Raw, times: Times, store: str | None
+) -> tuple[Schedule, float | None]:
+    async with open_client(configured_store(store), actor=person()) as client:
+        made = await add_schedule(client, name, workflow, stored, times)
+        return made, next_fire(made, client.clock.now())
+
+
+@schedule_group.command("list")
+@shared_options
+def list_command(store: str | None, as_json: bool) -> int:
+    """List the schedules, with their last run and their next time.
+
+    \b
+    Example:
+      buoy schedule list
+
+    Exit code: 0 listed, 2 bad input, 5 store unusable.
+    """
+    found, now = go(_listed(store))
+    if as_json:
+        print_json({"schedules": found})
+        return Exit.OK
+    if not found:
+        click.echo("no schedules")
+        return Exit.OK
+    table = render.plain_table("NAME", "WORKFLOW", "WHEN", "NEXT", "CATCH UP", "FIRED", "SKIPPED", "LAST RUN")
+    for each in found:
+        coming = next_fire(each, now)
+        when = "paused" if coming is None else f"{render.local(coming)} (in {in_words(coming - now)})"
+        counts = (str(each.fired), str(each.skipped), each.last_run or "")
+        table.add_row(each.name, each.workflow, told(each), when, each.catch_up, *counts)
+    render.console().print(table)
+    return Exit.OK
+
+
+async def _listed(store: str | None) -> tuple[list[Schedule], float]:
+    async with connected(store) as client:
+        return await all_schedules(client), client.clock.now()
+
+
+@schedule_group.command("pause")
+@click.argument("name")
+@shared_options
+def pause_command(name: str, store: str | None, as_json: bool) -> int:
+    """Let a schedule rest. Runs that it started go on.
+
+    \b
+    Example:
+      buoy schedule pause nightly
+
+    Exit code: 0 paused, 2 bad input, 5 store unusable.
+    """
+    return _change("pause", name, store, as_json=as_json)
+
+
+@schedule_group.command("resume")
+@click.argument("name")
+@shared_options
+def resume_command(name: str, store: str | None, as_json: bool) -> int:
+    """Let a paused schedule fire again from now on. Times that passed meanwhile are not made up for.
+
+    \b
+    Example:
+      buoy schedule resume nightly
+
+    Exit code: 0 resumed, 2 bad input, 5 store unusable.
+    """
+    return _change("resume", name, store, as_json=as_json)
+
+
+@schedule_group.command("remove")
+@click.argument("name")
+@shared_options
+def remove_command(name: str, store: str | None, as_json: bool) -> int:
+    """Remove a schedule. Runs that it started stay.
+
+    \b
+    Example:
+      buoy schedule remove nightly
+
+    Exit code: 0 removed, 2 bad input, 5 store unusable.
+    """
+    return _change("remove", name, store, as_json=as_json)
+
+
+_CHANGES = {
+    "pause": (pause_schedule, "paused"),
+    "resume": (resume_schedule, "resumed"),
+    "remove": (remove_schedule, "removed"),
+}
+
+
+def _change(verb: str, name: str, store: str | None, *, as_json: bool) -> int:
+    work, done = _CHANGES[verb]
+
+    async def changed() -> Schedule:
+        async with connected(store) as client:
+            return await work(client, name)
+
+    made = go(changed())
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(f"schedule {name} is {done}")
+    return Exit.OK

@@ -1,0 +1,60 @@
+"""The library of specs: stored definitions as this runner can drive them.
+
+Invariant: a run is driven by the definition that its log names, by hash; a runner that has not all functions of a spec
+leaves its runs to others, at once, and says so.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from buoy.core import events as e
+from buoy.engine.spec_work import SpecKit
+from buoy.engine.spec_workflow import SpecWorkflow, stored_workflow
+from buoy.errors import BadInput, CorruptLog, NotAllowedHere
+from buoy.ports import Store
+
+_KEPT = 16
+
+
+class SpecLibrary:
+    """Finds the spec of a run."""
+
+    def __init__(self, store: Store, kit: SpecKit) -> None:
+        self.kit = kit
+        # Specs whose runs this process cannot drive, because it has not their functions.
+        self.unable: set[str] = set()
+        self._store = store
+        self._known: OrderedDict[str, SpecWorkflow] = OrderedDict()
+
+    async def of_log(self, name: str, log: Sequence[e.Event]) -> SpecWorkflow:
+        """The spec that a run is bound to. `NotAllowedHere` if this process cannot drive it."""
+        versions = [each.body.version for each in log if isinstance(each.body, e.WorkflowCreated | e.VersionBound)]
+        if not versions:
+            raise CorruptLog(f"the log of a run of {name} does not begin with workflow_created")
+        found = self._known.get(versions[-1]) or await self._read(name, versions[-1])
+        self._check(found)
+        return found
+
+    async def _read(self, name: str, version: str) -> SpecWorkflow:
+        data = await self._store.definition(version)
+        if data is None:
+            raise CorruptLog(f"definition {version} of {name} is not in {self._store.url}; start the spec there again")
+        return self.keep(stored_workflow(data, version))
+
+    def keep(self, workflow: SpecWorkflow) -> SpecWorkflow:
+        """Keeps a spec at hand, and lets the one go that was not used for longest."""
+        self._known[workflow.version] = workflow
+        self._known.move_to_end(workflow.version)
+        while len(self._known) > _KEPT:
+            self._known.popitem(last=False)
+        return workflow
+
+    def _check(self, workflow: SpecWorkflow) -> None:
+        try:
+            for target in sorted(workflow.spec.calls()):
+                self.kit.calls.find(target)
+        except (NotAllowedHere, BadInput) as error:
+            self.unable.add(workflow.name)
+            raise NotAllowedHere(f"{workflow.name} is left to other runners: {error}") from error

@@ -1,0 +1,162 @@
+"""Spec work: what executes one leaf of a spec: a function, a command, or the telling of why neither is possible.
+
+Invariant: the arguments of a leaf follow from the spec and the log alone; a body gets what the log has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from buoy.core import codec
+from buoy.core.questions import Question, check_question
+from buoy.core.spec import DIRECTORY, Action, Step
+from buoy.core.spec_plan import Planned
+from buoy.core.spec_scope import Scope
+from buoy.core.spec_template import text_of
+from buoy.engine import definitions
+from buoy.engine.arguments import Arguments
+from buoy.engine.definitions import Retry
+from buoy.engine.spec_calls import Called, Calls
+from buoy.engine.spec_commands import Commander, check_made, need_files
+from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
+from buoy.ports import Shell
+
+# Between SIGTERM and SIGKILL. Who says that it stops in good order gets the time to do so.
+_GRACE_S = 5.0
+_GRACE_TERMINATES_S = 30.0
+
+
+class Work(definitions.Step[..., Any]):
+    """As the engine sees it: a step with a body."""
+
+    def __init__(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        arguments: Arguments,
+        *,
+        is_async: bool,
+        retry: Retry,
+        timeout_s: float | None,
+    ) -> None:
+        self.name = name
+        self.fn = fn
+        self.arguments = arguments
+        self.is_async = is_async
+        self.retry = retry
+        self.timeout_s = timeout_s
+        self.compensate = None
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A leaf that may begin: with a body and its arguments, or as a question."""
+
+    work: Work | None = None
+    args: msgspec.Raw = msgspec.Raw(b"null")
+    question: Question | None = None
+
+
+def _refuse(error: str) -> None:
+    raise BadInput(error)
+
+
+class SpecKit:
+    """What this process has for the leaves of specs: functions that may be called, and a shell."""
+
+    def __init__(self, calls: Calls | None = None, shell: Shell | None = None) -> None:
+        self.calls = calls or Calls()
+        self._commander = None if shell is None else Commander(shell)
+        self._run_arguments = None if self._commander is None else Arguments(self._commander.run, "a command")
+        self._refusal = Arguments(_refuse, "a step")
+
+    @property
+    def slots(self) -> int:
+        """How many commands of one run go at the same time."""
+        return 1 if self._commander is None else self._commander.slots
+
+    def prepare(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
+        """What the leaf is to do. What cannot be filled in fails the leaf, with the reason, when it begins."""
+        try:
+            if action.ask is not None:
+                return Prepared(question=check_question(scope.question(action)))
+            if action.run is not None:
+                return self._command(planned, action, scope)
+            return self._call(planned, action, scope)
+        except (BadInput, NotJson, TooLarge) as error:
+            return self.refuse(action.id, str(error))
+
+    def refuse(self, name: str, why: str) -> Prepared:
+        work = Work(name, _refuse, self._refusal, is_async=False, retry=Retry(), timeout_s=None)
+        return Prepared(work, codec.encode({"error": why}, "a reason"))
+
+    def _command(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
+        if self._commander is None or self._run_arguments is None:
+            raise NotAllowedHere("this process has no shell for commands of specs")
+        step = planned.step
+        first, last = _is_first(step, action), _is_last(step, action)
+        args = {
+            "command": scope.command(action),
+            "directory": str(planned.bound[DIRECTORY]),
+            "variables": {name: text_of(value) for name, value in scope.inputs(action).items()},
+            "inputs": scope.files(step.inputs) if first else [],
+            "outputs": scope.files(step.outputs) if last else [],
+            "grace_s": _GRACE_TERMINATES_S if step.supports_termination else _GRACE_S,
+        }
+        work = Work(
+            action.id if step.modules else planned.id,
+            self._commander.run,
+            self._run_arguments,
+            is_async=True,
+            retry=Retry(action.retries, action.backoff_s),
+            timeout_s=action.timeout_s,
+        )
+        return Prepared(work, codec.encode(args, f"the arguments of {planned.id}"))
+
+    def _call(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
+        assert action.call is not None
+        called = self.calls.find(action.call)
+        step = planned.step
+        inputs = scope.files(step.inputs) if _is_first(step, action) else []
+        outputs = scope.files(step.outputs) if _is_last(step, action) else []
+        fn = called.fn
+        if inputs or outputs:
+            fn = _with_files(called, str(planned.bound[DIRECTORY]), inputs, outputs)
+        retry = Retry(action.retries, action.backoff_s) if action.retries or called.retry is None else called.retry
+        work = Work(
+            action.id if step.modules else planned.id,
+            fn,
+            called.arguments,
+            is_async=called.is_async,
+            retry=retry,
+            timeout_s=called.timeout_s if action.timeout_s is None else action.timeout_s,
+        )
+        return Prepared(work, codec.encode(scope.inputs(action), f"the inputs of {planned.id}"))
+
+
+def _is_first(step: Step, action: Action) -> bool:
+    return step.actions[0] is action
+
+
+def _is_last(step: Step, action: Action) -> bool:
+    return step.actions[-1] is action
+
+
+def _with_files(called: Called, directory: str, inputs: list[str], outputs: list[str]) -> Callable[..., Any]:
+    """The function with its files looked at before and after."""
+
+    async def calls_async(*args: Any, **kwargs: Any) -> Any:
+        need_files(directory, inputs)
+        found = await called.fn(*args, **kwargs)
+        check_made(directory, outputs, {})
+        return found
+
+    def calls(*args: Any, **kwargs: Any) -> Any:
+        need_files(directory, inputs)
+        found = called.fn(*args, **kwargs)
+        check_made(directory, outputs, {})
+        return found
+
+    return calls_async if called.is_async else calls

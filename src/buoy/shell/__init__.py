@@ -1,0 +1,1 @@
+"""The shell: commands of specs as processes that never outlive whoever asked for them."""

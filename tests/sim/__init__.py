@@ -1,0 +1,1 @@
+"""Tests of the simulator, and the simulator as a test of the engine."""

@@ -1,0 +1,74 @@
+"""A replay of a whole log gives the same end; a log that was tampered with does not."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.ids import LeafId
+from buoy.testing.sim.kernel import Kernel
+from buoy.testing.sim.programs import Node, expected, make_program, parts
+from buoy.testing.sim.replays import replay_differences
+from buoy.testing.sim.workflows import run_async
+
+PROGRAM = Node("seq", "main", (Node("sync", "n1"),))
+
+
+def _log(leaf: str = "work_sync#1", result: str = "n1") -> list[e.Event]:
+    bodies: list[e.Body] = [
+        e.WorkflowCreated(
+            workflow="sim_async",
+            input=msgspec.Raw(msgspec.json.encode({"program": PROGRAM})),
+            version=run_async.version,
+        ),
+        e.Claimed(runner="w1", cause="created"),
+        e.StepStarted(
+            leaf=LeafId(leaf),
+            name="work_sync",
+            key=f"run-1/{leaf}/0",
+            args=msgspec.Raw(b'{"id":"n1","fails":0,"given":[]}'),
+        ),
+        e.StepCompleted(leaf=LeafId(leaf), result=msgspec.Raw(msgspec.json.encode(result))),
+        e.WorkflowCompleted(result=msgspec.Raw(msgspec.json.encode(["n1"]))),
+    ]
+    nonces = ("c1", None, None, "c2", None)
+    return [
+        e.Event(number, 100.0, body, nonce=nonce)
+        for number, (body, nonce) in enumerate(zip(bodies, nonces, strict=True), 1)
+    ]
+
+
+def _differences(log: list[e.Event]) -> list[str]:
+    return list(replay_differences("run-1", log, run_async, Random(1), Kernel(Random(1), 1_000)))
+
+
+def test_a_log_leads_its_code_to_the_end_that_it_has() -> None:
+    assert _differences(_log()) == []
+
+
+def test_another_end_than_the_log_has_is_noticed() -> None:
+    assert "replayed it does not end with" in _differences(_log(result="else"))[0]
+
+
+def test_a_leaf_that_the_code_does_not_ask_for_is_noticed() -> None:
+    assert "it diverges" in _differences(_log(leaf="work_sync#7"))[0]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_programs_are_made_of_all_their_forms(is_async: bool) -> None:
+    rng = Random(1)
+    made = [make_program(rng, is_async=is_async, size=8) for _ in range(200)]
+    found = {node.op for program in made for node in parts(program)}
+    assert {"seq", "step", "sync", "derive", "sleep", "ask", "signal", "signal_or"} <= found
+    assert (found >= {"gather", "group", "completed", "first", "rest", "cleanup", "race", "hurry"}) == is_async
+
+
+def test_the_result_of_a_program_is_known_without_running_it() -> None:
+    kids = (Node("step", "a"), Node("step", "b", fails=9), Node("race", "c", takes_s=1.0, limit_s=0.5))
+    assert expected(Node("seq", "main", (Node("gather", "g", kids), Node("signal", "d", name="go")))) == [
+        ["a", "b failed", "late"],
+        "go",
+    ]

@@ -1,0 +1,120 @@
+"""What a user writes, for type checkers. A line that must be refused ends in `# E`; nothing here is executed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import assert_type
+
+import buoy
+
+
+@dataclass
+class Order:
+    item: str
+    cents: int
+
+
+@dataclass
+class Receipt:
+    id: str
+
+
+@buoy.step
+async def charge(order: Order) -> Receipt:
+    return Receipt(order.item)
+
+
+@buoy.step(retries=3, timeout="30s")
+async def refund(receipt: Receipt, *, reason: str = "") -> int:
+    return 5
+
+
+@buoy.step
+def pack(order: Order, boxes: int = 1) -> list[str]:
+    return [order.item] * boxes
+
+
+@buoy.step(retries=1)
+def label(text: str) -> bytes:
+    return text.encode()
+
+
+@buoy.step
+async def nothing() -> None: ...
+
+
+@buoy.workflow
+async def checkout(order: Order, express: bool = False) -> str:
+    receipt = await charge(order)
+    assert_type(receipt, Receipt)
+    assert_type(await refund(receipt, reason="no"), int)
+    assert_type(await refund.call(receipt), int)
+    assert_type(await pack.call(order, boxes=2), list[str])
+    one, two = await asyncio.gather(charge(order), pack.call(order))
+    assert_type(one, Receipt)
+    assert_type(two, list[str])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(charge(order))
+    assert_type(task.result(), Receipt)
+    assert_type(await asyncio.wait_for(charge(order), 5), Receipt)
+    assert_type(await asyncio.create_task(refund(receipt)), int)
+    assert_type(await asyncio.gather(*[charge(order) for _ in range(3)]), list[Receipt])
+    await charge("A-7")  # E
+    await charge()  # E
+    await charge(order, 5)  # E
+    await refund(receipt, reason=5)  # E
+    await refund(receipt, "no")  # E
+    await pack.call(order, boxes="2")  # E
+    await charge.call(5)  # E
+    await pack(order)  # E
+    receipt.nothing  # E
+    wrong: int = await charge(order)  # E
+    print(wrong, charge(order).id)  # E
+    return receipt.id
+
+
+@buoy.workflow(name="packing", recovery="restart")
+def packing(order: Order) -> list[str]:
+    assert_type(pack(order), list[str])
+    assert_type(label("x"), bytes)
+    assert_type(pack.call(order).result(), list[str])
+    pack("lamp")  # E
+    label(5)  # E
+    label.call(5)  # E
+    pack(order).upper()  # E
+    return pack(order, 2)
+
+
+@buoy.workflow
+async def endless() -> None:
+    await nothing()
+
+
+async def main() -> None:
+    async with buoy.open("sqlite:///x.db", workflows=[checkout, packing]) as app:
+        run = await app.start(checkout, Order("lamp", 5))
+        assert_type(await run.result(), str)
+        other = await app.start_as("p-1", packing, Order("lamp", 5))
+        assert_type(await other.result(), list[str])
+        await app.start(checkout, Order("lamp", 5), express=True)
+        assert_type(await (await app.start(endless)).result(), None)
+        await app.start(checkout, "lamp")  # E
+        await app.start(checkout)  # E
+        await app.start(checkout, Order("lamp", 5), express="yes")  # E
+        await app.start(checkout, Order("lamp", 5), fast=True)  # E
+        await app.start_as("x", packing, 5)  # E
+        await app.start_as(5, packing, Order("lamp", 5))  # E
+        await app.start(charge, Order("lamp", 5))  # E
+        number: int = await run.result()  # E
+        await run.signal(5)  # E
+        print(number)
+    buoy.open(workflows=[charge])  # E
+
+
+@buoy.step(retries="3")  # E
+async def mistaken() -> None: ...
+
+
+@buoy.workflow(recovery="perhaps")  # E
+async def undecided() -> None: ...
