@@ -52,3 +52,14 @@ def test_every_verb_has_an_example_and_its_exit_codes(name: str) -> None:
     shown = CliRunner().invoke(main, ["schedule", name, "--help"], terminal_width=100).output
     assert re.search(rf"Example:\n +buoy schedule {name}", shown)
     assert "Exit code: 0" in shown and "--store" in shown and "--json" in shown
+
+
+def test_a_spec_can_be_scheduled(buoy: Buoy) -> None:
+    (buoy.folder / "two.yaml").write_text("name: two\nsteps:\n  - {id: a, run: echo 1}\n")
+    buoy("schedule", "add", "specs", "two.yaml", "--every", "1s")
+    for _ in range(50):
+        buoy("worker", "--until-idle")
+        found = buoy.json("ps", "--status", "completed", "--text", "specs-")["runs"]
+        if found:
+            break
+    assert found[0]["document"]["workflow"] == "spec:two"

@@ -43,3 +43,20 @@ def test_a_broken_bundle_is_told_in_one_line(buoy: Buoy) -> None:
     assert "cannot be read" in buoy("import", "nowhere.json", code=2).stderr
     assert "choose one" in buoy("import", "bad.json", "--resume", "--quarantine", code=2).stderr
     assert buoy.json("import", "bad.json", code=2)["error"]["type"] == "BadInput"
+
+
+def test_a_run_of_a_spec_takes_its_definition_along(buoy: Buoy) -> None:
+    (buoy.folder / "two.yaml").write_text("name: two\nsteps:\n  - {id: a, run: echo 1}\n  - {id: b, run: echo 2}\n")
+    buoy("start", "two.yaml", "--id", "t1")
+    buoy("export", "t1", "-o", "t1.json")
+    data = (buoy.folder / "t1.json").read_bytes()
+    assert len(json.loads(data)["definitions"]) == 1
+    elsewhere = Buoy(buoy.folder)
+    elsewhere.store = f"sqlite:///{buoy.folder / 'lab.db'}"
+    elsewhere("import", "t1.json", "--resume")
+    elsewhere("worker", "--until-idle")
+    assert elsewhere.json("show", "t1")["document"]["status"] == "completed"
+    third = Buoy(buoy.folder)
+    third.store = f"file://{buoy.folder / 'third'}"
+    third("import", "t1.json")
+    assert third("export", "t1").stdout.encode() == data

@@ -245,6 +245,8 @@ WRONG = [
     (spoil("inbox.1.body", "x" * 300_000), "300,002 bytes"),
     (spoil("inbox.1.sent_at", 1e12), "the time"),
     (spoil("envelope.generation", "x"), "envelope"),
+    (spoil("definitions", {"0123": {"name": "evil"}}), "not what its hash says"),
+    (spoil("definitions", []), "definitions"),
 ]
 
 

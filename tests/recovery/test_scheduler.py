@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -14,7 +13,8 @@ import buoy
 from buoy.engine.client import Client
 from buoy.errors import BadInput, Unavailable, WrongState
 from buoy.ports import Store
-from buoy.recovery.scheduler import Scheduler, next_fire, zone_of
+from buoy.recovery.purging import Purge, purge
+from buoy.recovery.scheduler import Scheduler, next_fire
 from buoy.recovery.schedules import (
     Times,
     add_schedule,
@@ -98,16 +98,12 @@ def test_a_crash_between_the_run_and_its_note_fires_nothing_twice(tmp_path: Path
         dying, other = await stage.scheduler(), await stage.scheduler()
         stage.clock.advance(3 * 3600.0 + 600.0)
 
-        def crash(*_: Any) -> Any:
+        async def crash(*_: object) -> bool:
             raise Crash
 
-        table = stage.opened[0].timetable
-        setattr(type(table), "save_schedule", _replaced(type(table), crash, table))
-        try:
-            with pytest.raises(Crash):
-                await dying.look()
-        finally:
-            _restore(type(table))
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
+            patch.setattr(type(stage.opened[0].timetable), "save_schedule", crash)
+            await dying.look()
         assert len(await stage.runs()) == 3
         done = await other.look()
         assert (done.started, len(await stage.runs())) == (0, 3)
@@ -115,18 +111,6 @@ def test_a_crash_between_the_run_and_its_note_fires_nothing_twice(tmp_path: Path
         assert (await other.look()).started == 0
 
     played(play, tmp_path, kind)
-
-
-_KEPT: dict[type, Any] = {}
-
-
-def _replaced(kind: type, crash: Callable[..., Any], _: object) -> Any:
-    _KEPT[kind] = kind.save_schedule  # type: ignore[attr-defined]
-    return crash
-
-
-def _restore(kind: type) -> None:
-    setattr(kind, "save_schedule", _KEPT.pop(kind))
 
 
 def test_an_outage_of_the_store_loses_no_time(tmp_path: Path) -> None:
@@ -220,8 +204,21 @@ def test_a_schedule_that_cannot_be_read_does_not_hold_up_the_others(tmp_path: Pa
     played(play, tmp_path, "sqlite")
 
 
-def test_a_purged_run_is_not_started_again_by_its_schedule(tmp_path: Path) -> None:
-    assert zone_of(None) is not None
+def test_a_run_that_was_purged_is_not_started_again(tmp_path: Path) -> None:
+    async def play(stage: Stage) -> None:
+        made = await add_schedule(stage.client, "hourly", report, NOTHING, HOURLY)
+        one = await stage.scheduler()
+        stage.clock.advance(3600.0)
+        await one.look()
+        await stage.client.cancel("hourly-20260101T010000Z")
+        await purge(stage.client, Purge(older_than_s=-1.0))
+        # As if the note of it had been lost.
+        forgetful = msgspec.structs.replace(made, number=3)
+        assert await stage.client.store.timetable.save_schedule(forgetful)
+        assert (await (await stage.scheduler()).look()).started == 0
+        assert await stage.runs() == []
+
+    played(play, tmp_path, "sqlite")
 
 
 @pytest.mark.parametrize("kind", KINDS)

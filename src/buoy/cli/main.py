@@ -11,6 +11,7 @@ from buoy.cli.looking import events, ps, show
 from buoy.cli.program import Program
 from buoy.cli.purging import purge_command
 from buoy.cli.result import result
+from buoy.cli.returning import jump, retry
 from buoy.cli.run import run, start
 from buoy.cli.schedule import schedule_group
 from buoy.cli.speaking import answer, cancel, pause, resume, signal
@@ -44,6 +45,8 @@ COMMANDS = (
     pause,
     resume,
     cancel,
+    retry,
+    jump,
     result,
     status,
     export_command,

@@ -6,10 +6,11 @@ import click
 import msgspec
 
 from buoy.cli import render
-from buoy.cli.inputs import no_input, stored_input
+from buoy.cli.inputs import no_input
 from buoy.cli.output import print_json, results_alone
 from buoy.cli.program import Exit, connected, duration, go, shared_options
-from buoy.cli.workflow_files import AnyWorkflow, find_workflow
+from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, param_option
+from buoy.cli.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
 from buoy.core.schedule import CatchUp, Schedule, told
 from buoy.core.time_text import in_words
@@ -41,7 +42,7 @@ def schedule_group() -> None:
 
 @schedule_group.command("add")
 @click.argument("name")
-@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.argument("target", metavar="FILE.py:WORKFLOW | FILE.yaml")
 @click.option("--cron", metavar="CRON", help="Minute, hour, day of month, month, day of week: '0 3 * * mon-fri'.")
 @click.option("--every", "every_s", metavar="TIME", callback=duration, help="Instead: an interval, as 1h or 90s.")
 @click.option("--zone", metavar="ZONE", help="The time zone of --cron, as Europe/Berlin. [UTC]")
@@ -49,6 +50,8 @@ def schedule_group() -> None:
               help="Which of the times to make up for that passed while no worker lived.")  # fmt: skip
 @click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
+@param_option
+@calls_option
 @shared_options
 def add_command(
     name: str,
@@ -59,6 +62,8 @@ def add_command(
     catch_up: CatchUp,
     given: str | None,
     pairs: tuple[str, ...],
+    params: tuple[str, ...],
+    prefixes: tuple[str, ...],
     store: str | None,
     as_json: bool,
 ) -> int:
@@ -71,8 +76,8 @@ def add_command(
     Exit code: 0 added (or there already), 2 bad input, 5 store unusable.
     """
     with results_alone(as_json=as_json):
-        workflow = find_workflow(target)
-        stored = stored_input(workflow.arguments, given, pairs) or no_input(workflow.arguments)
+        workflow, found = find_target(target, given, pairs, params, allowed_calls(prefixes))
+        stored = found or no_input(workflow.arguments)
         times = Times(cron=cron, every_s=every_s, zone=zone, catch_up=catch_up)
         made, coming = go(_added(name, workflow, stored, times, store))
     if as_json:

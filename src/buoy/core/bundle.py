@@ -66,7 +66,8 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     document: msgspec.Raw = NULL
     envelope: BundleEnvelope = BundleEnvelope()
     tasks: tuple[BundleTask, ...] = ()
-    definition: msgspec.Raw = NULL
+    # By version, for workflows that are data: the version is the hash of exactly these bytes.
+    definitions: dict[str, msgspec.Raw] = {}
 
 
 class _Head(msgspec.Struct):
@@ -85,7 +86,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     document: msgspec.Raw = NULL
     envelope: BundleEnvelope = BundleEnvelope()
     tasks: tuple[BundleTask, ...] = ()
-    definition: msgspec.Raw = NULL
+    definitions: dict[str, msgspec.Raw] = {}
 
 
 def render(bundle: Bundle) -> bytes:
@@ -97,7 +98,7 @@ def render(bundle: Bundle) -> bytes:
         ("document", bytes(bundle.document)),
         ("envelope", _ENCODER.encode(bundle.envelope)),
         ("tasks", _lines([_ENCODER.encode(task) for task in bundle.tasks])),
-        ("definition", bytes(bundle.definition)),
+        ("definitions", _ENCODER.encode(dict(sorted(bundle.definitions.items())))),
         ("inbox", _lines([_ENCODER.encode(message) for message in bundle.inbox])),
         ("log", _lines([encode_events([event])[1:-1] for event in bundle.log])),
     ]
@@ -129,7 +130,7 @@ def parse(data: bytes) -> Bundle:
         document=file.document,
         envelope=file.envelope,
         tasks=file.tasks,
-        definition=file.definition,
+        definitions=file.definitions,
     )
 
 

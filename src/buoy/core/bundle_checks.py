@@ -8,7 +8,7 @@ Absent on purpose: repairs. A bundle is taken as it is, or not at all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -24,6 +24,7 @@ from buoy.core.limits import (
     MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
 )
+from buoy.core.spec import is_spec, spec_hash
 from buoy.core.state import State, fold
 from buoy.errors import BadInput, CorruptLog
 
@@ -61,7 +62,8 @@ class Checked(msgspec.Struct, frozen=True):
 
 def check(bundle: Bundle) -> Checked:
     """All that is to be said against a bundle, the first twenty of each kind."""
-    wrong = [*_first(_wrong_log(bundle)), *_first(_wrong_branches(bundle)), *_first(_wrong_inbox(bundle))]
+    parts = (_wrong_log, _wrong_branches, _wrong_inbox, _wrong_definitions)
+    wrong = [text for part in parts for text in _first(part(bundle))]
     state: State | None = None
     if not wrong:
         try:
@@ -158,6 +160,13 @@ def _wrong_inbox(bundle: Bundle) -> Iterator[str]:
             yield f"message {place}: its kind {message.kind[:40]!r} is not printable, or is too long"
 
 
+def _wrong_definitions(bundle: Bundle) -> Iterator[str]:
+    """A store keeps a definition under its hash, for all runs: a wrong one would harm others."""
+    for version, data in bundle.definitions.items():
+        if spec_hash(bytes(data)) != version:
+            yield f"definition {version[:40]!r} is not what its hash says; its bytes must not be formatted anew"
+
+
 def _doubtful(bundle: Bundle) -> Iterator[str]:
     generation = bundle.envelope.generation
     if not 1 <= generation <= len(bundle.log):
@@ -176,9 +185,21 @@ def _noted(bundle: Bundle, state: State) -> Iterator[str]:
     expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
     if bundle.envelope.orchestrator_task_id not in (None, expected):
         yield f"the envelope names the task {bundle.envelope.orchestrator_task_id!r}; {expected} was believed"
+    for version in versions(bundle.log):
+        if version not in bundle.definitions:
+            yield f"definition {version!r} is not in the bundle; the run can be looked at, but not go on without it"
     for before, after in zip(bundle.log, bundle.log[1:], strict=False):
         if after.at < before.at:
             yield f"event {after.seq} is dated before event {before.seq}; the numbers were believed"
+
+
+def versions(log: Sequence[e.Event]) -> list[str]:
+    """The definitions that a run was bound to; none if it is driven by code."""
+    created = log[0].body if log else None
+    if not isinstance(created, e.WorkflowCreated) or not is_spec(created.workflow):
+        return []
+    bound = (event.body.version for event in log if isinstance(event.body, e.WorkflowCreated | e.VersionBound))
+    return list(dict.fromkeys(bound))
 
 
 def _refusals(*checks: Callable[[], object]) -> Iterator[str]:

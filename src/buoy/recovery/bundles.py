@@ -21,7 +21,7 @@ from buoy.core.bundle import (
     digest,
     without_hold,
 )
-from buoy.core.bundle_checks import check
+from buoy.core.bundle_checks import check, versions
 from buoy.core.codec import encode_events
 from buoy.core.document import document
 from buoy.core.ids import RunId, orchestrate_task_id
@@ -71,7 +71,13 @@ async def export_run(client: Client, run_id: str) -> Bundle:
         document=msgspec.Raw(msgspec.json.encode(told)),
         envelope=BundleEnvelope(generation, orchestrate_task_id(checked, generation)),
         tasks=() if folded.ended else (task,),
+        definitions=await _definitions(client, log),
     )
+
+
+async def _definitions(client: Client, log: tuple[e.Event, ...]) -> dict[str, msgspec.Raw]:
+    found = {version: await client.store.definition(version) for version in versions(log)}
+    return {version: msgspec.Raw(data) for version, data in found.items() if data is not None}
 
 
 async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False, resume: bool = False) -> Imported:
@@ -88,6 +94,8 @@ async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False
     name = digest(bundle)
     events, there = await _events(client, bundle, found.state, doubts, name)
     copy = _copy(bundle, events, found.state, name)
+    for version, data in bundle.definitions.items():
+        await client.store.define(version, bytes(data))
     new = await client.store.archive.import_run(copy) and not there
     if not new:
         await _check_same(client, bundle)

@@ -15,6 +15,7 @@ from buoy.core.limits import SCHEDULES_MAX
 from buoy.core.schedule import CatchUp, Schedule, check_schedule
 from buoy.engine.client import Client
 from buoy.engine.definitions import Workflow
+from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.errors import BadInput, Unavailable, WrongState
 from buoy.recovery.scheduler import zone_of
 
@@ -55,6 +56,8 @@ async def add_schedule(
         by=client.actor,
     )
     check_schedule(made, zone_of(times.zone))
+    if isinstance(workflow, SpecWorkflow):
+        await client.store.define(workflow.version, workflow.stored)
     for _ in range(_TRIES_MAX):
         known = {each.name: each for each in await client.store.timetable.schedules()}
         there = known.get(name)
