@@ -124,6 +124,7 @@ async def test_cancelling_a_parent_cancels_its_child(url: str) -> None:
 async def test_a_detached_child_lives_on_its_own(url: str) -> None:
     async with opened(url, *ALL) as app:
         child = await result_of(app, await app.start_as("p", sends_off))
+        assert await only_child(app) == child  # promised by the parent's log, so it comes for certain
         assert await result_of(app, await app.get(child)) == 8
         assert (await (await app.get(child)).document()).parent is None
 
