@@ -25,8 +25,9 @@ from buoy.engine.calls import (
     uuid,
     wait_signal,
 )
-from buoy.engine.client import Client, Run
+from buoy.engine.client import Client
 from buoy.engine.definitions import Step, Workflow, step, workflow
+from buoy.engine.run_handle import Run
 from buoy.engine.runner import RunnerOptions
 from buoy.errors import (
     BadInput,

@@ -183,8 +183,8 @@ def test_nobody_takes_over_from_a_worker_that_only_stands_still(yard: Yard) -> N
     asyncio.run(start())
     first = yard.worker()
     wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
-    os.kill(first.pid, signal.SIGSTOP)
     yard.worker()
+    os.kill(first.pid, signal.SIGSTOP)
     # Several sweeps of the second worker; it must not touch the run of a living process, however silent.
     time.sleep(3.5)
     before = asyncio.run(logs_of(yard.url, ["run"]))["run"]
@@ -202,11 +202,12 @@ def test_nobody_takes_over_from_a_worker_that_only_stands_still(yard: Yard) -> N
 
 
 def test_a_worker_that_stood_still_goes_on_where_it_was(yard: Yard) -> None:
-    names = asyncio.run(started(yard.url, 6, 0.1))
-    first = yard.worker()
-    wait_until(lambda: len(yard.seen()) > 3, "work")
+    # Both are up before: a process that is stopped in the middle of a write keeps SQLite's lock, and the other one
+    # has to live with a store that does not answer.
+    first, second = yard.worker(), yard.worker()
+    names = asyncio.run(started(yard.url, 10, 0.1))
+    wait_until(lambda: any(each.pid == first.pid for each in yard.seen()), "work of the first")
     os.kill(first.pid, signal.SIGSTOP)
-    second = yard.worker()
     time.sleep(1.5)
     os.kill(first.pid, signal.SIGCONT)
     found = asyncio.run(ended(yard.url, names, 20))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -26,9 +26,10 @@ from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
 from buoy.engine.requests import Requested, direct_request, waits_for_whom
+from buoy.engine.run_handle import LOOK_AGAIN_S, Run
 from buoy.engine.runner import Runner
 from buoy.engine.spec_workflow import SpecWorkflow
-from buoy.errors import RunCancelled, RunFailed, UnknownQuestion, WrongState
+from buoy.errors import UnknownQuestion, WrongState
 from buoy.ports import (
     Clock,
     Committed,
@@ -46,8 +47,6 @@ from buoy.ports import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_LOOK_AGAIN_S = 0.25
 
 
 class Client:
@@ -162,7 +161,7 @@ class Client:
                 yield event
             if record.document.ended and after >= record.document.head_seq:
                 return
-            await self.store.changed(_LOOK_AGAIN_S)
+            await self.store.changed(LOOK_AGAIN_S)
 
     # ---- speaking to runs
 
@@ -269,74 +268,3 @@ def _question(doc: Document, question_id: str | None) -> OpenLeaf:
     raise UnknownQuestion(
         f"run {doc.run_id} has no open question {question_id!r} (answered, given up or never asked); open: {known}"
     )
-
-
-class Run(Generic[T]):
-    """A run, by its id."""
-
-    def __init__(self, client: Client, run_id: RunId) -> None:
-        self.id = run_id
-        self._client = client
-
-    async def document(self) -> Document:
-        """What the run is doing now."""
-        return (await self._client.record(self.id)).document
-
-    async def result(self) -> T:
-        """Waits for the end and gives the result; raises `RunFailed` or `RunCancelled`. Bound it by asyncio.timeout."""
-        while True:
-            runner = self._client.runner
-            waiter = None if runner is None else runner.wait_end(self.id)
-            if waiter is not None:
-                execution = await waiter
-                if execution is None or execution.ending is None:
-                    continue  # the run left this process; the store tells how it goes on
-                return await self._outcome(execution.state, execution.ending)
-            record = await self._client.record(self.id)
-            if record.document.ended:
-                return await self._stored_outcome()
-            await self._client.store.changed(_LOOK_AGAIN_S)
-
-    async def _stored_outcome(self) -> T:
-        log = await read_log(self._client.store, self.id)
-        state = fold(self.id, log)
-        ending = log[state.ending_seq - 1].body
-        assert isinstance(ending, e.WorkflowCompleted | e.WorkflowFailed | e.WorkflowCancelled)
-        return await self._outcome(state, ending)
-
-    async def _outcome(self, state: State, ending: e.Ending) -> T:
-        match ending:
-            case e.WorkflowCompleted():
-                if ending.continued_as is not None:
-                    return await self._successor(ending.continued_as)
-                workflow = self._client.registry.get(state.created.workflow) if state.created else None
-                returns = Any if workflow is None else workflow.arguments.returns
-                return cast(T, codec.decode(ending.result, returns, f"the result of run {self.id}"))
-            case e.WorkflowCancelled():
-                why = f": {state.error.message}" if state.error else ""
-                raise RunCancelled(f"run {self.id} was cancelled{why}")
-            case _:
-                error = state.error or e.ErrorInfo(type="unknown", message="no reason was recorded")
-                raise RunFailed(f"run {self.id} failed: {error.type}: {error.message}", run_id=self.id, type=error.type)
-
-    async def _successor(self, run_id: RunId) -> T:
-        """The run continued as a new one: its result is the result."""
-        while await self._client.store.run(run_id) is None:
-            await self._client.store.changed(_LOOK_AGAIN_S)
-        successor: Run[T] = Run(self._client, run_id)
-        return await successor.result()
-
-    async def answer(self, answer: object, question_id: str | None = None) -> Receipt:
-        return await self._client.answer(self.id, answer, question_id)
-
-    async def signal(self, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
-        return await self._client.signal(self.id, name, payload, dedupe)
-
-    async def pause(self, reason: str | None = None) -> Requested:
-        return await self._client.pause(self.id, reason)
-
-    async def resume(self) -> Requested:
-        return await self._client.resume(self.id)
-
-    async def cancel(self, reason: str | None = None) -> Requested:
-        return await self._client.cancel(self.id, reason)

@@ -11,52 +11,33 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, child_run_id, successor_id
+from buoy.core.ids import LeafId, RunId, successor_id
 from buoy.core.lifecycle import RESTING, TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import State, fold
-from buoy.engine.alarms import Alarms
-from buoy.engine.births import Births
+from buoy.core.versions import may_fit, pause_detail
 from buoy.engine.bodies import error_info
 from buoy.engine.code import Code
 from buoy.engine.context import Request
 from buoy.engine.definitions import Workflow
 from buoy.engine.duties import Duty, duties_of
 from buoy.engine.endings import ending_for
+from buoy.engine.host import Host
+from buoy.engine.kin import Kin
 from buoy.engine.leaves import Leaves
-from buoy.engine.ledger import Ledger, LedgerHost
+from buoy.engine.ledger import Ledger
 from buoy.engine.messages import Mailbox
-from buoy.engine.pool import Pool
 from buoy.engine.replay import Ended, History
 from buoy.engine.saga import Saga
-from buoy.engine.spec_library import SpecLibrary
 from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, NotJson, TooLarge, UserError
 from buoy.ports import Ended as TaskEnded
-from buoy.ports import Message, Progress, Released
+from buoy.ports import Message, Released
 
 _LOG = logging.getLogger("buoy.engine")
-
-
-class Host(LedgerHost, Protocol):
-    """What a runner gives to its executions, and what it wants to know of them."""
-
-    alarms: Alarms
-    step_pool: Pool | None
-    workflow_pool: Pool | None
-    births: Births
-    specs: SpecLibrary
-
-    def rested(self, execution: Execution) -> None: ...
-
-    def ended(self, execution: Execution) -> None: ...
-
-    def lost(self, execution: Execution) -> None: ...
-
-    def progressed(self, run_id: RunId, progress: Progress) -> None: ...
 
 
 class Execution:
@@ -75,9 +56,7 @@ class Execution:
         self.history = History(visible(events))
         self.ending: e.Ending | None = None
         self.duties: list[Duty] = []
-        # Words to and creations of children that are not durable yet, and the children that are certain.
-        self.births = 0
-        self.born: set[RunId] = set()
+        self.kin = Kin(self)
         self.detached = False
         self.stopping = False
         self.replaying = False
@@ -101,7 +80,7 @@ class Execution:
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
         executes = self.leaves.executing or self._code.busy or (self._saga is not None and self._saga.busy)
-        return not executes and not self.births and not self.replaying and not self._opening and self.ledger.idle
+        return not executes and not self.kin.busy and not self.replaying and not self._opening and self.ledger.idle
 
     # ---- begin
 
@@ -114,7 +93,7 @@ class Execution:
 
     async def resume(self, claimed: e.Claimed, messages: Sequence[Message]) -> None:
         """A run that has a log: claims it, replays it, and goes on. A paused one only if a message lets it."""
-        new_code = self._paused_for_other_code()
+        new_code = may_fit(self.state.pause, self.state.version, self.workflow.version)
         if self.state.pause is not None and not new_code and not self.mailbox.controls(messages):
             self.mailbox.glance(messages)
             self.ledger.task_change = None
@@ -132,10 +111,7 @@ class Execution:
         if fits:
             self._code.catch_up()
             self.mailbox.take(messages)
-            for leaf in self.state.leaves.values():
-                if leaf.kind == "child" and leaf.phase == "cancelled":
-                    # Again: the crash may have come before the child was told.
-                    self.after_commit(lambda leaf=leaf: self._cancel_child(leaf.id))  # type: ignore[misc]
+            self.kin.give_up_again()
         else:
             # Nothing was consumed; but what was looked at must not wake the run again and again.
             self.mailbox.glance(messages)
@@ -143,13 +119,6 @@ class Execution:
         self._opening = False
         self.flush()
         self.look_at_rest()
-
-    def _paused_for_other_code(self) -> bool:
-        """Whether the run waits for fitting code, and this may be it: each version gets one try."""
-        pause, version = self.state.pause, self.workflow.version
-        if pause is None or pause.reason != "version":
-            return False
-        return version == self.state.version or f"this is {version}" not in (pause.detail or "")
 
     async def _replay(self) -> bool:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
@@ -213,21 +182,9 @@ class Execution:
         """The code gave a leaf up. A step that may have to be undone is left to end: its outcome must be known."""
         if leaf in self.state.open and not self.detached and leaf not in self.leaves.compensable:
             if self.state.open[leaf].kind == "child":
-                self.after_commit(lambda: self._cancel_child(leaf))
+                self.after_commit(lambda: self.kin.give_up(leaf))
             self.record(e.LeafCancelled(leaf=leaf))
             self.after_commit(lambda: self.leaves.drop(leaf))
-
-    def _cancel_child(self, leaf: LeafId) -> None:
-        child = child_run_id(self.run_id, leaf, self.epoch(leaf))
-        self.births += 1
-        self.host.births.cancel(child, self.run_id, lambda: self.birth_done(child))
-
-    def birth_done(self, child: RunId) -> None:
-        """What this run asked for on behalf of a child is durable; until then it must not be forgotten."""
-        self.births -= 1
-        self.born.add(child)
-        if not self.detached:
-            self.look_at_rest()
 
     def code_returned(self, value: Any) -> None:
         what = f"the result of workflow {self.workflow.name}"
@@ -267,7 +224,7 @@ class Execution:
 
     def close(self, ending: e.Ending) -> None:
         """The run ends here."""
-        self.duties = duties_of(self.state, ending, self.born)
+        self.duties = duties_of(self.state, ending, self.kin.certain)
         self.record(ending)
         self.ending = ending
         self.leaves.drop_all()
@@ -286,9 +243,10 @@ class Execution:
         self._ending = None
         bound = self.state.version
         reason = "nondeterminism" if bound == self.workflow.version else "version"
-        where = "" if reason == "nondeterminism" else f" (run is bound to {bound}, this is {self.workflow.version})"
         if self.state.pause is None:
-            self.record(e.Paused(reason=reason, detail=f"{error}{where}"))
+            same = reason == "nondeterminism"
+            detail = str(error) if same else pause_detail(str(error), bound, self.workflow.version)
+            self.record(e.Paused(reason=reason, detail=detail))
 
     # ---- outcomes and requests from outside
 

@@ -17,7 +17,8 @@ from buoy.core.spec import is_spec
 from buoy.engine.births import Births
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.duties import duties_left
-from buoy.engine.execution import Execution, Host
+from buoy.engine.execution import Execution
+from buoy.engine.host import Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable

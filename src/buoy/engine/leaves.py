@@ -19,7 +19,6 @@ from buoy.engine.alarms import Alarm
 from buoy.engine.bodies import Body, Failure, Report, Success
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
-from buoy.engine.duties import birth_of
 from buoy.engine.replay import step_failed
 from buoy.engine.saga import Compensable
 from buoy.errors import TooLarge
@@ -118,14 +117,10 @@ class Leaves:
 
     def _start_child(self, leaf: LeafId) -> None:
         """Asks for the child's creation; create-if-absent, so that asking again does nothing more."""
-        execution = self._execution
         workflow, started = self._children.pop(leaf, (None, None))
         if workflow is None or started is None:
             return
-        execution.births += 1
-        execution.host.births.want(
-            started.child, birth_of(execution.run_id, started), lambda: execution.birth_done(started.child), workflow
-        )
+        self._execution.kin.bear(started, workflow)
 
     # steps
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from buoy.core.document import Document
 from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.versions import may_fit
 from buoy.engine.client import Client
 from buoy.errors import UserError
 from buoy.ports import RunQuery
@@ -32,6 +33,4 @@ async def go_on_with_this_code(client: Client) -> int:
 
 def _worth_a_try(client: Client, doc: Document) -> bool:
     workflow = client.registry.get(doc.workflow)
-    if workflow is None or doc.pause is None or doc.pause.reason != "version":
-        return False
-    return workflow.version == doc.version or f"this is {workflow.version}" not in (doc.pause.detail or "")
+    return workflow is not None and may_fit(doc.pause, doc.version, workflow.version)
