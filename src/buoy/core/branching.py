@@ -54,6 +54,7 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
     leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
     # What was undone must be done again too, so the run goes back to before the first of these.
     again = {target.id} | {leaf.id for leaf in leaves if compensation_leaf(leaf.id) in state.leaves}
+    again |= {leaf.id for leaf in leaves if _holds(target, leaf)}
     cutoff = min(leaf.started_seq for leaf in leaves if leaf.id in again) - 1
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
     dropped = _dependent(later, again, keep_answers=keep_answers)
@@ -83,13 +84,26 @@ def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> 
             and (leaf.phase != "completed" or (horizon is not None and leaf.started_seq > horizon))
             and not (keep_answers and leaf.kind == "ask" and leaf.phase == "completed")
         }
+        more |= {leaf.id for leaf in later if leaf.kind == "group" and any(_above(leaf.id, each) for each in dropped)}
+        more -= dropped
         if not more:
             return dropped
         dropped |= more
 
 
+def _holds(group: Leaf, leaf: Leaf) -> bool:
+    """Whether a step of a spec consists of that leaf, among others."""
+    return group.kind == "group" and _above(group.id, leaf.id)
+
+
+def _above(group: LeafId, leaf: LeafId) -> bool:
+    return leaf.startswith(group.rpartition("#")[0] + "/")
+
+
 def _failed_last(state: State) -> Leaf:
-    failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed" and leaf.kind != "compensation"]
+    # A group failed only because of one of its leaves: that one is what is run again.
+    apart = ("compensation", "group")
+    failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed" and leaf.kind not in apart]
     if not failed:
         raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
     return max(failed, key=lambda leaf: leaf.ended_seq)

@@ -1,13 +1,35 @@
-"""Endings: which event ends a run whose code raised an exception."""
+"""Endings: which event ends a run whose code has returned or raised."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+from buoy.core import codec
 from buoy.core import events as e
+from buoy.core.ids import RunId, successor_id
 from buoy.core.state import State
 from buoy.engine.bodies import error_info
-from buoy.errors import Cancelled
+from buoy.engine.definitions import Workflow
+from buoy.errors import Cancelled, ContinueAsNew, NotJson, TooLarge, UserError
+
+
+def returning(workflow: Workflow[..., Any], value: Any) -> e.Ending:
+    """The code gave a result; one that cannot be stored is a failure."""
+    try:
+        return e.WorkflowCompleted(result=codec.encode(value, f"the result of workflow {workflow.name}"))
+    except (NotJson, TooLarge) as error:
+        return e.WorkflowFailed(error=error_info(error, retryable=False))
+
+
+def continuing(workflow: Workflow[..., Any], run_id: RunId, new: ContinueAsNew) -> e.Ending:
+    """The code hands over to a successor; arguments that do not fit are a failure."""
+    try:
+        stored = workflow.arguments.encode(new.next_args, new.next_kwargs)
+        workflow.arguments.decode(stored)
+    except UserError as error:
+        return e.WorkflowFailed(error=error_info(error, retryable=False))
+    return e.WorkflowCompleted(continued_as=successor_id(run_id), next_input=stored)
 
 
 def ending_for(error: BaseException, state: State) -> e.Ending:

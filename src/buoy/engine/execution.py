@@ -13,9 +13,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, successor_id
+from buoy.core.ids import LeafId, RunId
 from buoy.core.lifecycle import RESTING, TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import State, fold
@@ -25,7 +24,7 @@ from buoy.engine.code import Code
 from buoy.engine.context import Request
 from buoy.engine.definitions import Workflow
 from buoy.engine.duties import Duty, duties_of
-from buoy.engine.endings import ending_for
+from buoy.engine.endings import continuing, ending_for, returning
 from buoy.engine.host import Host
 from buoy.engine.kin import Kin
 from buoy.engine.leaves import Leaves
@@ -33,7 +32,7 @@ from buoy.engine.ledger import Ledger
 from buoy.engine.messages import Mailbox
 from buoy.engine.replay import Ended, History
 from buoy.engine.saga import Saga
-from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, NotJson, TooLarge, UserError
+from buoy.errors import BadInput, ContinueAsNew, Detached, Diverged, UserError
 from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Released
 
@@ -187,27 +186,15 @@ class Execution:
             self.after_commit(lambda: self.leaves.drop(leaf))
 
     def code_returned(self, value: Any) -> None:
-        what = f"the result of workflow {self.workflow.name}"
-        try:
-            self._end(e.WorkflowCompleted(result=codec.encode(value, what)))
-        except (NotJson, TooLarge) as error:
-            self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
+        self._end(returning(self.workflow, value))
 
     def code_raised(self, error: BaseException) -> None:
         if isinstance(error, Diverged):
             self.diverged(error)
         elif isinstance(error, ContinueAsNew):
-            self._continue(error)
+            self._end(continuing(self.workflow, self.run_id, error))
         elif not isinstance(error, Detached):
             self._end(ending_for(error, self.state))
-
-    def _continue(self, new: ContinueAsNew) -> None:
-        try:
-            stored = self.workflow.arguments.encode(new.next_args, new.next_kwargs)
-            self.workflow.arguments.decode(stored)
-            self._end(e.WorkflowCompleted(continued_as=successor_id(self.run_id), next_input=stored))
-        except UserError as error:
-            self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
 
     def _end(self, ending: e.Ending) -> None:
         if self.detached or self.ended:
@@ -257,9 +244,6 @@ class Execution:
             self._code.deliver(body.leaf, outcome, self.state.updated_at)
         else:
             self._saga.go_on()
-
-    def pause(self, paused: e.Paused) -> None:
-        self.record(paused)
 
     def unpause(self, resumed: e.Resumed) -> None:
         self.record(resumed)

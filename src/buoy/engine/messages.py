@@ -207,7 +207,7 @@ class Mailbox:
         if self._execution.state.pause is not None:
             self._refuse(message, "the run is paused already")
         else:
-            self._execution.pause(e.Paused(reason="user", message=message.number, by=message.by))
+            self._execution.record(e.Paused(reason="user", message=message.number, by=message.by))
 
     def _resume(self, message: Message) -> None:
         if self._execution.state.pause is None:

@@ -40,10 +40,13 @@ class Evidence(msgspec.Struct):
     commits: Sequence[Acknowledged] = ()
     sends: Sequence[Sent] = ()
     bodies: Sequence[BodyEvent] = ()
+    folded: State | None = None
 
     @property
     def state(self) -> State:
-        return fold(RunId(self.run_id), self.log)
+        if self.folded is None or self.folded.head_seq != (self.log[-1].seq if self.log else 0):
+            self.folded = fold(RunId(self.run_id), self.log)
+        return self.folded
 
 
 Check = Callable[[Evidence], Iterator[str]]

@@ -42,6 +42,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.dead = True
         self.ready.clear()
         self.timers.clear()
+        self.kernel.forget(self)
 
     # What asyncio needs of a loop.
 
@@ -151,6 +152,8 @@ class Kernel:
         self.turns = 0
         self.turns_max = turns_max
         self.loops: list[SimLoop] = []
+        # The dead are kept, but no longer looked at.
+        self._living: list[SimLoop] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
 
@@ -161,7 +164,11 @@ class Kernel:
     def make_loop(self, name: str, on_trouble: Callable[[str], None]) -> SimLoop:
         loop = SimLoop(self, name, on_trouble)  # type: ignore[abstract]
         self.loops.append(loop)
+        self._living.append(loop)
         return loop
+
+    def forget(self, loop: SimLoop) -> None:
+        self._living = [each for each in self._living if each is not loop]
 
     def at(self, when: float, action: Callable[[], None]) -> None:
         """Something that happens to the simulated world, outside of its processes."""
@@ -187,14 +194,14 @@ class Kernel:
     def _run_ready(self) -> None:
         choose, burst = self.rng.randrange, self.rng.choice
         while not self.exhausted:
-            ready = [loop for loop in self.loops if loop.ready and loop.runs]
+            ready = [loop for loop in self._living if loop.ready and not loop.frozen]
             if not ready:
                 return
             loop = ready[choose(len(ready))] if len(ready) > 1 else ready[0]
             self.turns += loop.run_some(burst(_BURSTS))
 
     def _next_time(self) -> float | None:
-        times = [when for loop in self.loops if loop.runs and (when := loop.next_timer()) is not None]
+        times = [when for loop in self._living if not loop.frozen and (when := loop.next_timer()) is not None]
         if self._agenda:
             times.append(self._agenda[0][0])
         return min(times, default=None)
@@ -203,8 +210,8 @@ class Kernel:
         self.time = max(self.time, when)
         while self._agenda and self._agenda[0][0] <= self.time:
             heapq.heappop(self._agenda)[2]()
-        for loop in self.loops:
-            if loop.runs:
+        for loop in self._living:
+            if not loop.frozen:
                 loop.ripen(self.time)
 
 

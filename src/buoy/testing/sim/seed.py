@@ -95,8 +95,10 @@ def _judge(world: World) -> list[Violation]:
     documents = _documents(world)
     found: list[Violation] = []
     rng = Random(f"replay {world.seed}")
+    ends = {run_id: ending_of(world.storage.log(RunId(run_id))) for run_id in world.programs}
     for run_id in world.programs:
         evidence = _evidence(world, run_id, documents.get(run_id))
+        evidence.ends = ends
         found += broken(evidence)
         created = evidence.state.created
         if created is not None:
@@ -114,7 +116,6 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         inbox=world.storage.inbox(RunId(run_id)),
         document=document,
         program=world.programs[run_id],
-        ends={child: ending_of(world.storage.log(RunId(child))) for child in world.programs},
         started=run_id in witness.starts,
         cancelled=root_of(run_id) in world.cancelled,
         writers=witness.writers,

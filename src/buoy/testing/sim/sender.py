@@ -12,9 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from buoy.core.document import OpenLeaf
-from buoy.core.ids import RunId
 from buoy.core.lifecycle import TERMINAL
-from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry
 from buoy.errors import BadInput, Unavailable, UserError
@@ -117,7 +115,7 @@ class Sender(Process):
     async def _finish(self) -> None:
         while True:
             for run_id in list(self.world.programs):
-                state = fold(RunId(run_id), self.world.storage.log(RunId(run_id)))
+                state = self.world.state(run_id)
                 if state.status is None or state.status in TERMINAL:
                     continue
                 if state.pause is not None:
