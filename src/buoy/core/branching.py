@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.ids import BranchId, LeafId, RunId, leaf_scope
 from buoy.core.lineage import branches
 from buoy.core.state import Leaf, State, fold
 from buoy.core.transitions import compensation_leaf
@@ -84,8 +84,9 @@ def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> 
             and (leaf.phase != "completed" or (horizon is not None and leaf.started_seq > horizon))
             and not (keep_answers and leaf.kind == "ask" and leaf.phase == "completed")
         }
-        more |= {leaf.id for leaf in later if leaf.kind == "group" and any(_above(leaf.id, each) for each in dropped)}
-        more -= dropped
+        scopes = {leaf_scope(each) for each in dropped | more}
+        groups = [leaf for leaf in later if leaf.kind == "group" and leaf.id not in dropped]
+        more |= {leaf.id for leaf in groups if leaf.id.rpartition("#")[0] in scopes}
         if not more:
             return dropped
         dropped |= more
@@ -93,11 +94,7 @@ def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> 
 
 def _holds(group: Leaf, leaf: Leaf) -> bool:
     """Whether a step of a spec consists of that leaf, among others."""
-    return group.kind == "group" and _above(group.id, leaf.id)
-
-
-def _above(group: LeafId, leaf: LeafId) -> bool:
-    return leaf.startswith(group.rpartition("#")[0] + "/")
+    return group.kind == "group" and leaf.id.startswith(group.id.rpartition("#")[0] + "/")
 
 
 def _failed_last(state: State) -> Leaf:

@@ -90,7 +90,12 @@ class Intake:
         while self._runner.gone is None and not self._stopping:
             try:
                 if self._unclear:
-                    await self._take_forgotten()
+                    self._unclear = False
+                    try:
+                        await self._take_forgotten()
+                    except BaseException:
+                        self._unclear = True
+                        raise
                 found = await self._claim() if takes_work else 0
                 await self._read_inboxes()
                 if not found and not self._stopping:
@@ -128,7 +133,6 @@ class Intake:
     async def _take_forgotten(self) -> None:
         """After anything unclear: takes what the store says we hold and we do not drive, or drive from an old state."""
         runner = self._runner
-        self._unclear = False
         cursor: str | None = None
         while True:
             page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)

@@ -95,12 +95,12 @@ class Leaves:
         execution = self._execution
         if leaf.id not in execution.state.open or leaf.id in self._bodies or leaf.id in self._alarms:
             return
+        if leaf.kind == "child":
+            self._start_child(leaf.id)  # no user code runs for it, so not even a pause or a stop keeps it back
         if execution.withholds:
             return
         if leaf.kind in ("step", "module") and leaf.phase == "open":
             self._run_body(leaf)
-        elif leaf.kind == "child":
-            self._start_child(leaf.id)
         elif leaf.kind == "ask":
             execution.mailbox.give_answer(leaf.question_id or "")
             execution.flush()

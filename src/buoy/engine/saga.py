@@ -55,7 +55,11 @@ class Saga:
     def go_on(self) -> None:
         """Starts the next compensation, or ends the run when none is left."""
         execution = self._execution
-        if self.busy or execution.detached or execution.withholds or self._steps_open():
+        if self.busy or execution.detached or execution.withholds:
+            return
+        if self._steps_open():
+            # Of unknown outcome, perhaps left by another process: they are ended first, under their keys.
+            execution.leaves.take_up()
             return
         leaf = self._next()
         if leaf is None:

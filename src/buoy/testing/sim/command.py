@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 
 from buoy.testing.sim.mutants import MUTANTS, SEEDS_ENOUGH
@@ -14,6 +15,8 @@ _SHOWN_MAX = 3
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    # What the engine logs is in the story, or concerns processes that are being dropped.
+    logging.getLogger("buoy").addHandler(logging.NullHandler())
     stores = STORES if options.store == "both" else (options.store,)
     if options.mutants:
         return _all_mutants(stores, options.start)

@@ -42,16 +42,21 @@ class NoFencing(Mutant):
     name = "no-fencing"
 
     async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        # A writer that was let through once knows wrong numbers from then on.
+        writes = [_renumbered(write, write.after_seq) for write in writes]
         outcomes = await store.commit(writes)
         for place, write in enumerate(writes):
             for _ in range(5):
                 if isinstance(outcomes[place], Committed) or not write.after_seq:
                     break
-                behind = outcomes[place].head_seq - write.after_seq
-                moved = tuple(msgspec.structs.replace(event, seq=event.seq + behind) for event in write.events)
-                write = msgspec.structs.replace(write, after_seq=write.after_seq + behind, events=moved)
-                outcomes[place] = (await store.commit([write]))[0]
+                outcomes[place] = (await store.commit([_renumbered(write, outcomes[place].head_seq)]))[0]
         return outcomes
+
+
+def _renumbered(write: Write, after_seq: int) -> Write:
+    behind = after_seq + 1 - write.events[0].seq
+    moved = tuple(msgspec.structs.replace(event, seq=event.seq + behind) for event in write.events)
+    return msgspec.structs.replace(write, after_seq=after_seq, events=moved)
 
 
 class ForgetInbox(Mutant):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from random import Random
 
 import msgspec
@@ -53,7 +54,9 @@ def run_seed(seed: int, store: str, mutant: str = "none", *, trace: bool = False
     finally:
         # What dropped processes still have to say concerns nobody.
         sys.unraisablehook = _ignore
-        gc.collect()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            gc.collect()
         sys.unraisablehook = hook
         if gc_was_on:
             gc.enable()
@@ -72,7 +75,9 @@ def _play(seed: int, store: str, mutant: str, story: Story) -> Verdict:
         chosen.remove()
         for execution in (each for worker in world.all_workers() for each in worker.runner.executions.values()):
             execution.detach()
-        bury_loops(world.kernel)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            bury_loops(world.kernel)
         world.storage.close()
 
 
