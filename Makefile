@@ -35,8 +35,9 @@ check: $(READY) ## format, lint, types, layers
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-bench: $(READY) ## measure; the results are printed as ratios
-	@$(VENV)/bin/python benchmarks/bench.py
+bench: $(READY) ## measure against the raw disk and DBOS (in an environment of its own); ARGS=--quick for one round
+	@sh benchmarks/setup_dbos.sh
+	@$(VENV)/bin/python benchmarks/bench.py $(ARGS)
 
 sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
 	@$(VENV)/bin/python -m buoy.testing.sim --seeds $(SEEDS)

@@ -84,7 +84,7 @@ async def test_a_command_is_told_where_it_stands(url: str, tmp_path: Path) -> No
         ("echo oh no; exit 3", "ExitCode", "exit code 3 after", {"exit_code": 3}),
         ("kill -TERM $$", "Killed", "ended by SIGTERM", {"exit_code": None, "signal": "SIGTERM"}),
         ("kill -KILL $$", "Killed", "Buoy did not send it: perhaps too little memory", {"signal": "SIGKILL"}),
-        ("sh -c 'kill -KILL $$'; exit $?", "Killed", "exit code 137, which is the shell's word for", {"exit_code": 137}),
+        ("sh -c 'kill -KILL $$'; exit $?", "Killed", "exit code 137, which is the shell's word", {"exit_code": 137}),
         ("kill -SEGV $$", "Killed", "ended by SIGSEGV", {"signal": "SIGSEGV"}),
         ("/no/such/program", "ExitCode", "exit code 127: the command was not found", {"exit_code": 127}),
     ],

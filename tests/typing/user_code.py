@@ -89,6 +89,10 @@ def packing(order: Order) -> list[str]:
 @buoy.workflow
 async def endless() -> None:
     await nothing()
+    await buoy.start_child(checkout, Order("lamp", 5), express=True)
+    await buoy.start_child(checkout, "lamp")  # E
+    await buoy.start_child(charge, Order("lamp", 5))  # E
+    await checkout("lamp")  # E
 
 
 async def main() -> None:

@@ -11,7 +11,7 @@ import random as random_module
 import uuid as uuid_module
 from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 
@@ -26,6 +26,7 @@ from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
 if TYPE_CHECKING:
     from buoy.engine.definitions import Step, Workflow
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -196,7 +197,7 @@ def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow))
 
 
-def start_child(workflow: Workflow[..., Any], *args: Any, **kwargs: Any) -> Any:
+def start_child(workflow: Workflow[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
     """Starts a run of its own and gives its id, without waiting for it; cancelling this run does not cancel it."""
     return child(workflow, args, kwargs, detach=True)
 
