@@ -105,6 +105,10 @@ def worker(
             as_json=as_json,
         )
         left, gone = go(_work(plan, out))
+    return _end(left, gone)
+
+
+def _end(left: int, gone: str | None) -> int:
     if left:
         # Something still executes here and does not listen. The end of this process is what frees those runs.
         end_at_once(Exit.OK)
