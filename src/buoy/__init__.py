@@ -29,8 +29,10 @@ from buoy.engine.client import Client
 from buoy.engine.definitions import Step, Workflow, step, workflow
 from buoy.engine.run_handle import Run
 from buoy.engine.runner import RunnerOptions
+from buoy.engine.spec_workflow import load_spec
 from buoy.errors import (
     BadInput,
+    BadSpec,
     Cancelled,
     Detached,
     Diverged,
@@ -55,6 +57,7 @@ from buoy.wiring import open_client as connect
 
 __all__ = [
     "BadInput",
+    "BadSpec",
     "Cancelled",
     "Client",
     "Detached",
@@ -85,6 +88,7 @@ __all__ = [
     "gather",
     "idempotency_key",
     "info",
+    "load_spec",
     "now",
     "open",
     "progress",

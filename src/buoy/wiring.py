@@ -16,7 +16,7 @@ from buoy.config import configured_store, log_folder
 from buoy.core.ids import RunnerId
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem, StoreUnusable
 from buoy.ports import Liveness, RunnerInfo, Store
@@ -160,21 +160,22 @@ async def open_worker(
 async def open_app(
     url: str | None = None,
     *,
-    workflows: Iterable[Workflow[..., Any]] = (),
+    workflows: Iterable[Workflow[..., Any] | Step[..., Any]] = (),
     queues: tuple[str, ...] = ("default",),
     options: RunnerOptions | None = None,
     specs: bool = False,
 ) -> AsyncIterator[Client]:
     """A store with a runner in this process. Runs of `workflows` that were left behind are taken over.
 
+    A step with a queue may stand among `workflows` too: then it is executed here, if `queues` has its queue.
     `specs`: also runs of any stored spec, whoever started them; their commands then run here.
 
     Inside, `await app.start(workflow, ...)` starts runs. At the end runs are given back as at a graceful stop.
     """
     registry = Registry()
     registry.takes_specs = specs
-    for workflow in workflows:
-        registry.add(workflow)
+    for each in workflows:
+        registry.add(each.remote if isinstance(each, Step) else each)
     async with open_worker(url, registry, queues=queues, options=options) as worker:
         try:
             await worker.start()

@@ -376,3 +376,27 @@ async def test_a_long_log_is_replayed_whole(url: str) -> None:
         log = await log_of(app, "run")
     last = await replayed(long, without_end(log))
     assert [type(body) for body in last] == [e.Claimed, e.WorkflowCompleted]
+
+
+async def test_a_run_goes_to_the_runner_that_has_its_version_if_there_is_one(url: str) -> None:
+    async def old() -> Any:
+        await work("a", 1)
+        await buoy.wait_signal("go")
+        return "old"
+
+    async def new() -> Any:
+        await work("a", 1)
+        await buoy.wait_signal("go")
+        return "new"
+
+    first = buoy.workflow(name="code")(old)
+    second = buoy.workflow(name="code")(new)
+    options = buoy.RunnerOptions(waiting_runs_max=0)
+    async with buoy.open(url, workflows=[second], options=options) as other:
+        async with buoy.open(url, workflows=[first], options=options) as app:
+            runs = [await app.start_as(f"r{number}", first) for number in range(4)]
+            for run in runs:
+                await until_status(app, run.id, "waiting_signal")
+            for run in runs:
+                await other.signal(run.id, "go")
+            assert [await result_of(app, run) for run in runs] == ["old"] * 4

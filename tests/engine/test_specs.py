@@ -288,6 +288,16 @@ async def test_a_runner_without_the_functions_leaves_the_run_to_one_that_has_the
                 assert await result_of(app, await app.get("r1")) == 4
 
 
+async def test_a_run_that_its_starter_cannot_drive_is_made_for_others(url: str) -> None:
+    workflow = spec("steps: [{id: a, call: 'F:value', with: {x: 4}}]\nresult: '{{ steps.a }}'")
+    async with buoy.open(url, workflows=[workflow]) as unable:
+        await unable.start_as("r1", workflow)
+        await unable.store.changed(0.2)
+        assert await types_of(unable, "r1") == ["workflow_created"]
+        async with opened(url) as app:
+            assert await result_of(app, await app.get("r1")) == 4
+
+
 async def test_a_runner_that_takes_no_specs_takes_none(url: str) -> None:
     workflow = spec("steps: [{id: a, call: 'F:value'}]")
     async with buoy.connect(url) as client:

@@ -88,14 +88,9 @@ def worker(
 
     Exit code: 0 stopped or idle, 1 declared gone, 2 bad input, 5 store unusable, 130 or 143 ended by a second signal.
     """
-    sources = files or load_settings().worker.files
-    if not sources and no_specs:
-        raise BadInput("name at least one workflow file, or list them in buoy.toml under [worker] as files = [...]")
     with results_alone(as_json=as_json) as out:
-        registry = load_all(sources)
-        registry.takes_specs = not no_specs
         plan = Plan(
-            registry=registry,
+            registry=_registry(files, specs=not no_specs),
             calls=allowed_calls(prefixes),
             store=store,
             queues=tuple(check_name(each, "queue") for each in queues) or ("default",),
@@ -116,6 +111,16 @@ def _end(left: int, gone: str | None) -> int:
         click.echo(f"error: this worker was declared gone and has stopped: {gone}", err=True)
         return Exit.FAILED
     return Exit.OK
+
+
+def _registry(files: tuple[str, ...], *, specs: bool) -> Registry:
+    """What the worker can drive."""
+    sources = files or load_settings().worker.files
+    if not sources and not specs:
+        raise BadInput("name at least one workflow file, or list them in buoy.toml under [worker] as files = [...]")
+    registry = load_all(sources)
+    registry.takes_specs = specs
+    return registry
 
 
 class Reporter:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.errors import BadInput, UnknownWorkflow
 
 AnyWorkflow = Workflow[..., Any]
@@ -42,10 +42,11 @@ def load_all(sources: tuple[str, ...]) -> Registry:
     """All workflows of those files and modules. One without any is refused: a typo must not make an idle worker."""
     registry = Registry()
     for source in sources:
-        found = _workflows(load(source))
+        module = load(source)
+        found = [*_workflows(module).values(), *_remote_steps(module)]
         if not found:
             raise _none_there(source)
-        for workflow in found.values():
+        for workflow in found:
             registry.add(workflow)
     return registry
 
@@ -64,6 +65,12 @@ def _split(target: str) -> tuple[str, str | None]:
 
 def _workflows(module: ModuleType) -> dict[str, AnyWorkflow]:
     return {name: value for name, value in vars(module).items() if isinstance(value, Workflow)}
+
+
+def _remote_steps(module: ModuleType) -> list[AnyWorkflow]:
+    """What a worker needs to run steps that have a queue."""
+    steps = [value for value in vars(module).values() if isinstance(value, Step) and value.queue is not None]
+    return [step.remote for step in steps]
 
 
 def _named(found: dict[str, AnyWorkflow], name: str, source: str) -> AnyWorkflow:

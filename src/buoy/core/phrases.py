@@ -53,6 +53,8 @@ def leaf_text(leaf: OpenLeaf) -> str:
     match leaf.kind:
         case "step" | "module":
             return f"step {leaf.name} (attempt {leaf.attempt})"
+        case "group":
+            return f"step {leaf.name}, by its parts"
         case "ask":
             return f"the question {leaf.name!r}"
         case "signal":

@@ -120,6 +120,10 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The functions that it needs."""
         return {action.call for step in self.steps for action in step.actions if action.call is not None}
 
+    def has_commands(self) -> bool:
+        """Whether it needs a shell."""
+        return any(action.run is not None for step in self.steps for action in step.actions)
+
 
 _FORMAT = 1
 

@@ -50,10 +50,15 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
     def _identify(self, context: WorkflowContext) -> Request:
         step = self._step
         leaf = context.scope().next_leaf(step.name)
+        args = step.arguments.encode(self._args, self._kwargs)
+        if step.queue is not None:
+            from buoy.engine.remote import remote_request  # it needs this module
+
+            return remote_request(context, step, leaf, args)
         started = e.StepStarted(
             leaf=leaf,
             name=step.name,
-            args=step.arguments.encode(self._args, self._kwargs),
+            args=args,
             key=effect_key(context.run_id, leaf, context.epoch(leaf)),
             compensate=None if step.compensate is None else step.compensate.name,
         )

@@ -100,7 +100,7 @@ class Client:
             queue=workflow.queue,
             by=self.actor,
         )
-        if self.runner is not None and not self.runner.full:
+        if self.runner is not None and not self.runner.full and self.runner.specs.able(workflow):
             made = await self.runner.create(workflow, checked, created)
         else:
             made = await self._create(checked, created)

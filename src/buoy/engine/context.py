@@ -45,6 +45,12 @@ class Scope:
         return Scope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
 
 
+class StepOutcome(msgspec.Struct, frozen=True):
+    """The type of a leaf's result, for a child run that stands for a step: its failure is a step's failure."""
+
+    returns: Any
+
+
 class Request(msgspec.Struct):
     """A leaf that workflow code asks for: the event that starts it, and how to read its outcome."""
 

@@ -11,6 +11,7 @@ import io
 import textwrap
 import tokenize
 from collections.abc import Callable, Coroutine
+from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgspec
@@ -56,9 +57,11 @@ class Step(Generic[P, T]):
         retry: Retry,
         timeout_s: float | None,
         compensate: Step[..., Any] | None,
+        queue: str | None = None,
     ) -> None:
         self.fn = fn
         self.name = check_name(name or fn.__name__, "step")
+        self.queue = None if queue is None else check_name(queue, "queue")
         self.retry = retry
         self.timeout_s = timeout_s
         self.compensate = compensate
@@ -66,6 +69,8 @@ class Step(Generic[P, T]):
         self.arguments = Arguments(fn, f"step {self.name}")
         if compensate is not None:
             _check_compensation(self, compensate)
+            if queue is not None:
+                raise BadInput(f"step {self.name} has a queue and a compensation; wrap it in a workflow that undoes it")
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -73,6 +78,13 @@ class Step(Generic[P, T]):
     def call(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
         """The call without waiting for it: await it, or hand it to `buoy.gather`."""
         return StepCall(self, args, kwargs)
+
+    @cached_property
+    def remote(self) -> Workflow[..., Any]:
+        """The workflow that runs this step on its queue."""
+        from buoy.engine.remote import as_workflow  # it needs this module
+
+        return as_workflow(self)
 
     def __repr__(self) -> str:
         return f"<step {self.name}>"
@@ -211,6 +223,7 @@ def step(
     never_retry: tuple[type[BaseException], ...] = (),
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
+    queue: str | None = None,
 ) -> StepMaker: ...
 def step(
     fn: Callable[..., Any] | None = None,
@@ -224,8 +237,12 @@ def step(
     never_retry: tuple[type[BaseException], ...] = (),
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
+    queue: str | None = None,
 ) -> Any:
-    """Makes a function a step: recorded before it starts and when it ends, never run again once it completed."""
+    """Makes a function a step: recorded before it starts and when it ends, never run again once it completed.
+
+    With a `queue` it is executed by whichever worker serves that queue and has its code.
+    """
     if not 0 <= retries <= RETRIES_MAX:
         raise BadInput(f"retries={retries} is out of range: 0 to {RETRIES_MAX}")
     retry = Retry(
@@ -239,7 +256,7 @@ def step(
 
     def make(function: Callable[..., Any]) -> Step[..., Any]:
         kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
-        return kind(function, name=name, retry=retry, timeout_s=timeout_s, compensate=compensate)
+        return kind(function, name=name, retry=retry, timeout_s=timeout_s, compensate=compensate, queue=queue)
 
     return make if fn is None else make(fn)
 

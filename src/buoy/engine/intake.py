@@ -116,7 +116,7 @@ class Intake:
             return 0
         wants = Wants(
             queues=runner.info.queues,
-            workflows=runner.registry.names(),
+            workflows=tuple(name for name in runner.registry.names() if name not in runner.specs.unable),
             stack=runner.info.stack,
             env=runner.info.env,
             specs=runner.registry.takes_specs,
@@ -192,10 +192,29 @@ class Intake:
             # It ended in a process that could not do its last duties any more.
             runner.births.finish(task.run_id, duties_left(task.run_id, events))
             return
+        if await self._somebody_fits_better(execution):
+            runner.releases.add(task.run_id, Released(due_at=runner.clock.now() + _POLL_S, cause=task.cause))
+            return
         runner.executions[task.run_id] = execution
         await execution.resume(e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence), messages)
         if self.on_taken is not None:
             self.on_taken(task)
+
+    async def _somebody_fits_better(self, execution: Execution) -> bool:
+        """Whether a living runner has the very version of the code that the run is bound to, and this one has not."""
+        bound, name = execution.state.version, execution.workflow.name
+        if not bound or bound == execution.workflow.version:
+            return False
+        return any(
+            bound in record.info.workflows.get(name, ()) and self._serves(record.info, execution)
+            for record in await self._runner.store.runners()
+            if record.info.id != self._runner.id
+        )
+
+    @staticmethod
+    def _serves(info: RunnerInfo, execution: Execution) -> bool:
+        created = execution.state.created
+        return info.role == "worker" and created is not None and created.queue in info.queues
 
     def _give_back(self, task: Task, error: Problem, delay_s: float | None) -> None:
         runner = self._runner

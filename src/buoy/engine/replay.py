@@ -14,7 +14,7 @@ import msgspec
 from buoy.core import codec
 from buoy.core import events as e
 from buoy.core.ids import LeafId
-from buoy.engine.context import Request, Started
+from buoy.engine.context import Request, Started, StepOutcome
 from buoy.errors import Diverged, RunCancelled, RunFailed, StepFailed
 
 STARTS: tuple[type[Started], ...] = Started.__args__
@@ -135,6 +135,12 @@ def outcome_of(body: Ended, returns: Any) -> Any:
 
 def child_outcome(body: e.ChildFinished, returns: Any) -> Any:
     """A child's result, or the error that its parent sees."""
+    if isinstance(returns, StepOutcome):
+        if body.status == "completed":
+            return codec.decode(body.result, returns.returns, f"the result of {body.leaf}")
+        error = body.error or e.ErrorInfo(type="Cancelled", message=f"its run {body.child} was cancelled")
+        # The child's own words are about its step already.
+        return StepFailed(f"{body.leaf} failed: {error.type}: {error.message}", step=body.leaf, type=error.type)
     if body.status == "completed":
         return codec.decode(body.result, returns, f"the result of child {body.child}")
     why = f": {body.error.type}: {body.error.message}" if body.error else ""

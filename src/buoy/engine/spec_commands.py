@@ -45,9 +45,11 @@ class Commander:
         """The body. Its arguments are those in the log, by these names."""
         context = step_context("a command")
         need_files(directory, inputs)
+        step, _, module = context.leaf.rpartition("#")[0].partition("/")
         own = {
             "BUOY_RUN_ID": context.run_id,
-            "BUOY_STEP": context.name,
+            "BUOY_STEP": step,
+            "BUOY_MODULE": module,
             "BUOY_LEAF": context.leaf,
             "BUOY_ATTEMPT": str(context.attempt),
             "BUOY_IDEMPOTENCY_KEY": context.key,

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from buoy.core import events as e
+from buoy.engine.definitions import Workflow
 from buoy.engine.spec_work import SpecKit
 from buoy.engine.spec_workflow import SpecWorkflow, stored_workflow
 from buoy.errors import BadInput, CorruptLog, NotAllowedHere
@@ -51,8 +53,19 @@ class SpecLibrary:
             self._known.popitem(last=False)
         return workflow
 
+    def able(self, workflow: Workflow[..., Any]) -> bool:
+        """Whether this process has all that it needs to drive runs of that workflow."""
+        try:
+            if isinstance(workflow, SpecWorkflow):
+                self._check(workflow)
+        except NotAllowedHere:
+            return False
+        return True
+
     def _check(self, workflow: SpecWorkflow) -> None:
         try:
+            if workflow.spec.has_commands():
+                self.kit.need_shell()
             for target in sorted(workflow.spec.calls()):
                 self.kit.calls.find(target)
         except (NotAllowedHere, BadInput) as error:

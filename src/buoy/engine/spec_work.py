@@ -88,13 +88,17 @@ class SpecKit:
         except (BadInput, NotJson, TooLarge) as error:
             return self.refuse(action.id, str(error))
 
+    def need_shell(self) -> tuple[Commander, Arguments]:
+        if self._commander is None or self._run_arguments is None:
+            raise NotAllowedHere("this process has no shell for commands of specs")
+        return self._commander, self._run_arguments
+
     def refuse(self, name: str, why: str) -> Prepared:
         work = Work(name, _refuse, self._refusal, is_async=False, retry=Retry(), timeout_s=None)
         return Prepared(work, codec.encode({"error": why}, "a reason"))
 
     def _command(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
-        if self._commander is None or self._run_arguments is None:
-            raise NotAllowedHere("this process has no shell for commands of specs")
+        commander, arguments = self.need_shell()
         step = planned.step
         first, last = _is_first(step, action), _is_last(step, action)
         args = {
@@ -107,8 +111,8 @@ class SpecKit:
         }
         work = Work(
             action.id if step.modules else planned.id,
-            self._commander.run,
-            self._run_arguments,
+            commander.run,
+            arguments,
             is_async=True,
             retry=Retry(action.retries, action.backoff_s),
             timeout_s=action.timeout_s,

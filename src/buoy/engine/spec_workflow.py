@@ -94,14 +94,14 @@ class SpecArguments(Arguments):
 
 
 def load_spec(
-    path: str | Path, *, calls: Calls | None = None, given: Mapping[str, object] | None = None
+    path: str | Path, *, calls: Calls | tuple[str, ...] | None = None, given: Mapping[str, object] | None = None
 ) -> SpecWorkflow:
     """The spec in a YAML or JSON file, checked whole; `BadSpec` has everything that is wrong.
 
-    `calls`: also check that its functions are allowed and can be imported here.
+    `calls`: also check that its functions are in these modules and fit. `given`: parameters to check it with.
     """
     with _collector_at_rest():
-        return spec_of(read_source(Path(path)), calls=calls, given=given)
+        return spec_of(read_source(Path(path)), calls=Calls(calls) if isinstance(calls, tuple) else calls, given=given)
 
 
 @contextmanager
