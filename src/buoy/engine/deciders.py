@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextvars import copy_context
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
@@ -19,11 +19,14 @@ from buoy.core.state import State
 from buoy.engine.context import CURRENT, Request, Scope
 from buoy.engine.guard import guarded
 from buoy.engine.loop import PrivateLoop, ScopedTask
-from buoy.engine.replay import OUTCOMES, History, outcome_of
+from buoy.engine.replay import OUTCOMES, Ended, History, outcome_of
 from buoy.errors import Detached, Diverged
 from buoy.ports import Clock
 
 _LOG = logging.getLogger("buoy.workflow")
+_OUTCOME_TYPES = frozenset(OUTCOMES)
+# Outcomes that are delivered before a replay looks at the clock.
+_SLICE = 256
 
 
 class Timed(Protocol):
@@ -143,22 +146,37 @@ class AsyncDecider:
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
         execution = self._execution
         self.begin(at)
-        began = execution.host.clock.monotonic()
-        for place, event in enumerate(events):
-            body = event.body
-            if isinstance(body, OUTCOMES):
-                execution.history.need(event, body.leaf)
-                self.deliver(body.leaf, outcome_of(body, self._returns.pop(body.leaf, Any)), event.at)
-            elif isinstance(body, e.CancelRequested):
-                self.cancel(event.at)
-            if place % 64 == 63 and execution.host.clock.monotonic() - began > REPLAY_SLICE_S:
+        clock = execution.host.clock
+        began = clock.monotonic()
+        for first in range(0, len(events), _SLICE):
+            self._replay_some(events[first : first + _SLICE])
+            if clock.monotonic() - began > REPLAY_SLICE_S:
                 await asyncio.sleep(0)
-                began = execution.host.clock.monotonic()
+                began = clock.monotonic()
         self._returns.clear()
         # Every call of async code is asked for once: what the log had is needed no longer.
         execution.history.forget()
 
+    def _replay_some(self, events: Sequence[e.Event]) -> None:
+        need, returns = self._execution.history.need, self._returns
+        with guarded(), self._loop.entered():
+            for event in events:
+                body = event.body
+                if type(body) in _OUTCOME_TYPES:
+                    ended = cast(Ended, body)
+                    need(event, ended.leaf)
+                    self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any)), event.at)
+                    self._run()
+                elif type(body) is e.CancelRequested:
+                    self._request_cancel(event.at)
+                    self._run()
+
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        self._set(leaf, outcome, at)
+        self._drain()
+
+    def _set(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        """Gives a leaf its outcome; the code sees it when it runs."""
         self._loop.clock = at
         handle = self._handles.pop(leaf, None)
         if handle is not None:
@@ -171,13 +189,15 @@ class AsyncDecider:
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
-        self._drain()
 
     def cancel(self, at: float) -> None:
+        self._request_cancel(at)
+        self._drain()
+
+    def _request_cancel(self, at: float) -> None:
         self._loop.clock = at
         if self._main is not None:
             self._main.cancel()
-        self._drain()
 
     def go_on(self) -> None:
         """Async code only ever runs when something is delivered to it."""
@@ -196,8 +216,12 @@ class AsyncDecider:
         self._handles.clear()
 
     def _drain(self) -> None:
-        with guarded():
-            self._loop.drain()
+        with guarded(), self._loop.entered():
+            self._run()
+
+    def _run(self) -> None:
+        """Runs the code until it waits. Its end is reported, as is what it did otherwise than its log."""
+        self._loop.drain()
         if self._difference is not None:
             raise self._difference
         if self._loop.errors:

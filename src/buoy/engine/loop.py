@@ -68,6 +68,29 @@ class ScopedTask(asyncio.Task[Any]):
         return self is other
 
 
+class _Entered:
+    """Makes a private loop the running one, and puts everything back. A replay enters once for many outcomes."""
+
+    __slots__ = ("_hooks", "_loop", "_outer")
+
+    def __init__(self, loop: PrivateLoop) -> None:
+        self._loop = loop
+        self._outer: asyncio.AbstractEventLoop | None = None
+        self._hooks: Any = None
+
+    def __enter__(self) -> None:
+        self._outer = asyncio._get_running_loop()
+        self._hooks = sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self._loop)
+        _ASYNCIO_TASKS["set"] = _in_order
+        sys.set_asyncgen_hooks(None, self._loop._close_generator)
+
+    def __exit__(self, *_: object) -> None:
+        sys.set_asyncgen_hooks(*self._hooks)
+        _ASYNCIO_TASKS.pop("set", None)
+        asyncio._set_running_loop(self._outer)
+
+
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
@@ -172,29 +195,23 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         if not handle.cancelled():
             self._ready.append(handle)
 
+    def entered(self) -> _Entered:
+        """While this lasts, asyncio in this thread is this loop's."""
+        return _Entered(self)
+
     def drain(self) -> None:
-        """Runs workflow code until it waits for something that is not there yet."""
+        """Runs workflow code until it waits for something that is not there yet. Inside of `entered` only."""
         ready = self._ready
-        outer = asyncio._get_running_loop()
-        hooks = sys.get_asyncgen_hooks()
-        asyncio._set_running_loop(self)
-        _ASYNCIO_TASKS["set"] = _in_order
-        sys.set_asyncgen_hooks(None, self._close_generator)
-        try:
-            for _ in range(TURNS_MAX):
-                if not ready:
-                    return
-                handle = ready.popleft()
-                if not handle._cancelled:
-                    try:
-                        handle._run()
-                    except SystemExit as error:
-                        # The task that raised it has it as its outcome; it must not end the runner.
-                        self.errors.append(f"workflow code called exit: {error!r}")
-        finally:
-            sys.set_asyncgen_hooks(*hooks)
-            _ASYNCIO_TASKS.pop("set", None)
-            asyncio._set_running_loop(outer)
+        for _ in range(TURNS_MAX):
+            if not ready:
+                return
+            handle = ready.popleft()
+            if not handle._cancelled:
+                try:
+                    handle._run()
+                except SystemExit as error:
+                    # The task that raised it has it as its outcome; it must not end the runner.
+                    self.errors.append(f"workflow code called exit: {error!r}")
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:

@@ -21,7 +21,7 @@ from buoy.stores.sqlite_errors import busy
 # "BUOY": lets `file` and us tell a store from any other SQLite database.
 APPLICATION_ID = 0x42554F59
 # Pages of the write-ahead log after which a commit also copies them into the file.
-CHECKPOINT_PAGES = 2_000
+CHECKPOINT_PAGES = 4_000
 WAL_BYTES_KEPT = 32 * 1024 * 1024
 CACHE_KIB = 16 * 1024
 BUSY_TIMEOUT_S = 30.0

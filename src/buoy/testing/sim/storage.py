@@ -71,9 +71,8 @@ class _InlineSqlite(SqliteStore):
     """The store without its threads and its file."""
 
     def __init__(self, connection: sqlite3.Connection, gate: Gate, clock: Clock) -> None:
-        # Not the parent's: it would make lanes with threads.
-        self._path = Path("simulated.db")
-        self._clock = clock
+        # The parent's lanes have threads, but make none before they are used.
+        super().__init__(Path("simulated.db"), clock, connection, connection)
         self._writer = _InlineWrites(connection, gate)
         self._reader = _InlineReads(connection, gate)
         self._watch = Watch(lambda: 0)
