@@ -96,7 +96,7 @@ def commit_work(writes: Sequence[Write], now: float) -> Work[list[Outcome]]:
 
 def wakes_others(writes: Sequence[Write]) -> bool:
     """Whether a task may have come due by this."""
-    return any(write.after_seq == 0 or isinstance(write.task, Released) for write in writes)
+    return any(isinstance(write.task, Released) or (write.after_seq == 0 and write.task is None) for write in writes)
 
 
 def _heads(connection: sqlite3.Connection, writes: Sequence[Write]) -> dict[RunId, _Head]:
