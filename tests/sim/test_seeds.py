@@ -33,7 +33,7 @@ ONCE_BROKEN = [
     ("sqlite", 408),
     ("sqlite", 435),
     ("sqlite", 494),
-    pytest.param("sqlite", 828, marks=pytest.mark.xfail(reason="a stop withholds a signal that was seen before")),
+    ("sqlite", 828),  # a stop withheld a signal that was seen before
     ("objects", 1093),
 ]
 

@@ -75,6 +75,7 @@ class Code:
         """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
         if self._execution.withholds or self._decider is None:
             self._withheld.append((leaf, outcome, at))
+            self._execution.held_back = True
         else:
             self._execution.guard(self._delivery(self._decider, leaf, outcome, at))
 

@@ -58,6 +58,8 @@ class Execution:
         self.kin = Kin(self)
         self.detached = False
         self.stopping = False
+        # Something was not done because outcomes are withheld: whoever takes the run next has to look at once.
+        self.held_back = False
         self.replaying = False
         self._opening = False
         self._log: Sequence[e.Event] = events

@@ -98,6 +98,7 @@ class Leaves:
         if leaf.kind == "child":
             self._start_child(leaf.id)  # no user code runs for it, so not even a pause or a stop keeps it back
         if execution.withholds:
+            execution.held_back = True
             return
         if leaf.kind in ("step", "module") and leaf.phase == "open":
             self._run_body(leaf)

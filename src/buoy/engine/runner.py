@@ -224,7 +224,8 @@ class Runner:
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
         paused = execution.state.status is Status.PAUSED
-        change = Released(due_at=None if paused else execution.state.wake_at, seen=execution.mailbox.seen)
+        due_at = self.clock.now() if execution.held_back else execution.state.wake_at
+        change = Released(due_at=None if paused else due_at, seen=execution.mailbox.seen)
         head_seq = execution.ledger.durable_seq
         execution.detach()
         self._forget(execution)
