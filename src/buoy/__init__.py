@@ -1,13 +1,6 @@
 """Buoy: durable workflows for Python that come back.
 
-    import buoy
-
-    @buoy.step(retries=3)
-    async def charge(order: str) -> str: ...
-
-    @buoy.workflow
-    async def checkout(order: str) -> str:
-        return await charge(order)
+`step` and `workflow` make them, `open` drives them in this process, `connect` only speaks to them.
 """
 
 from buoy.engine.calls import (

@@ -392,11 +392,13 @@ async def test_a_run_goes_to_the_runner_that_has_its_version_if_there_is_one(url
     first = buoy.workflow(name="code")(old)
     second = buoy.workflow(name="code")(new)
     options = buoy.RunnerOptions(waiting_runs_max=0)
-    async with buoy.open(url, workflows=[second], options=options) as other:
-        async with buoy.open(url, workflows=[first], options=options) as app:
-            runs = [await app.start_as(f"r{number}", first) for number in range(4)]
-            for run in runs:
-                await until_status(app, run.id, "waiting_signal")
-            for run in runs:
-                await other.signal(run.id, "go")
-            assert [await result_of(app, run) for run in runs] == ["old"] * 4
+    async with (
+        buoy.open(url, workflows=[second], options=options) as other,
+        buoy.open(url, workflows=[first], options=options) as app,
+    ):
+        runs = [await app.start_as(f"r{number}", first) for number in range(4)]
+        for run in runs:
+            await until_status(app, run.id, "waiting_signal")
+        for run in runs:
+            await other.signal(run.id, "go")
+        assert [await result_of(app, run) for run in runs] == ["old"] * 4

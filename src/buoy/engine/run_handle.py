@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.document import Document
+from buoy.core.document import Document, OpenLeaf
 from buoy.core.ids import RunId
 from buoy.core.state import State, fold
 from buoy.engine.loading import read_log
 from buoy.engine.requests import Requested
-from buoy.errors import RunCancelled, RunFailed
+from buoy.errors import RunCancelled, RunFailed, WrongState
 from buoy.ports import Receipt
 
 if TYPE_CHECKING:
@@ -33,6 +33,17 @@ class Run(Generic[T]):
     async def document(self) -> Document:
         """What the run is doing now."""
         return (await self._client.record(self.id)).document
+
+    async def question(self) -> OpenLeaf:
+        """Waits until the run has an open question, and gives it."""
+        while True:
+            doc = await self.document()
+            for leaf in doc.open:
+                if leaf.question_id is not None:
+                    return leaf
+            if doc.ended:
+                raise WrongState(f"run {self.id} is {doc.status}; it asks nothing any more")
+            await self._client.store.changed(LOOK_AGAIN_S)
 
     async def result(self) -> T:
         """Waits for the end and gives the result; raises `RunFailed` or `RunCancelled`. Bound it by asyncio.timeout."""
