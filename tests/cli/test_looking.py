@@ -134,10 +134,11 @@ def test_ended_runs_are_purged_and_told_as_purged(buoy: Buoy) -> None:
     buoy("run", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1")
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     assert "required" in buoy("purge", code=2).stderr.lower() or "missing" in buoy("purge", code=2).stderr.lower()
-    assert "0 runs purged" in buoy("purge", "--older-than", "1d").stderr
+    assert "0 runs purged" in buoy("purge", "--older-than", "1d", "--yes").stderr
+    assert "say --yes" in buoy("purge", "--older-than", "0s", code=2).stderr
     would = buoy("purge", "--older-than", "0s", "--dry-run")
     assert (would.stdout, would.stderr) == ("d1\n", "1 run would be purged\n")
-    assert buoy.json("purge", "--older-than", "0s", "--status", "completed")["runs"] == ["d1"]
+    assert buoy.json("purge", "--older-than", "0s", "--status", "completed", "--yes")["runs"] == ["d1"]
     told = buoy("show", "d1", code=2).stderr
     assert "run d1 of divide was purged" in told and "it was completed" in told
     again = buoy("start", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1", code=2).stderr

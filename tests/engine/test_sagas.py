@@ -186,3 +186,31 @@ async def test_a_jump_to_a_step_that_never_ran_is_refused_and_changes_nothing(ur
         with pytest.raises(buoy.WrongState, match="no step of run s failed"):
             await app.retry("s")
         assert await types_of(app, "s") == before
+
+
+@buoy.workflow(name="buggy")
+async def buggy_then() -> int:
+    return await slow(3) // 0
+
+
+@buoy.workflow(name="buggy")
+async def mended_now() -> int:
+    return await slow(3) + 1
+
+
+async def test_a_retry_after_a_fault_of_the_code_itself_runs_no_step_again(url: str) -> None:
+    async with opened(url, buggy_then) as app:
+        with pytest.raises(buoy.RunFailed, match="ZeroDivisionError"):
+            await result_of(app, await app.start_as("b", buggy_then))
+    async with opened(url, mended_now) as app:
+        plan = await app.retry("b")
+        assert plan.again == ()
+        assert await result_of(app, await app.get("b")) == 4
+        assert SEEN.count(("slow", "3")) == 1
+
+
+async def test_a_retry_says_what_was_never_undone(url: str) -> None:
+    async with opened(url, *ALL) as app:
+        with pytest.raises(buoy.RunFailed):
+            await result_of(app, await app.start_as("h", hopeless))
+        assert (await app.plan_retry("h")).never_undone == ("sticky#1",)

@@ -113,7 +113,7 @@ async def main() -> None:
         number: int = await run.result()  # E
         await run.signal(5)  # E
         print(number)
-    buoy.open(workflows=[charge])  # E
+    buoy.open(workflows=[5])  # E
 
 
 @buoy.step(retries="3")  # E

@@ -16,8 +16,10 @@ from buoy.core.phrases import runner_text
 from buoy.engine.client import Client
 from buoy.engine.runner import Runner
 from buoy.errors import StoreUnusable
-from buoy.ports import Evidence, RunRecord, Task
+from buoy.ports import Evidence, RunQuery, RunRecord, Task
 from buoy.recovery.evidence import Crew, crew, facts_of_page
+
+_CHILDREN_MAX = 200
 
 
 class Driver:
@@ -29,6 +31,7 @@ class Driver:
         self._runner = runner
         self._say = say
         self._said = ""
+        self._children: dict[RunId, Driver] = {}
 
     async def tend(self) -> tuple[Document, Facts | None]:
         """How the run stands now. If nobody drives it, it is taken up here."""
@@ -36,7 +39,9 @@ class Driver:
             raise StoreUnusable(f"this process was declared gone and has stopped: {self._runner.gone}")
         execution = self._runner.executions.get(self.run_id)
         if execution is not None and not execution.ended:
-            return document(execution.state), None
+            told = document(execution.state)
+            await self._tend_children(told)
+            return told, None
         record = await self._client.record(self.run_id)
         if record.document.ended:
             return record.document, None
@@ -44,7 +49,22 @@ class Driver:
         facts = (await facts_of_page(self._client.store, people, [record]))[0]
         if execution is None:
             await self._take_if_free(record, facts, people)
+        await self._tend_children(record.document)
         return record.document, facts
+
+    async def _tend_children(self, parent: Document) -> None:
+        """What the run started and waits for belongs to it: it is driven here too, if nobody else does it."""
+        if not any(leaf.kind == "child" for leaf in parent.open):
+            return
+        page = await self._client.runs(RunQuery(parent=self.run_id), limit=_CHILDREN_MAX)
+        for record in page.runs:
+            doc = record.document
+            if doc.ended or self._client.registry.get(doc.workflow) is None:
+                continue
+            child = self._children.setdefault(
+                doc.run_id, Driver(self._client, self._runner, doc.run_id, lambda text: None)
+            )
+            await child.tend()
 
     async def _take_if_free(self, record: RunRecord, facts: Facts, people: Crew) -> None:
         holder = facts.holder

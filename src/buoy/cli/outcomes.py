@@ -9,7 +9,7 @@ from buoy.cli.output import print_json
 from buoy.cli.program import Exit
 from buoy.core import events as e
 from buoy.core.document import document
-from buoy.core.ids import check_run_id
+from buoy.core.ids import RunId, check_run_id
 from buoy.core.lifecycle import Status
 from buoy.core.state import fold
 from buoy.engine.client import Client
@@ -38,10 +38,29 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
                 return Exit.NOT_ENDED
 
 
+async def successor(client: Client, run_id: str) -> RunId | None:
+    """The run that goes on where this one left off, once it is there."""
+    record = await client.record(run_id)
+    if record.document.status is not Status.COMPLETED:
+        return None
+    last = await client.store.events(record.document.run_id, after=record.document.head_seq - 1)
+    ending = last[-1].body if last else None
+    named = ending.continued_as if isinstance(ending, e.WorkflowCompleted) else None
+    return named if named is not None and await client.store.run(named) is not None else None
+
+
+async def last_of_chain(client: Client, run_id: str) -> RunId:
+    """The run itself, or the last of those that it continued as."""
+    current = check_run_id(run_id)
+    while (following := await successor(client, current)) is not None:
+        current = following
+    return current
+
+
 async def outcome(client: Client, run_id: str) -> Outcome:
-    """Read from the log, which is the truth."""
+    """Read from the log, which is the truth. A run that continued as a new one has the outcome of the last."""
     await client.record(run_id)
-    checked = check_run_id(run_id)
+    checked = await last_of_chain(client, run_id)
     log = await read_log(client.store, checked)
     state = fold(checked, log)
     told = document(state)

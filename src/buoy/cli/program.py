@@ -42,6 +42,14 @@ class Exit(IntEnum):
     SIGTERM = 143
 
 
+def confirm(question: str) -> None:
+    """Asks on a terminal; elsewhere `--yes` has to say it."""
+    if not sys.stdin.isatty():
+        raise BadInput("say --yes to do it, or --dry-run only to look")
+    if not click.confirm(question, default=False, err=True):
+        raise BadInput("nothing was done")
+
+
 class Program(click.Group):
     """The group of all commands."""
 

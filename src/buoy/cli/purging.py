@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, duration, go, shared_options
+from buoy.cli.program import Exit, confirm, connected, duration, go, shared_options
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.phrases import counted
 from buoy.recovery.purging import Purge, Purged, purge
@@ -25,12 +25,14 @@ _SHOWN_MAX = 20
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
+@click.option("--yes", "-y", is_flag=True, help="Delete without asking.")
 @shared_options
 def purge_command(
     older_than_s: float,
     statuses: tuple[str, ...],
     workflow: str | None,
     dry_run: bool,
+    yes: bool,
     store: str | None,
     as_json: bool,
 ) -> int:
@@ -43,8 +45,10 @@ def purge_command(
     Example:
       buoy purge --older-than 30d --status completed --dry-run
 
-    Exit code: 0 purged (or nothing to purge), 2 bad input, 5 store unusable.
+    Exit code: 0 purged (or nothing to purge), 2 bad input or declined, 5 store unusable.
     """
+    if not dry_run and not yes:
+        confirm("Delete them for good?")
     order = Purge(older_than_s=older_than_s, statuses=statuses, workflow=workflow, dry_run=dry_run)
     done = go(_purged(order, store))
     if as_json:

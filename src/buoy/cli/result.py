@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from buoy.cli.outcomes import Outcome, outcome, tell_outcome
+from buoy.cli.outcomes import Outcome, last_of_chain, outcome, tell_outcome
 from buoy.cli.program import connected, duration, go, shared_options
 from buoy.engine.client import Client
 
@@ -41,7 +41,7 @@ async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: floa
 async def _until_end(client: Client, run_id: str, timeout_s: float | None) -> None:
     try:
         async with asyncio.timeout(timeout_s):
-            while not (await client.record(run_id)).document.ended:
+            while not (await client.record(await last_of_chain(client, run_id))).document.ended:
                 await client.store.changed(_LOOK_S)
     except TimeoutError:
         return  # the exit code says that it has not ended

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.program import Exit, confirm, connected, go, shared_options
 from buoy.core.branching import Plan
-from buoy.errors import BadInput
 
 _SHOWN_MAX = 20
 
@@ -33,7 +30,7 @@ def retry(
     Example:
       buoy retry order-1 --from charge --dry-run
 
-    Exit code: 0 done, 1 declined, 2 not possible, 5 store unusable.
+    Exit code: 0 done, 2 not possible or declined, 5 store unusable.
     """
     return _go_back(run_id, step, "retry", keep_answers=keep_answers, dry_run=dry_run, yes=yes, store=store, js=as_json)
 
@@ -52,7 +49,7 @@ def jump(run_id: str, step: str, keep_answers: bool, dry_run: bool, yes: bool, s
     Example:
       buoy jump order-1 pack --keep-answers
 
-    Exit code: 0 done, 1 declined, 2 not possible, 5 store unusable.
+    Exit code: 0 done, 2 not possible or declined, 5 store unusable.
     """
     return _go_back(run_id, step, "jump", keep_answers=keep_answers, dry_run=dry_run, yes=yes, store=store, js=as_json)
 
@@ -71,11 +68,8 @@ def _go_back(
     plan = go(_plan(run_id, step, store, keep_answers=keep_answers))
     if not js:
         click.echo("\n".join(_lines(run_id, plan)))
-    if not dry_run and not yes and not js:
-        if not sys.stdin.isatty():
-            raise BadInput("say --yes to do it, or --dry-run only to look")
-        if not click.confirm("Go on?", default=False, err=True):
-            return Exit.FAILED
+    if not dry_run and not yes:
+        confirm("Go on?")
     if not dry_run:
         plan = go(_do(run_id, step, cause, store, keep_answers=keep_answers))
     if js:
@@ -98,11 +92,14 @@ async def _do(run_id: str, step: str | None, cause: str, store: str | None, *, k
 
 
 def _lines(run_id: str, plan: Plan) -> list[str]:
-    return [
-        f"run {run_id} would go back to {plan.to} (branch {plan.branch}, after event {plan.cutoff_seq})",
+    lines = [
+        f"run {run_id} would go on from {plan.to}, on branch {plan.branch}",
         f"  runs again: {_some(plan.again)}",
-        f"  is kept:    {_some(plan.kept) if plan.kept else 'everything before that'}",
+        f"  is kept:    what ended up to event {plan.cutoff_seq}" + (f", and {_some(plan.kept)}" if plan.kept else ""),
     ]
+    if plan.never_undone:
+        lines.append(f"  CAREFUL:    {_some(plan.never_undone)} completed and could not be undone: done a second time")
+    return lines
 
 
 def _some(names: tuple[str, ...]) -> str:

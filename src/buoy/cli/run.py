@@ -10,7 +10,7 @@ import msgspec
 
 from buoy.cli.inputs import no_input
 from buoy.cli.live import Lines, LiveView, View
-from buoy.cli.outcomes import Outcome, outcome, tell_outcome
+from buoy.cli.outcomes import Outcome, outcome, successor, tell_outcome
 from buoy.cli.output import print_json, results_alone
 from buoy.cli.program import Exit, go, shared_options, wording
 from buoy.cli.render import local
@@ -109,7 +109,12 @@ async def _run(order: Order) -> tuple[Outcome, int]:
             try:
                 await worker.start(takes_work=False, sweeps=False)
                 run_id, new = await begin(watch.client, order)
+                view.say(f"run {run_id}")
                 await watch.until_end(run_id, new=new)
+                while stop.name is None and (following := await successor(watch.client, run_id)) is not None:
+                    view.say(f"run {run_id} continues as {following}")
+                    run_id = following
+                    await watch.until_end(run_id, new=True)
             finally:
                 if stop.name is not None:
                     view.say(f"{stop.name}: stopping; steps under way have {STOP_GRACE_S:g} s (again: at once)")

@@ -14,7 +14,9 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId, leaf_scope
+from buoy.core.lifecycle import Status
 from buoy.core.lineage import branches
+from buoy.core.spec import is_spec
 from buoy.core.state import Leaf, State, fold
 from buoy.core.transitions import compensation_leaf
 from buoy.errors import BadInput, WrongState
@@ -29,6 +31,8 @@ class Plan(msgspec.Struct, frozen=True):
     cutoff_seq: int
     kept: tuple[LeafId, ...]
     dropped: tuple[LeafId, ...]
+    # Among what runs again: steps that completed, whose compensation failed. Their first effect still stands.
+    never_undone: tuple[LeafId, ...] = ()
 
     @property
     def again(self) -> tuple[LeafId, ...]:
@@ -50,21 +54,29 @@ class Plan(msgspec.Struct, frozen=True):
 def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False) -> Plan:
     """The branch on which the run goes on from before that step (default: the last one that failed)."""
     state = fold(run_id, events)
-    target = _failed_last(state) if to is None else _find(state, to)
+    target = _find(state, to) if to is not None else _failed_last(state)
     leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
     # What was undone must be done again too, so the run goes back to before the first of these.
-    again = {target.id} | {leaf.id for leaf in leaves if compensation_leaf(leaf.id) in state.leaves}
-    again |= {leaf.id for leaf in leaves if _holds(target, leaf)}
-    cutoff = min(leaf.started_seq for leaf in leaves if leaf.id in again) - 1
+    undone = {leaf.id for leaf in leaves if compensation_leaf(leaf.id) in state.leaves}
+    again = set(undone)
+    if target is not None:
+        again |= {target.id} | {leaf.id for leaf in leaves if _holds(target, leaf)}
+    # Without a step to run again only the end is hidden: the code itself failed, and goes on from where it was.
+    cutoff = min((leaf.started_seq for leaf in leaves if leaf.id in again), default=state.ending_seq) - 1
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
     dropped = _dependent(later, again, keep_answers=keep_answers)
     return Plan(
-        to=target.id,
+        to=LeafId("the code") if target is None else target.id,
         branch=BranchId(max([0, *branches(events)]) + 1),
         parent=state.branch,
         cutoff_seq=cutoff,
         kept=tuple(leaf.id for leaf in later if leaf.id not in dropped),
         dropped=tuple(leaf.id for leaf in later if leaf.id in dropped),
+        never_undone=tuple(
+            leaf.id
+            for leaf in later
+            if leaf.id in undone and state.leaves[compensation_leaf(leaf.id)].phase != "completed"
+        ),
     )
 
 
@@ -97,13 +109,24 @@ def _holds(group: Leaf, leaf: Leaf) -> bool:
     return group.kind == "group" and leaf.id.startswith(group.id.rpartition("#")[0] + "/")
 
 
-def _failed_last(state: State) -> Leaf:
+def _failed_last(state: State) -> Leaf | None:
+    """The step whose failure ended the run; None if its code failed by itself."""
     # A group failed only because of one of its leaves: that one is what is run again.
     apart = ("compensation", "group")
     failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed" and leaf.kind not in apart]
+    if state.status is Status.FAILED and not _is_spec(state):
+        # A step may have failed and been caught, before the code failed by itself.
+        message = "" if state.error is None else state.error.message
+        failed = [leaf for leaf in failed if leaf.id in message]
+        return max(failed, key=lambda leaf: leaf.ended_seq) if failed else None
     if not failed:
         raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
     return max(failed, key=lambda leaf: leaf.ended_seq)
+
+
+def _is_spec(state: State) -> bool:
+    """A spec has no code of its own that could fail."""
+    return state.created is not None and is_spec(state.created.workflow)
 
 
 def _find(state: State, to: str) -> Leaf:

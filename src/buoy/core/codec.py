@@ -26,6 +26,8 @@ UPCASTS: Upcasts = {}
 
 def enc_hook(value: object) -> object:
     """How to write what the encoder does not know."""
+    if hasattr(value, "__await__"):
+        raise NotImplementedError("it holds a call that was not awaited; write `await` before it")
     dump = getattr(value, "model_dump", None)  # pydantic models, without importing pydantic
     if callable(dump):
         return dump(mode="json")
@@ -108,11 +110,11 @@ def convert(value: object, kind: Any, what: str) -> Any:
         raise BadInput(f"{what} cannot be read as {kind!r}: {error}") from error
 
 
-def same_after_storage(value: object, kind: Any, data: msgspec.Raw) -> Any:
+def same_after_storage(value: object, kind: Any, data: msgspec.Raw, what: str = "a stored value") -> Any:
     """The value as a replay will see it. Scalars of the very type that was declared need no second reading."""
     if type(value) in _SCALARS and (kind is Any or kind is type(value) or value is None):
         return value
-    return decode(data, kind, "a stored value")
+    return decode(data, kind, what)
 
 
 def encode_events(events: Sequence[Event]) -> bytes:

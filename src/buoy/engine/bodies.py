@@ -167,7 +167,10 @@ class Body:
         what = f"the result of step {self._step.name}"
         try:
             stored = codec.encode(value, what)
-            return Success(stored, codec.same_after_storage(value, self._step.arguments.returns, stored))
+            return Success(
+                stored,
+                codec.same_after_storage(value, self._step.arguments.returns, stored, f"{what} and its annotation"),
+            )
         except (NotJson, TooLarge, BadInput) as error:
             return self._failure(error)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random as random_module
 import uuid as uuid_module
+import warnings
 from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
@@ -29,17 +30,21 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# What `idempotency_key` gives in a plain call, outside of workflows: in a unit test of a step, say.
+OUTSIDE_KEY = "outside-of-workflows"
+
 
 class StepCall(Coroutine[Any, Any, T], Generic[T]):
     """A call of a step: a coroutine that any asyncio form takes. Outside of a workflow it is the plain call."""
 
-    __slots__ = ("_args", "_context", "_iterator", "_kwargs", "_request", "_step")
+    __slots__ = ("_args", "_context", "_iterator", "_kwargs", "_request", "_step", "_taken")
 
     def __init__(self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._step = step
         self._args = args
         self._kwargs = kwargs
         self._iterator: Any = None
+        self._taken = False
         context = CURRENT.get()
         self._context: WorkflowContext | None = None
         self._request: Request | None = None
@@ -84,7 +89,12 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
 
     def _require(self) -> Request:
         assert self._request is not None
+        self._taken = True
         return self._request
+
+    def __del__(self) -> None:
+        if self._context is not None and not self._taken and self._iterator is None:
+            warnings.warn(f"the call of step {self._step.name} was never awaited", RuntimeWarning, stacklevel=2)
 
     def send(self, value: Any) -> Any:
         return (self._iterator or self._begin()).send(value)
@@ -273,7 +283,8 @@ def _derived(name: str) -> str:
 
 def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
     """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
-    step_context("buoy.progress").report(done, total, note[:PROGRESS_NOTE_CHARS_MAX])
+    if CURRENT.get() is not None:  # a plain call, in a unit test say, reports to nobody
+        step_context("buoy.progress").report(done, total, note[:PROGRESS_NOTE_CHARS_MAX])
 
 
 class Info(msgspec.Struct, frozen=True):
@@ -298,9 +309,9 @@ def info() -> Info:
 
 def idempotency_key() -> str:
     """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call."""
-    return step_context("buoy.idempotency_key").key
+    return OUTSIDE_KEY if CURRENT.get() is None else step_context("buoy.idempotency_key").key
 
 
 def abandoned() -> bool:
     """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
-    return step_context("buoy.abandoned").abandoned
+    return CURRENT.get() is not None and step_context("buoy.abandoned").abandoned
