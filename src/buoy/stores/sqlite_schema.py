@@ -20,8 +20,8 @@ from buoy.stores.sqlite_errors import busy
 
 # "BUOY": lets `file` and us tell a store from any other SQLite database.
 APPLICATION_ID = 0x42554F59
-# Pages of the write-ahead log after which a commit also copies them into the file. Measured: a log that is kept short is
-# written over and over at the same place, which syncs quicker than one that grows.
+# Pages of the write-ahead log after which a commit also copies them into the file. Measured: a log that is kept short
+# is written over and over at the same place, which syncs quicker than one that grows.
 CHECKPOINT_PAGES = 1_000
 WAL_BYTES_KEPT = 32 * 1024 * 1024
 CACHE_KIB = 16 * 1024
