@@ -40,7 +40,7 @@ class Ended(msgspec.Struct, frozen=True, tag="ended"):
 TaskChange: TypeAlias = Held | Released | Ended
 
 
-class Write(msgspec.Struct, frozen=True):
+class Write(msgspec.Struct, frozen=True, gc=False):
     """One run's commit. `task` None leaves the task as it is."""
 
     run_id: RunId
@@ -52,7 +52,7 @@ class Write(msgspec.Struct, frozen=True):
     seen: int = 0
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, gc=False):
     head_seq: int
 
 

@@ -19,7 +19,7 @@ from buoy.core.state import Pause, State
 from buoy.errors import CorruptLog
 
 
-class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True):
+class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A leaf that has no outcome yet: under way, or waited for."""
 
     leaf: LeafId
@@ -34,7 +34,7 @@ class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True):
     error: ErrorInfo | None = None
 
 
-class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
     """What lists, pages and sweeps read without reading the log."""
 
     run_id: RunId

@@ -18,8 +18,11 @@ from buoy.core.questions import Question
 NULL = msgspec.Raw(b"null")
 
 
-class Payload(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True):
-    """Base of all payloads. The tag is the event's stable name."""
+class Payload(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
+    """Base of all payloads. The tag is the event's stable name.
+
+    Facts hold no cycles, so the garbage collector need not look at them: a long log would keep it busy.
+    """
 
 
 class ErrorInfo(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -339,7 +342,7 @@ BODIES: tuple[type[Payload], ...] = Body.__args__
 VERSIONS: dict[type[Payload], int] = {}
 
 
-class Event(msgspec.Struct, frozen=True, omit_defaults=True):
+class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One numbered fact of a run. `nonce` stands on the first event of each commit and tells whose commit it was."""
 
     seq: int

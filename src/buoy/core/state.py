@@ -29,7 +29,7 @@ Handler: TypeAlias = Callable[["State", e.Event, Any], None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
 
 
-class Leaf(msgspec.Struct):
+class Leaf(msgspec.Struct, gc=False):
     """One leaf as the log has it so far."""
 
     id: LeafId
