@@ -57,7 +57,8 @@ class Run(Generic[T]):
                 return await self._outcome(execution.state, execution.ending)
             record = await self._client.record(self.id)
             if record.document.ended:
-                return await self._stored_outcome()
+                kept = None if runner is None else runner.waiters.kept(self.id, record.document.head_seq)
+                return await (self._stored_outcome() if kept is None else self._outcome(*kept))
             await self._client.store.changed(LOOK_AGAIN_S)
 
     async def _stored_outcome(self) -> T:

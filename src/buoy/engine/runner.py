@@ -95,7 +95,7 @@ class Runner:
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
-        self._waiters = Waiters()
+        self.waiters = Waiters()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = False
@@ -175,11 +175,11 @@ class Runner:
     def create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> asyncio.Future[bool]:
         """A new run that this runner drives from its first event on. False: a run of that id exists already."""
         if run_id in self.executions:
-            return self._waiters.second_creation(run_id)
-        made = self._waiters.creation(run_id)
+            return self.waiters.second_creation(run_id)
+        made = self.waiters.creation(run_id)
         execution = Execution(self, workflow, run_id)
         self.executions[run_id] = execution
-        execution.after_commit(lambda: self._waiters.created(run_id, True))
+        execution.after_commit(lambda: self.waiters.created(run_id, True))
         execution.create(created)
         return made
 
@@ -229,21 +229,23 @@ class Runner:
         head_seq = execution.ledger.durable_seq
         execution.detach()
         self._forget(execution)
-        self._waiters.tell(execution.run_id, None)
+        self.waiters.tell(execution.run_id, None)
         self.releases.add(execution.run_id, change, head_seq)
 
     def ended(self, execution: Execution) -> None:
         if execution.duties:
             self.births.finish(execution.run_id, execution.duties)
         self._forget(execution)
-        self._waiters.tell(execution.run_id, execution)
+        if execution.ending is not None:
+            self.waiters.keep(execution.state, execution.ending)
+        self.waiters.tell(execution.run_id, execution)
         if self.on_ended is not None:
             self.on_ended(execution)
 
     def lost(self, execution: Execution) -> None:
         self.intake.look_again()
         self._forget(execution)
-        self._waiters.tell(execution.run_id, None)
+        self.waiters.tell(execution.run_id, None)
 
     def drop(self, run_id: RunId) -> None:
         """Drives this run no longer, if it does."""
@@ -265,7 +267,7 @@ class Runner:
 
     def wait_end(self, run_id: RunId) -> asyncio.Future[Execution | None] | None:
         """Resolves when a run that is driven here ends, to None if it leaves this process. None if it is not here."""
-        return self._waiters.end(run_id) if run_id in self.executions else None
+        return self.waiters.end(run_id) if run_id in self.executions else None
 
     # ---- health
 

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from buoy.core import events as e
 from buoy.core.ids import RunId
+from buoy.core.state import State
 
 if TYPE_CHECKING:
     from buoy.engine.execution import Execution
 
 
+ENDS_KEPT_MAX = 2_000
+
+
 class Waiters:
-    """Futures by run."""
+    """Futures by run, and the last ends, for those who ask a moment too late to wait."""
 
     def __init__(self) -> None:
+        self._last: OrderedDict[RunId, tuple[State, e.Ending]] = OrderedDict()
         self._creating: dict[RunId, asyncio.Future[bool]] = {}
         self._ends: dict[RunId, list[asyncio.Future[Execution | None]]] = {}
 
@@ -44,6 +51,19 @@ class Waiters:
         waiter: asyncio.Future[Execution | None] = asyncio.get_running_loop().create_future()
         self._ends.setdefault(run_id, []).append(waiter)
         return waiter
+
+    def keep(self, state: State, ending: e.Ending) -> None:
+        """Remembers an end for a while. Of the state only what a result needs."""
+        kept = State(run_id=state.run_id, status=state.status, created=state.created, error=state.error)
+        kept.head_seq = state.head_seq
+        self._last[state.run_id] = (kept, ending)
+        while len(self._last) > ENDS_KEPT_MAX:
+            self._last.popitem(last=False)
+
+    def kept(self, run_id: RunId, head_seq: int) -> tuple[State, e.Ending] | None:
+        """The end of a run whose log still ends there; a run that went on since then has another one."""
+        found = self._last.get(run_id)
+        return found if found is not None and found[0].head_seq == head_seq else None
 
     def tell(self, run_id: RunId, end: Execution | None) -> None:
         """The run ended, or left this process."""
