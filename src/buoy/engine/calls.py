@@ -49,8 +49,8 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
         self._context: WorkflowContext | None = None
         self._request: Request | None = None
         if context is not None and not isinstance(context, StepContext):
-            self._context = context
             self._request = self._identify(context)
+            self._context = context
 
     def _identify(self, context: WorkflowContext) -> Request:
         step = self._step
@@ -132,6 +132,7 @@ def waiting(context: WorkflowContext, request: Request) -> Generator[Any, Any, A
 def call_now(call: StepCall[Any]) -> Any:
     """The outcome of a call for sync code: waits in a sync workflow, plainly calls outside of workflows."""
     context, step = call._context, call._step
+    call._taken = True
     if context is None:
         if step.is_async:
             raise NotAllowedHere(f"step {step.name} is async: await it")
