@@ -34,16 +34,39 @@ T = TypeVar("T")
 OUTSIDE_KEY = "outside-of-workflows"
 
 
-class StepCall(Coroutine[Any, Any, T], Generic[T]):
+class _Call(Coroutine[Any, Any, T], Generic[T]):
+    """A durable call before it is awaited: a coroutine, so that any asyncio form takes it."""
+
+    __slots__ = ("_iterator",)
+
+    def __init__(self) -> None:
+        self._iterator: Any = None
+
+    def send(self, value: Any) -> Any:
+        return (self._iterator or self.__await__()).send(value)
+
+    def throw(self, *args: Any) -> Any:
+        if self._iterator is None:
+            # Cancelled before it began: it never asks for its leaf.
+            self._iterator = iter(())
+            raise args[0] if isinstance(args[0], BaseException) else args[0](*args[1:2])
+        return self._iterator.throw(*args)
+
+    def close(self) -> None:
+        if self._iterator is not None and hasattr(self._iterator, "close"):
+            self._iterator.close()
+
+
+class StepCall(_Call[T]):
     """A call of a step: a coroutine that any asyncio form takes. Outside of a workflow it is the plain call."""
 
-    __slots__ = ("_args", "_context", "_iterator", "_kwargs", "_request", "_step", "_taken")
+    __slots__ = ("_args", "_context", "_kwargs", "_request", "_step", "_taken")
 
     def __init__(self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._step = step
         self._args = args
         self._kwargs = kwargs
-        self._iterator: Any = None
+        super().__init__()
         self._taken = False
         context = CURRENT.get()
         self._context: WorkflowContext | None = None
@@ -95,20 +118,6 @@ class StepCall(Coroutine[Any, Any, T], Generic[T]):
     def __del__(self) -> None:
         if self._context is not None and not self._taken and self._iterator is None:
             warnings.warn(f"the call of step {self._step.name} was never awaited", RuntimeWarning, stacklevel=2)
-
-    def send(self, value: Any) -> Any:
-        return (self._iterator or self._begin()).send(value)
-
-    def throw(self, *args: Any) -> Any:
-        if self._iterator is None:
-            # Cancelled before it began: it never asks for its leaf.
-            self._iterator = iter(())
-            raise args[0] if isinstance(args[0], BaseException) else args[0](*args[1:2])
-        return self._iterator.throw(*args)
-
-    def close(self) -> None:
-        if self._iterator is not None and hasattr(self._iterator, "close"):
-            self._iterator.close()
 
     def result(self) -> T:
         """In a sync workflow: waits for the step and gives its result."""
@@ -228,34 +237,21 @@ def _begin(context: WorkflowContext, request: Request) -> Any:
     return _Wait(context, request) if context.is_async else context.ask_for(request)
 
 
-class _Wait(Coroutine[Any, Any, Any]):
-    """An ask, a signal or a sleep before it is awaited. A coroutine, so that any asyncio form takes it."""
+class _Wait(_Call[Any]):
+    """An ask, a signal, a sleep or a child before it is awaited."""
 
-    __slots__ = ("_context", "_iterator", "_request")
+    __slots__ = ("_context", "_request")
 
     def __init__(self, context: WorkflowContext, request: Request) -> None:
+        super().__init__()
         self._context = context
         self._request = request
-        self._iterator: Any = None
 
     def __await__(self) -> Generator[Any, Any, Any]:
         if self._iterator is not None:
             raise RuntimeError(f"{self._request.leaf} was awaited twice; make the call again")
         self._iterator = waiting(self._context, self._request)
         return cast("Generator[Any, Any, Any]", self._iterator)
-
-    def send(self, value: Any) -> Any:
-        return (self._iterator or self.__await__()).send(value)
-
-    def throw(self, *args: Any) -> Any:
-        if self._iterator is None:
-            self._iterator = iter(())
-            raise args[0] if isinstance(args[0], BaseException) else args[0](*args[1:2])
-        return self._iterator.throw(*args)
-
-    def close(self) -> None:
-        if self._iterator is not None and hasattr(self._iterator, "close"):
-            self._iterator.close()
 
     def __bool__(self) -> bool:
         raise NotAllowedHere(f"{self._request.leaf} was not awaited; write `await` before it")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, check_run_id, leaf_id
+from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.state import LeafKind
 from buoy.errors import NotAllowedHere
 
@@ -124,8 +124,3 @@ def step_context(what: str) -> StepContext:
     if not isinstance(context, StepContext):
         raise NotAllowedHere(f"{what} works inside a step only")
     return context
-
-
-def run_id_of(text: str) -> RunId:
-    """A run id that came from a user."""
-    return check_run_id(text)

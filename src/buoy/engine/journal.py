@@ -38,7 +38,6 @@ class Journal:
         self.commits = 0
         self.errors = 0
         self.last_error: str | None = None
-        self.failing_since_errors = 0
 
     def start(self) -> None:
         self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-journal")
@@ -93,7 +92,6 @@ class Journal:
         try:
             answers = await self._store.commit(writes)
             if all(type(answer) is Committed for answer in answers):
-                self.failing_since_errors = 0
                 return answers
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
             self._note(error)
@@ -109,7 +107,6 @@ class Journal:
                 answers = await self._store.commit([write for _, write in pending])
                 for (place, write), answer in zip(pending, answers, strict=True):
                     outcomes[place] = answer if isinstance(answer, Committed) else await self._confirm(write, answer)
-                self.failing_since_errors = 0
                 break
             except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
                 self._note(error)
@@ -152,5 +149,4 @@ class Journal:
 
     def _note(self, error: Exception) -> None:
         self.errors += 1
-        self.failing_since_errors += 1
         self.last_error = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
