@@ -9,7 +9,7 @@ PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 
 READY := $(VENV)/.ready
 
-.PHONY: help venv demo test check bench sim clean
+.PHONY: help venv demo test check bench sim mutants clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
@@ -41,6 +41,9 @@ bench: $(READY) ## measure against the raw disk and DBOS (in an environment of i
 
 sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
 	@$(VENV)/bin/python -m buoy.testing.sim --seeds $(SEEDS)
+
+mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it
+	@$(VENV)/bin/python -m buoy.testing.sim --mutants
 
 clean: ## remove caches; the environment and all data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -136,15 +136,15 @@ async def latency(n: int, folder: Path) -> Reading:
 async def replay(n: int, folder: Path) -> Reading:
     """A run of `n` finished steps that a new runner takes up: its steps are remembered, not run.
 
-    `steps_per_s` counts everything from opening the store to the last remembered step, reading the log included;
-    `code_steps_per_s` counts the workflow code alone.
+    `steps_per_s` counts everything from the message that wakes the run to the last remembered step: claiming it,
+    reading its log and folding it are in it. `code_steps_per_s` counts the workflow code alone.
     """
     async with open_app(folder) as app:
         run_id = id_of(await start(app, steps_then_wait, n))
         await _until(lambda: bool(PASSES) and PASSES[-1].ended is not None)
-    began = perf_counter()
     async with open_app(folder) as app:
         run = await find(app, run_id)
+        began = perf_counter()
         await signal(run)
         found = await result(run)
     assert found == _sum(n) + 1, f"expected {_sum(n) + 1}, found {found}"

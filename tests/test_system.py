@@ -20,7 +20,7 @@ from buoy import system
 from buoy.core.ids import RunnerId, check_run_id
 from buoy.errors import StoreUnusable
 from buoy.ports import Beat, RunnerInfo, RunnerRecord
-from buoy.system import LockFiles, SystemClock, SystemIds, SystemThreads
+from buoy.system import LockFiles, Processes, SystemClock, SystemIds, SystemThreads
 
 ANNOUNCE = """
 import sys
@@ -167,6 +167,70 @@ def test_nothing_is_known_of_another_host(tmp_path: Path) -> None:
     (tmp_path / "r1.lock").touch()
     assert LockFiles(tmp_path).proof_of_death(record("r1", host="elsewhere")) is None
     assert LockFiles(tmp_path).proof_of_death(record("r1", host="elsewhere", boot_id="another")) is None
+
+
+def test_a_node_may_be_given_a_name_and_its_locks_prove_nothing_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = LockFiles(tmp_path)
+    (tmp_path / "r1.lock").touch()
+    here = record("r1")
+    assert locks.sees(here) and locks.proof_of_death(here) is not None
+    monkeypatch.setenv("BUOY_HOST", "node-b")
+    assert system.host() == "node-b"
+    assert not locks.sees(here) and locks.proof_of_death(here) is None
+    assert not Processes().sees(here)
+    mine = record("r1")
+    assert mine.info.host == "node-b"
+    assert locks.sees(mine) and locks.proof_of_death(mine) is not None
+    monkeypatch.setenv("BUOY_HOST", " ")
+    assert system.host() == socket.gethostname()
+
+
+def test_without_lock_files_the_process_is_the_proof(tmp_path: Path) -> None:
+    with runner_process(tmp_path, "r1") as process:
+        about = record("r1", process.pid)
+        assert Processes().sees(about) and Processes().proof_of_death(about) is None
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        assert Processes().proof_of_death(about) is None, "stopped is not dead"
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        zombie = Processes().proof_of_death(about)
+        process.wait()
+        proof = Processes().proof_of_death(about)
+    expected = {
+        "proof": "the process is gone",
+        "host": socket.gethostname(),
+        "pid": process.pid,
+        "boot_id": system.boot_id(),
+    }
+    assert zombie == proof == expected
+
+
+def test_a_pid_that_somebody_else_has_now_proves_the_end() -> None:
+    other = str(int(system.process_started(os.getpid())) - 1)
+    assert Processes().proof_of_death(record("r1", process_started=other)) is not None
+
+
+@pytest.mark.parametrize("missing", [{}, {"process_started": ""}])
+def test_a_process_that_cannot_be_told_from_others_is_not_dead(missing: dict[str, str]) -> None:
+    assert Processes().proof_of_death(record("r1", **missing)) is None
+
+
+@pytest.mark.parametrize(
+    "elsewhere", [{"host": "other"}, {"boot_id": "other"}, {"pid_namespace": "pid:[1]"}, {"boot_id": ""}]
+)
+def test_a_process_of_another_world_is_not_seen_from_here(elsewhere: dict[str, str]) -> None:
+    about = record("r1", 2**22 + 1, **elsewhere)
+    assert not Processes().sees(about)
+    assert Processes().proof_of_death(about) is None
+
+
+def test_an_unreadable_process_is_not_dead(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    about = record("r1")
+    monkeypatch.setattr("buoy.system._stat", lambda pid: (False, []))
+    assert Processes().proof_of_death(about) is None
 
 
 def test_a_missing_lock_file_is_proof_only_if_the_process_is_gone_too(tmp_path: Path) -> None:

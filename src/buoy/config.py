@@ -1,13 +1,15 @@
 """Configuration: what the environment and `buoy.toml` say. The only place that reads either.
 
     store = "sqlite:///runs.db"        # a relative path counts from the folder of this file
+    stack = "billing"                  # whose runs are started, driven and recovered here; none: everybody's
+    env = "test"                       # those of another env are never touched; none: the default env
 
     [worker]
     files = ["flows.py", "package.module"]
     calls = ["package"]                # modules whose functions specs may call
 
-Invariants: an explicit option beats `BUOY_STORE`, which beats `buoy.toml`, which beats the default. A file with a wrong
-key or type is refused whole: a setting that is silently ignored is worse than none.
+Invariants: an explicit option beats `BUOY_STORE` (`BUOY_STACK`, `BUOY_ENV`), which beats `buoy.toml`, which beats the
+default. A file with a wrong key or type is refused whole: a setting that is silently ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -24,6 +26,9 @@ from buoy.errors import BadInput
 FILE_NAME = "buoy.toml"
 DEFAULT_STORE = "sqlite:///.buoy/buoy.db"
 STORE_VARIABLE = "BUOY_STORE"
+HOST_VARIABLE = "BUOY_HOST"
+STACK_VARIABLE = "BUOY_STACK"
+ENV_VARIABLE = "BUOY_ENV"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,12 +43,24 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A whole `buoy.toml`, with its paths made absolute."""
 
     store: str | None = None
+    stack: str | None = None
+    env: str | None = None
     worker: WorkerSettings = WorkerSettings()
 
 
 def configured_store(chosen: str | None = None, start: Path | None = None) -> str:
     """The URL of the store to use: the one that was chosen, or what the configuration says."""
     return chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store or DEFAULT_STORE
+
+
+def configured_stack(start: Path | None = None) -> str | None:
+    """Which stack this process belongs to; None: to none."""
+    return os.environ.get(STACK_VARIABLE) or load_settings(start).stack or None
+
+
+def configured_env(start: Path | None = None) -> str | None:
+    """In which env this process works; None: in the default one."""
+    return os.environ.get(ENV_VARIABLE) or load_settings(start).env or None
 
 
 def load_settings(start: Path | None = None) -> Settings:
@@ -69,7 +86,7 @@ def read_settings(path: Path) -> Settings:
     try:
         found = msgspec.convert(plain, Settings)
     except msgspec.ValidationError as error:
-        known = "store (a text), worker.files and worker.calls (lists of texts)"
+        known = "store, stack and env (texts), worker.files and worker.calls (lists of texts)"
         raise BadInput(f"{path}: {error}; known keys: {known}") from error
     return _anchored(found, path.parent)
 
@@ -78,7 +95,7 @@ def _anchored(settings: Settings, folder: Path) -> Settings:
     """A path in a file means the same wherever the command is given."""
     store = settings.store and _anchored_store(settings.store, folder)
     files = tuple(_anchored_file(each, folder) for each in settings.worker.files)
-    return Settings(store, WorkerSettings(files, settings.worker.calls))
+    return Settings(store, settings.stack, settings.env, WorkerSettings(files, settings.worker.calls))
 
 
 def _anchored_store(url: str, folder: Path) -> str:
@@ -99,6 +116,15 @@ def store_path(url: str) -> Path | None:
     if url.startswith("file:///"):
         return Path(url[7:])
     return Path(url) if "://" not in url and url.endswith(".db") else None
+
+
+def configured_host() -> str | None:
+    """The name under which this process counts as a machine of its own, if it was given one.
+
+    For containers with one host name and folders that several machines share: processes under the same name must see
+    each other's locks and processes, those under different ones may not.
+    """
+    return os.environ.get(HOST_VARIABLE, "").strip() or None
 
 
 def log_folder(url: str) -> Path:

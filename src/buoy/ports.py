@@ -20,7 +20,7 @@ from typing import Protocol
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.schedule import Schedule
+from buoy.custody import Archive, Checkup, Timetable
 from buoy.records import (
     Beat,
     Command,
@@ -31,6 +31,7 @@ from buoy.records import (
     Evidence,
     FencedOut,
     Held,
+    IndexTrouble,
     Message,
     Orphan,
     Outcome,
@@ -43,8 +44,11 @@ from buoy.records import (
     RunPage,
     RunQuery,
     RunRecord,
+    StoreCheck,
+    SweepHealth,
     Task,
     TaskChange,
+    TaskFound,
     Tombstone,
     Wants,
     Write,
@@ -53,6 +57,7 @@ from buoy.records import (
 __all__ = [
     "Archive",
     "Beat",
+    "Checkup",
     "Clock",
     "Command",
     "CommandEnd",
@@ -63,6 +68,7 @@ __all__ = [
     "FencedOut",
     "Held",
     "Ids",
+    "IndexTrouble",
     "Liveness",
     "Message",
     "Orphan",
@@ -78,8 +84,11 @@ __all__ = [
     "RunnerRecord",
     "Shell",
     "Store",
+    "StoreCheck",
+    "SweepHealth",
     "Task",
     "TaskChange",
+    "TaskFound",
     "Threads",
     "Timetable",
     "Tombstone",
@@ -100,13 +109,29 @@ class Store(Protocol):
         ...
 
     @property
+    def keeps_time(self) -> bool:
+        """Its times come from one clock of its own. Else they are those of whichever machine wrote them, and the age of
+        what another machine wrote cannot be told from them."""
+        ...
+
+    @property
     def lock_dir(self) -> Path | None:
         """Where runners keep their lock files, if this store proves death so."""
         ...
 
     @property
+    def prompt(self) -> bool:
+        """A small commit is mostly done without waiting for anything: whoever has only one need not hand it over."""
+        ...
+
+    @property
     def archive(self) -> Archive:
         """The same data, for those who bring and remove whole runs."""
+        ...
+
+    @property
+    def checkup(self) -> Checkup:
+        """The same data, for those who look whether the store itself is sound."""
         ...
 
     @property
@@ -156,8 +181,21 @@ class Store(Protocol):
 
     async def runners(self, *, gone: bool = False) -> list[RunnerRecord]: ...
 
-    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
-        """Declares a runner gone, for good, and makes due whatever it held. The number of runs released."""
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        """Notes that its last beat is still that one: the first of two looks. The next beat clears it.
+
+        Gives the record with the note; a note about the same beat is left as it is. None: it has beaten since, is gone
+        or unknown, and nothing was noted.
+        """
+        ...
+
+    async def bury(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        """Declares a runner gone, for good, and makes due whatever it held. The number of runs released.
+
+        With `beat_number` only if its last beat is still that one: None if it has beaten since, and nothing happened.
+        """
         ...
 
     async def orphans(self, limit: int) -> list[Orphan]:
@@ -181,47 +219,6 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None: ...
-
-
-class Archive(Protocol):
-    """Whole runs: brought from elsewhere, and removed. Never used by those who drive runs.
-
-    The id of a purged run is used up: a commit that would create it again is `FencedOut`, a copy of it is refused.
-    """
-
-    async def import_run(self, copy: RunCopy) -> bool:
-        """Stores a copy of a run, all of it or nothing. False: a run of that id is there already.
-
-        A crash leaves nothing to be seen, or what the same call, repeated, completes.
-        """
-        ...
-
-    async def purge(self, tombstone: Tombstone) -> bool:
-        """Deletes a run that ended, with all that belongs to it, but for its tombstone.
-
-        False if there is no such run, or if it has not ended, owes something or has moved on from `head_seq`.
-        """
-        ...
-
-    async def tombstone(self, run_id: RunId) -> Tombstone | None:
-        """What is left of a run that was purged."""
-        ...
-
-    async def half_purged(self) -> list[RunId]:
-        """Runs whose purge was begun and not finished: purge them again."""
-        ...
-
-
-class Timetable(Protocol):
-    """Schedules, each with a number that counts its changes."""
-
-    async def schedules(self) -> list[Schedule]:
-        """All of them by name, those that were removed, too: their names and numbers are known."""
-        ...
-
-    async def save_schedule(self, schedule: Schedule) -> bool:
-        """Writes a schedule over the one with the number before, or a new one with number 1. False: it has changed."""
-        ...
 
 
 class Clock(Protocol):
@@ -248,6 +245,10 @@ class Liveness(Protocol):
         ...
 
     def withdraw(self, runner: RunnerId) -> None: ...
+
+    def sees(self, record: RunnerRecord) -> bool:
+        """Whether that runner's end would show from here. Then its silence means nothing: it may be busy or stopped."""
+        ...
 
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         """Why the runner is certainly gone, or None if that cannot be proven from here."""

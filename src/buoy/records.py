@@ -5,7 +5,7 @@ Absent on purpose: any behaviour.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -31,6 +31,7 @@ class Released(msgspec.Struct, frozen=True, tag="released"):
     due_at: float | None
     seen: int = 0
     cause: str = "woken"
+    evidence: Evidence = {}
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -80,6 +81,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     holder: RunnerId | None = None
     due_at: float | None = None
     inbox_head: int = 0
+    # False: nobody will ever drive it. Right for a run that ended, a trouble for any other.
+    has_task: bool = True
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -144,6 +147,8 @@ class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: tuple[str, ...] = ("default",)
     # name -> versions that this runner has code for
     workflows: dict[str, tuple[str, ...]] = {}
+    # Specs that it leaves to others, because it has not their functions.
+    unable: tuple[str, ...] = ()
     # "worker", or "client" for a process that only ran something of its own
     role: str = "worker"
 
@@ -158,6 +163,19 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     leaf: str = ""
 
 
+class SweepHealth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the sweeper of a runner fares. `at`: when its last whole sweep ended, by the store's clock."""
+
+    interval_s: float
+    at: float | None = None
+    duration_s: float = 0.0
+    sweeps: int = 0
+    errors: int = 0
+    last_error: str | None = None
+    # The last whole sweep itself failed; errors of single runs are only counted.
+    failing: bool = False
+
+
 class Beat(msgspec.Struct, frozen=True):
     """One sign of life. `number` only ever grows."""
 
@@ -166,6 +184,8 @@ class Beat(msgspec.Struct, frozen=True):
     errors: int = 0
     last_error: str | None = None
     progress: dict[RunId, Progress] = {}
+    # None: this runner does not sweep.
+    sweep: SweepHealth | None = None
 
 
 class RunnerRecord(msgspec.Struct, frozen=True):
@@ -211,10 +231,20 @@ class Orphan(msgspec.Struct, frozen=True):
     why: str
 
 
+class TaskFound(msgspec.Struct, frozen=True):
+    """The task of a run as it was found: due from a time on, held by a runner, parked, or not there."""
+
+    state: Literal["due", "held", "parked", "missing"]
+    holder: RunnerId | None = None
+    due_at: float | None = None
+
+
 class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run from elsewhere: it has ended, or is paused. `id` tells copies of one run apart.
 
     All its messages count as seen: nothing wakes the run but what is sent to it from now on.
+    `found`: it comes as it was found, broken as it may be. Then the document need not agree with the log, and a foreign
+    one has no log at all, nor a task.
     """
 
     id: str
@@ -222,6 +252,30 @@ class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
     events: tuple[Event, ...]
     messages: tuple[Message, ...] = ()
     generation: int = 1
+    found: TaskFound | None = None
+
+
+class StoreCheck(msgspec.Struct, frozen=True):
+    """One thing that was looked at in a store as a whole, and whether it is as it should be."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An index and the truth that disagree. `name` tells `mend` what to do.
+
+    `waits_s`: mend it only if it is still so after that long: whoever wrote it may be about to write the rest.
+    """
+
+    name: str
+    text: str
+    key: str = ""
+    run_id: RunId | None = None
+    waits_s: float = 0.0
+    # Nothing can be done about it without loss.
+    mendable: bool = True
 
 
 class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,6 +20,7 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from buoy.config import configured_host
 from buoy.core.ids import RunnerId
 from buoy.errors import StoreUnusable
 from buoy.ports import Evidence, RunnerRecord
@@ -79,7 +80,8 @@ class SystemThreads:
 
 
 def host() -> str:
-    return socket.gethostname()
+    """The name of this machine, or the one that it was given."""
+    return configured_host() or socket.gethostname()
 
 
 def boot_id() -> str:
@@ -170,11 +172,15 @@ class LockFiles:
                 path.unlink(missing_ok=True)
                 os.close(self._held.pop(path)[1])
 
+    def sees(self, record: RunnerRecord) -> bool:
+        """Locks reach across containers, but not to another host: a file that is free here may be held there."""
+        return record.info.host == host()
+
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         info = record.info
-        if info.host != host():
+        if not self.sees(record):
             return None
-        about: Evidence = {"host": info.host, "pid": info.pid, "boot_id": info.boot_id}
+        about = _about(record)
         here = boot_id()
         match self._lock_state(info.id):
             case "held" | "unknown":
@@ -226,6 +232,35 @@ def _locked(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+class Processes:
+    """Proof by processes, for stores that have no place for lock files.
+
+    A runner is seen if it lives in this world of PIDs: the same host, boot and PID namespace. Any other is elsewhere,
+    also one of this host's last boot: two machines may bear one name.
+    """
+
+    def announce(self, runner: RunnerId) -> None:
+        """Nothing: the process is the proof."""
+
+    def withdraw(self, runner: RunnerId) -> None:
+        """Nothing."""
+
+    def sees(self, record: RunnerRecord) -> bool:
+        info = record.info
+        there = (info.host, info.boot_id, info.pid_namespace)
+        # What could not be known at registration proves nothing, though it be the same here.
+        return all(there) and there == (host(), boot_id(), pid_namespace())
+
+    def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
+        if not self.sees(record) or not process_gone(record.info.pid, record.info.process_started):
+            return None
+        return {"proof": "the process is gone", **_about(record)}
+
+
+def _about(record: RunnerRecord) -> Evidence:
+    return {"host": record.info.host, "pid": record.info.pid, "boot_id": record.info.boot_id}
 
 
 def process_gone(pid: int, started: str) -> bool:

@@ -12,21 +12,25 @@ from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from buoy.config import configured_store, log_folder
-from buoy.core.ids import RunnerId
+from buoy.config import configured_env, configured_stack, configured_store, log_folder
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
-from buoy.errors import Problem, StoreUnusable
-from buoy.ports import Liveness, RunnerInfo, Store
+from buoy.errors import Problem
+from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
 from buoy.recovery.scheduler import Scheduler
+from buoy.recovery.scope import Scope
+from buoy.recovery.sweep import SweepOptions
 from buoy.recovery.sweeper import Sweeper
 from buoy.recovery.versions import go_on_with_this_code
 from buoy.shell.guarded import GuardedShell
 from buoy.stores import open_store
 from buoy.system import (
     LockFiles,
+    Processes,
     SystemClock,
     SystemIds,
     SystemThreads,
@@ -51,9 +55,29 @@ def buoy_version() -> str:
 
 def liveness_of(store: Store) -> Liveness:
     """How death is proven on this store."""
-    if store.lock_dir is None:
-        raise StoreUnusable(f"{store.url} has no place for lock files, and no other proof of death is built in yet")
-    return LockFiles(store.lock_dir)
+    return Processes() if store.lock_dir is None else LockFiles(store.lock_dir)
+
+
+def runner_info(
+    ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None
+) -> RunnerInfo:
+    """Who this process is."""
+    pid = os.getpid()
+    return RunnerInfo(
+        id=RunnerId(ids.new("runner-" if role != "sweeper" else "sweeper-")),
+        host=host(),
+        boot_id=boot_id(),
+        pid_namespace=pid_namespace(),
+        pid=pid,
+        process_started=process_started(pid),
+        nonce=ids.nonce(),
+        buoy_version=buoy_version(),
+        stack=configured_stack(),
+        env=configured_env(),
+        queues=queues,
+        workflows=workflows or {},
+        role=role,
+    )
 
 
 class Worker:
@@ -65,21 +89,7 @@ class Worker:
         self.ids = SystemIds()
         self.liveness: Liveness = liveness_of(store)
         self._threads = SystemThreads()
-        pid = os.getpid()
-        runner_id = RunnerId(self.ids.new("runner-"))
-        self.info = RunnerInfo(
-            id=runner_id,
-            host=host(),
-            boot_id=boot_id(),
-            pid_namespace=pid_namespace(),
-            pid=pid,
-            process_started=process_started(pid),
-            nonce=self.ids.nonce(),
-            buoy_version=buoy_version(),
-            queues=queues,
-            workflows=registry.versions(),
-            role=role,
-        )
+        self.info = runner_info(self.ids, role, queues=queues, workflows=registry.versions())
         self.runner = Runner(
             store,
             registry,
@@ -91,7 +101,15 @@ class Worker:
             shell=GuardedShell(log_folder(store.url), self.clock),
         )
         self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
-        self.sweeper = Sweeper(store, self.liveness, me=runner_id)
+        scope = Scope(self.info.stack, self.info.env)
+        self.sweeper = Sweeper(
+            store,
+            self.liveness,
+            me=self.info.id,
+            client=self.client(),
+            options=SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX),
+        )
+        self.runner.sweep_health = self.sweeper.health
         self._first_look: asyncio.Task[None] | None = None
         self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids)
         self.runner.watched += [self.sweeper, self.scheduler]
@@ -106,14 +124,18 @@ class Worker:
             liveness=self.liveness,
             runner=self.runner,
             actor=self.info.id,
+            stack=self.info.stack,
+            env=self.info.env,
         )
 
-    async def start(self, *, takes_work: bool = True, sweeps: bool = True) -> None:
+    async def start(self, *, takes_work: bool = True, sweeps: bool = True, schedules: bool | None = None) -> None:
+        """`schedules`: also starts runs by the clock; as `sweeps`, if nothing is said."""
         self.liveness.announce(self.info.id)
         await self.runner.start(takes_work=takes_work)
         self._threads.run(self.beats.run_in_thread, "buoy-beat")
         if sweeps:
             self.sweeper.start()
+        if sweeps if schedules is None else schedules:
             self.scheduler.start()
         if takes_work:
             self._first_look = asyncio.get_running_loop().create_task(self._look_for_paused())
@@ -137,6 +159,79 @@ class Worker:
         if not left:
             self.liveness.withdraw(self.info.id)
         return left
+
+
+class Lookout:
+    """A sweeper in a process of its own, registered as a runner that takes no work, so that its health is seen."""
+
+    def __init__(self, store: Store, options: SweepOptions, *, interval_s: float, once: bool) -> None:
+        self.store = store
+        self.clock: Clock = SystemClock()
+        self.progress: dict[RunId, Progress] = {}
+        self.gone: str | None = None
+        ids = SystemIds()
+        self.info = runner_info(ids, "sweeper")
+        self.id = self.info.id
+        liveness = liveness_of(store)
+        self.liveness = liveness
+        client = Client(store, Registry(), clock=self.clock, ids=ids, liveness=liveness, actor=self.id)
+        self.sweeper = Sweeper(
+            store,
+            liveness,
+            me=self.id,
+            client=client,
+            options=options,
+            interval_s=interval_s,
+            delay_s=0.0,
+            once=once,
+        )
+        self._beats = Beats(self, lambda: open_store(store.url, self.clock))
+
+    def holding(self) -> int:
+        return 0
+
+    def troubles(self) -> tuple[int, str | None]:
+        return self.sweeper.errors, self.sweeper.last_error
+
+    def sweep_health(self) -> SweepHealth | None:
+        return self.sweeper.health()
+
+    def declared_gone(self, why: str) -> None:
+        self.gone = why
+
+    async def begin(self) -> None:
+        self.liveness.announce(self.id)
+        await self.store.register(self.info)
+        SystemThreads().run(self._beats.run_in_thread, "buoy-beat")
+
+    async def end(self) -> None:
+        """Says good-bye. What it found stays to be seen in its last beat."""
+        await self.sweeper.stop()
+        self._beats.stop()
+        try:
+            if self.gone is None:
+                await self._beats.last(self.store)
+                await self.store.bury(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+        finally:
+            # Without a good-bye its end is proven by its lock.
+            self.liveness.withdraw(self.id)
+
+
+@asynccontextmanager
+async def open_lookout(
+    url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
+) -> AsyncIterator[Lookout]:
+    """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
+    store = await open_store(url or default_store(), SystemClock())
+    try:
+        lookout = Lookout(store, options, interval_s=interval_s, once=once)
+        await lookout.begin()
+        try:
+            yield lookout
+        finally:
+            await lookout.end()
+    finally:
+        await store.close()
 
 
 @asynccontextmanager
@@ -190,6 +285,15 @@ async def open_client(url: str | None = None, *, actor: str = "client") -> Async
     clock = SystemClock()
     store = await open_store(url or default_store(), clock)
     try:
-        yield Client(store, Registry(), clock=clock, ids=SystemIds(), liveness=liveness_of(store), actor=actor)
+        yield Client(
+            store,
+            Registry(),
+            clock=clock,
+            ids=SystemIds(),
+            liveness=liveness_of(store),
+            actor=actor,
+            stack=configured_stack(),
+            env=configured_env(),
+        )
     finally:
         await store.close()

@@ -76,8 +76,12 @@ def test_a_waiting_run_is_paused_resumed_and_cancelled_without_a_worker(buoy: Bu
     told = buoy("why", "s1").stdout
     assert "somebody asked for it" in told
     assert "lunch" in told
-    assert buoy.json("resume", "s1") == {"run_id": "s1", "done": True, "text": "run s1 is awaiting_input"}
-    assert "not paused" in buoy("resume", "s1", code=2).stderr
+    resumed = buoy.json("resume", "s1")
+    assert (resumed["done"], resumed["text"]) == (True, "run s1 is awaiting_input")
+    assert [leaf["question_id"] for leaf in resumed["questions"]] == ["s1/ask#1/0"]
+    # Nothing is wrong with it and it is not paused: it says what it waits for.
+    again = buoy("resume", "s1").stdout
+    assert "it awaits an answer" in again and "buoy answer s1 yes --question 's1/ask#1/0'" in again
     assert buoy("cancel", "s1").stdout == "run s1 is cancelled\n"
     assert "is cancelled already" in buoy("cancel", "s1", code=2).stderr
     assert "nothing was sent" in buoy("signal", "s1", "packed", code=2).stderr

@@ -60,3 +60,23 @@ def test_a_run_of_a_spec_takes_its_definition_along(buoy: Buoy) -> None:
     third.store = f"file://{buoy.folder / 'third'}"
     third("import", "t1.json")
     assert third("export", "t1").stdout.encode() == data
+
+
+def test_an_incident_is_brought_as_it_was_found(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy("export", "s1", "--as-found", "-o", "s1.json")
+    told = json.loads((buoy.folder / "s1.json").read_text())
+    assert told["tasks"][0]["state"] == "due"
+    told["tasks"] = []
+    (buoy.folder / "s1.json").write_text(json.dumps(told))
+    elsewhere = Buoy(buoy.folder)
+    elsewhere.store = f"file://{buoy.folder / 'lab'}"
+    assert "choose one" in elsewhere("import", "s1.json", "--as-found", "--resume", code=2).stderr
+    done = elsewhere("import", "--as-found", "s1.json")
+    assert "s1: imported, 1 event, 0 messages; it is pending" in done.stdout
+    assert "its task is missing; what is wrong with it: buoy why s1" in done.stderr
+    assert elsewhere.json("import", "--as-found", "s1.json")["new"] is False
+    told["document"]["status"] = "awaiting_input"
+    (buoy.folder / "s1.json").write_text(json.dumps(told))
+    found = elsewhere.json("import", "--as-found", "--check", "s1.json")["findings"]
+    assert [finding["weight"] for finding in found] == ["doubtful"]

@@ -37,7 +37,7 @@ ONE_OF_EACH: list[e.Body] = [
     e.WorkflowRecovered(
         reason="x", previous_branch=BranchId(0), new_branch=BranchId(1), cutoff_event=3, finding="A1", actor="me"
     ),
-    e.VersionBound(version="2", previous="1"),
+    e.VersionBound(version="2", previous="1", detail="migrated", renamed={"charge": "pay"}),
     e.MessageRefused(message=5, reason="late"),
     e.StepStarted(leaf=LEAF, name="a", attempt=2, args=RAW, key="k", queue="q", compensate="undo"),
     e.StepCompleted(leaf=LEAF, result=RAW, attempt=2, message=6),

@@ -169,6 +169,8 @@ MISSING: list[tuple[str, Document, tuple[RunnerFacts, ...], str | None]] = [
     ("nobody", doc(Status.PENDING), (), "no worker is alive"),
     ("only the dead", doc(Status.PENDING), (runner(proof=LOCK_FREE),), "no worker is alive"),
     ("workflow", doc(Status.PENDING), (runner(workflows={"other": ("v1",)}),), "knows workflow 'order'"),
+    ("functions", doc(Status.PENDING), (runner(unable=("order",)),), "has the functions that 'order' calls"),
+    ("one of two has them", doc(Status.PENDING), (runner(unable=("order",)), *ABLE), None),
     ("queue", doc(Status.PENDING, queue="slow"), ABLE, "serves queue 'slow'"),
     ("env", doc(Status.PENDING, env="test"), ABLE, "env 'test'"),
     ("stack", doc(Status.PENDING, stack="b"), (runner(stack="a"),), "stack 'b'"),

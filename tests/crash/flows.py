@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from typing import Any
 
@@ -73,7 +74,21 @@ async def one_step(span_s: float) -> int:
     return await tock.call("long", 1, span_s)
 
 
-WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step)
+@buoy.step
+async def deadly() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@buoy.workflow
+async def poison(where: str) -> str:
+    """Ends whatever process drives it, from a step or from its own code."""
+    if where == "code":
+        os.kill(os.getpid(), signal.SIGKILL)
+    await deadly()
+    return "never"
+
+
+WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step, poison)
 
 
 def expected(n: int) -> list[int]:

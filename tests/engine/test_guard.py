@@ -253,3 +253,20 @@ async def test_workflow_code_that_exits_fails_its_run_and_not_the_process(when: 
         assert await outcome_of(app, run) == ("failed", type(error).__name__)
         other = buoy.workflow(name="other")(_fine)
         assert await result_of(app, await app.start(other)) == 3
+
+
+async def test_a_second_loop_in_workflow_code_is_refused_with_advice(url: str) -> None:
+    async def fetch() -> int:
+        return 1
+
+    @buoy.workflow
+    async def nested() -> int:
+        call = fetch()
+        try:
+            return asyncio.run(call)
+        finally:
+            call.close()
+
+    async with opened(url, nested) as app:
+        with pytest.raises(buoy.RunFailed, match="await the coroutine, or put what does I/O in a step"):
+            await result_of(app, await app.start(nested))

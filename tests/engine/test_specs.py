@@ -318,7 +318,7 @@ async def test_a_missing_definition_is_told_and_the_run_is_not_lost(url: str) ->
     async with opened(url, workflow) as app:
         assert app.runner is not None
         await until(lambda: "is not in" in str(app.runner.troubles()[1]))  # type: ignore[union-attr]
-        assert (await app.record("r1")).document.status == "pending"
+        assert (await until_status(app, "r1", "paused")).version == "0" * 32
 
 
 # ---- replay
@@ -484,3 +484,24 @@ async def test_thousands_of_steps_do_not_take_the_square_of_the_time(url: str) -
         run = await app.start(workflow)
         assert (await run.result())["completed"] == 3001
         assert (await state_of(app, RunId(run.id))).anomalies == []
+
+
+def test_a_spec_that_no_log_could_hold_is_refused_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buoy.engine.spec_workflow.SPEC_LOG_EVENTS_MAX", 1_100)
+    many = "parameters: {k: '1:%d'}\nsteps: [{id: 'a_{k}', modules: [{id: m, ask: 'Well?'}]}]"
+    spec(many % 16)
+    with pytest.raises(
+        buoy.BadSpec, match="17 steps make at least 102 events, and the log of a spec's run holds 1,100"
+    ):
+        spec(many % 17)
+    # Parameters that are given at the start count, too.
+    with pytest.raises(buoy.TooLarge, match="17 steps"):
+        workflow = spec(many % 16)
+        workflow.arguments.decode(workflow.arguments.encode((), {"k": list(range(17))}))
+
+
+async def test_the_log_of_a_spec_may_be_longer_than_that_of_code(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buoy.engine.leaves.LOG_EVENTS_MAX", 20)
+    workflow = spec("parameters: {k: '1:30'}\nsteps: [{id: 'a_{k}', call: 'F:value', needs: []}]")
+    async with opened(url, workflow) as app:
+        assert (await (await app.start(workflow)).result())["completed"] == 30

@@ -247,6 +247,8 @@ WRONG = [
     (spoil("envelope.generation", "x"), "envelope"),
     (spoil("definitions", {"0123": {"name": "evil"}}), "not what its hash says"),
     (spoil("definitions", []), "definitions"),
+    (spoil("log.2.body", {"type": "version_bound", "version": "2", "renamed": {"a": "x/b"}}), "same depth"),
+    (spoil("log.2.body", {"type": "version_bound", "version": "2", "renamed": {"a": "b c"}}), "is not allowed"),
 ]
 
 
@@ -321,6 +323,15 @@ def test_a_run_with_too_many_branches_to_fold_is_refused(tmp_path: Path) -> None
         ]
         with pytest.raises(BadInput, match="bounded time"):
             await import_run(here, bundle_of(*branches))
+
+    played(play, tmp_path, "sqlite", "sqlite")
+
+
+def test_a_run_with_too_many_renames_to_read_is_refused(tmp_path: Path) -> None:
+    async def play(here: Client, there: Client) -> None:
+        renames = [e.VersionBound(version="2", renamed={f"a{number}": f"a{number + 1}"}) for number in range(5000)]
+        with pytest.raises(BadInput, match="5,000 renames over 5,001 events"):
+            await import_run(here, bundle_of(*renames))
 
     played(play, tmp_path, "sqlite", "sqlite")
 

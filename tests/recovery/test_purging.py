@@ -17,6 +17,7 @@ from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.errors import BadInput, UnknownRun
 from buoy.ports import Ended, Write
+from buoy.recovery.purged_logs import remove_logs
 from buoy.recovery.purging import Purge, purge
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import claimed
@@ -116,3 +117,51 @@ def test_many_pages_are_purged_in_one_go(tmp_path: Path, kind: str, monkeypatch:
         assert (await client.runs()).runs == ()
 
     played(play, tmp_path, kind)
+
+
+def _logs(folder: Path, run_id: str, *names: str) -> Path:
+    place = folder / run_id
+    place.mkdir(parents=True)
+    for name in names:
+        (place / name).write_text("output")
+    return place
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "folder"])
+def test_the_output_of_commands_goes_with_the_purged_run_and_no_other(tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "logs"
+
+    async def play(client: Client) -> None:
+        now = client.clock.now()
+        await _put(client, "old", now - 40 * DAY_S, ENDS["failed"])
+        await _put(client, "new", now - 20 * DAY_S, ENDS["failed"])
+        gone = _logs(folder, "old", "a#1.1.log", "s.m#1.2.log", "a#1.1.result", "a#1.lock")
+        stays = [_logs(folder, name, "a#1.1.log") for name in ("new", "nobody", "-no-run")]
+        order_ = Purge(older_than_s=30 * DAY_S, dry_run=True)
+        assert (await purge(client, order_, folder)).logs == 0
+        assert gone.exists()
+        done = await purge(client, msgspec.structs.replace(order_, dry_run=False), folder)
+        assert (done.purged, done.logs) == (1, 1)
+        assert not gone.exists()
+        assert all(each.exists() for each in stays)
+        # Left by a purge that was cut off.
+        _logs(folder, "old", "a#1.1.log")
+        assert (await purge(client, msgspec.structs.replace(order_, dry_run=False), folder)).logs == 1
+
+    played(play, tmp_path, kind)
+
+
+def test_nothing_outside_of_the_log_folder_is_ever_removed(tmp_path: Path) -> None:
+    folder, outside = tmp_path / "logs", tmp_path / "outside"
+    treasure = _logs(tmp_path, "outside", "a#1.1.log") / "a#1.1.log"
+    folder.mkdir()
+    (folder / "linked").symlink_to(outside)
+    assert not remove_logs(folder, RunId("linked"))
+    for name in ("../outside", "..", "/etc", "a/b"):
+        with pytest.raises(BadInput):
+            remove_logs(folder, RunId(name))
+    mine = _logs(folder, "run", "a#1.1.log", "notes.txt")
+    (mine / "b#1.1.log").symlink_to(treasure)
+    assert not remove_logs(folder, RunId("run"))
+    assert sorted(path.name for path in mine.iterdir()) == ["b#1.1.log", "notes.txt"]
+    assert treasure.read_text() == "output"

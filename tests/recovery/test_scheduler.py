@@ -235,3 +235,15 @@ def test_a_worker_fires_and_drives_what_is_due(tmp_path: Path, kind: str) -> Non
             assert len(names) == len(set(names))
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_schedule_is_seen_by_workers_on_this_machine_within_a_second(tmp_path: Path, kind: str) -> None:
+    async def play(stage: Stage) -> None:
+        scheduler = await stage.scheduler()
+        await scheduler.look()
+        await add_schedule(stage.client, "quick", report, NOTHING, Times(every_s=1))
+        stage.clock.advance(1.0)
+        assert (await scheduler.look()).started == 1
+
+    played(play, tmp_path, kind)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 from buoy.testing.sim.kernel import Kernel, SimLoop, bury_loops
 
 
 def _kernel(seed: int = 1) -> Kernel:
-    return Kernel(Random(seed), turns_max=10_000)
+    return Kernel(f"seed {seed}", turns_max=10_000)
 
 
 def _troubles(kernel: Kernel, name: str = "p") -> tuple[SimLoop, list[str]]:
@@ -118,7 +117,7 @@ def test_a_named_loop_that_dies_of_an_error_is_told() -> None:
 
 
 def test_a_simulation_without_end_is_ended() -> None:
-    kernel = Kernel(Random(1), turns_max=100)
+    kernel = Kernel("seed", turns_max=100)
     loop, _ = _troubles(kernel)
 
     def again() -> None:

@@ -10,10 +10,12 @@ import pytest
 from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.testing.sim.kernel import Kernel
-from buoy.testing.sim.programs import Node, expected, make_program, parts
+from buoy.testing.sim.programs import Node, expected, make_program, parts, without
 from buoy.testing.sim.replays import replay_differences
-from buoy.testing.sim.workflows import run_async
+from buoy.testing.sim.specs import make_graph, workflow_of
+from buoy.testing.sim.workflows import FIRST, MORE, Release
 
+RUN_ASYNC = Release(FIRST).run_async
 PROGRAM = Node("seq", "main", (Node("sync", "n1"),))
 
 
@@ -22,7 +24,7 @@ def _log(leaf: str = "work_sync#1", result: str = "n1") -> list[e.Event]:
         e.WorkflowCreated(
             workflow="sim_async",
             input=msgspec.Raw(msgspec.json.encode({"program": PROGRAM})),
-            version=run_async.version,
+            version=RUN_ASYNC.version,
         ),
         e.Claimed(runner="w1", cause="created"),
         e.StepStarted(
@@ -42,7 +44,7 @@ def _log(leaf: str = "work_sync#1", result: str = "n1") -> list[e.Event]:
 
 
 def _differences(log: list[e.Event]) -> list[str]:
-    return list(replay_differences("run-1", log, run_async, Random(1), Kernel(Random(1), 1_000)))
+    return list(replay_differences("run-1", log, RUN_ASYNC, Random(1), Kernel("replay", 1_000)))
 
 
 def test_a_log_leads_its_code_to_the_end_that_it_has() -> None:
@@ -62,8 +64,32 @@ def test_programs_are_made_of_all_their_forms(is_async: bool) -> None:
     rng = Random(1)
     made = [make_program(rng, is_async=is_async, size=8) for _ in range(200)]
     found = {node.op for program in made for node in parts(program)}
-    assert {"seq", "step", "sync", "derive", "sleep", "ask", "signal", "signal_or"} <= found
+    assert {"seq", "step", "sync", "derive", "sleep", "ask", "signal", "signal_or", "book", "child", "errand"} <= found
+    assert any(program.again for program in made)
     assert (found >= {"gather", "group", "completed", "first", "rest", "cleanup", "race", "hurry"}) == is_async
+
+
+def test_the_later_release_does_more_and_has_another_version() -> None:
+    later = Release(MORE).run_async
+    assert later.name == RUN_ASYNC.name
+    assert later.version != RUN_ASYNC.version
+
+
+def test_graphs_are_specs_that_buoy_takes() -> None:
+    graphs = [make_graph(Random(seed), f"graph-{seed}") for seed in range(60)]
+    for graph in graphs:
+        workflow = workflow_of(graph)
+        workflow.arguments.decode(workflow.arguments.encode((), {"directory": "."}))
+    assert {part.op for graph in graphs for part in parts(graph)} == {"spec", "call", "ask", "modules"}
+
+
+def test_a_program_without_some_of_its_parts_is_a_program() -> None:
+    program = make_program(Random(3), is_async=True, size=9)
+    names = {f"run-1/{part.id}" for part in parts(program)[1:]}
+    for name in sorted(names):
+        left = without(program, {name}, "run-1")
+        assert len(parts(left)) < len(parts(program))
+    assert parts(without(program, names, "run-1"))[1:] == []
 
 
 def test_the_result_of_a_program_is_known_without_running_it() -> None:

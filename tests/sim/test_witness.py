@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId
+from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.ports import Clock, Message, Store
 from buoy.testing.sim.faults import Gate
-from buoy.testing.sim.witness import BodyEvent, Witness
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, pause_of
 
 LEAF = LeafId("work#1")
 
@@ -27,6 +27,14 @@ class _Shelf:
 
     def inbox(self, run_id: RunId) -> list[Message]:
         return []
+
+    def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
+        return any(event.seq == first_seq and event.nonce == nonce for event in self._log)
+
+    def damage(self, run_id: RunId, luck: float) -> str | None:
+        return None
+
+    def erase(self, run_id: RunId, first_seq: int | None = None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -67,10 +75,62 @@ def test_a_body_after_its_durable_end_is_noticed() -> None:
     assert _rules(witness) == ["executed again"]
 
 
+def test_a_body_that_was_given_up_is_noticed_unless_its_own_process_cannot_know_it_yet() -> None:
+    shelf = _Shelf(CREATED, STARTED, e.LeafCancelled(leaf=LEAF))
+    shelf._log = [msgspec.structs.replace(event, nonce=f"c{event.seq}") for event in shelf._log]
+    witness = Witness(shelf)
+    witness.writers["c3"] = "w1"
+    witness.body_started(_start("w1"), {"w1"})
+    assert _rules(witness) == []
+    witness.commits.append(Acknowledged("run-1", "c3", 3, 3, "w1"))
+    witness.body_started(_start("w1"), set())
+    assert _rules(witness) == ["executed again"]
+
+
 def test_a_body_in_a_process_that_was_declared_gone_cannot_be_held_back() -> None:
     witness = Witness(_Shelf(CREATED, STARTED, e.StepCompleted(leaf=LEAF)))
     witness.body_started(_start(gone=True), set())
     assert _rules(witness) == []
+
+
+def test_a_body_of_a_leaf_that_was_called_back_is_right_and_counted() -> None:
+    back = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=1, dropped=(LEAF,), cause="jump")
+    shelf = _Shelf(CREATED, STARTED, e.StepCompleted(leaf=LEAF), back)
+    shelf._log.append(e.Event(5, 0.0, STARTED, branch=BranchId(1)))
+    witness = Witness(shelf)
+    witness.body_started(_start(), {"w1"})
+    assert _rules(witness) == []
+    assert witness.bodies[0].redone == 1
+
+
+def test_a_body_of_a_paused_run_is_noticed() -> None:
+    witness = Witness(_Shelf(CREATED, STARTED, e.Paused(reason="user")))
+    witness.body_started(_start(), {"w1"})
+    assert _rules(witness) == ["a paused run starts nothing"]
+
+
+def test_a_branch_does_not_end_a_pause() -> None:
+    back = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=1, dropped=(LEAF,), cause="jump")
+    log = [e.Event(n, 0.0, body) for n, body in enumerate((CREATED, e.Paused(reason="user"), back), 1)]
+    assert pause_of(log) == log[1]
+    assert pause_of([*log, e.Event(4, 0.0, e.Resumed())]) is None
+
+
+def test_a_commit_that_is_called_done_and_is_not_there_is_noticed() -> None:
+    witness = Witness(_Shelf(CREATED))
+    witness.committed(Acknowledged("run-1", None, 1, 1, "w1"))
+    assert _rules(witness) == []
+    witness.committed(Acknowledged("run-1", "c2", 2, 2, "w1"))
+    assert _rules(witness) == ["acknowledged before it was durable"]
+
+
+def test_a_run_that_is_given_back_while_it_executes_is_noticed() -> None:
+    witness = Witness(_Shelf(CREATED, STARTED))
+    witness.body_started(_start(), {"w1"})
+    witness.committed(Acknowledged("run-1", None, 1, 1, "w2"), gives_back=True)
+    assert _rules(witness) == []
+    witness.committed(Acknowledged("run-1", None, 1, 1, "w1"), gives_back=True)
+    assert _rules(witness) == ["what executes is not given back"]
 
 
 def test_a_body_in_two_living_processes_at_once_is_noticed() -> None:

@@ -65,9 +65,15 @@ def _describe_run_level(body: e.Body) -> str:
         case e.BranchCreated():
             return f"branch {body.branch} of {body.parent} at event {body.cutoff_seq} ({body.cause})"
         case e.VersionBound():
-            return f"{body.previous or 'none'} to {body.version}"
+            return _binding(body)
         case _:
             return str(e.leaf_of(body) or "")
+
+
+def _binding(body: e.VersionBound) -> str:
+    names = ", ".join(f"{old} is now {new}" for old, new in body.renamed.items())
+    parts = [f"{body.previous or 'none'} to {body.version or 'the next code that fits'}", names, body.detail or ""]
+    return "; ".join(part for part in parts if part)
 
 
 def spoken(event: e.Event) -> str:

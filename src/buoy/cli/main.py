@@ -5,17 +5,23 @@ from __future__ import annotations
 import click
 
 from buoy.cli.completion import completion
+from buoy.cli.crashtest import crashtest
+from buoy.cli.doctor import doctor
 from buoy.cli.graph import graph
 from buoy.cli.logs import logs
 from buoy.cli.looking import events, ps, show
+from buoy.cli.migrate import migrate
 from buoy.cli.program import Program
 from buoy.cli.purging import purge_command
+from buoy.cli.recovering import recover, release, resume
 from buoy.cli.result import result
 from buoy.cli.returning import jump, retry
 from buoy.cli.run import run, start
 from buoy.cli.schedule import schedule_group
-from buoy.cli.speaking import answer, cancel, pause, resume, signal
+from buoy.cli.service import service
+from buoy.cli.speaking import answer, cancel, pause, signal
 from buoy.cli.status import status
+from buoy.cli.sweeper import sweeper
 from buoy.cli.transfer import export_command, import_command
 from buoy.cli.validate import validate
 from buoy.cli.why import why
@@ -33,6 +39,7 @@ COMMANDS = (
     run,
     start,
     validate,
+    crashtest,
     worker,
     ps,
     show,
@@ -47,8 +54,14 @@ COMMANDS = (
     cancel,
     retry,
     jump,
+    migrate,
     result,
     status,
+    doctor,
+    recover,
+    release,
+    sweeper,
+    service,
     export_command,
     import_command,
     purge_command,

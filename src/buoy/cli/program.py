@@ -130,15 +130,30 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
         raise click.BadParameter(str(error)) from error
 
 
+def span(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """An option that is a duration; a plain number counts seconds."""
+    try:
+        return None if value is None else seconds(float(value), param.opts[0])
+    except ValueError:
+        return duration(ctx, param, value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @asynccontextmanager
 async def connected(store: str | None) -> AsyncIterator[Client]:
-    """A client of a store that exists: a command that only looks must not make one out of a mistyped name."""
+    """A client of a store that exists."""
+    async with open_client(check_store(store), actor=person()) as client:
+        yield client
+
+
+def check_store(store: str | None) -> str:
+    """The URL of a store that exists: a command that only looks must not make one out of a mistyped name."""
     url = configured_store(store)
     place = store_path(url)
     if place is not None and not _there(place):
         raise StoreUnusable(f"there is no store at {place} yet; `buoy run`, `buoy start` and `buoy worker` make one")
-    async with open_client(url, actor=person()) as client:
-        yield client
+    return url
 
 
 def _there(place: Path) -> bool:

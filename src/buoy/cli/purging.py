@@ -6,6 +6,7 @@ import click
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, confirm, connected, duration, go, shared_options
+from buoy.config import log_folder
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.phrases import counted
 from buoy.recovery.purging import Purge, Purged, purge
@@ -36,7 +37,7 @@ def purge_command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Delete runs that ended long ago, for good: their logs, inboxes and results.
+    """Delete runs that ended long ago, for good: their logs, inboxes and results, and what their commands wrote here.
 
     The only command that deletes anything. Of each run a tombstone is left: 'buoy show' tells what it was, and its id
     is not used again. Keep what you may need with 'buoy export' before.
@@ -71,4 +72,4 @@ def _left(done: Purged) -> str:
 
 async def _purged(order: Purge, store: str | None) -> Purged:
     async with connected(store) as client:
-        return await purge(client, order)
+        return await purge(client, order, log_folder(client.store.url))

@@ -17,6 +17,8 @@ Every command takes `--store URL` and `--json`. The store is, in this order: `--
 ```toml
 # buoy.toml: relative paths count from the folder of this file
 store = "sqlite:///runs.db"
+stack = "billing"     # or BUOY_STACK: whose runs are started, driven and recovered here; none: everybody's
+env = "test"          # or BUOY_ENV: runs of another env are never touched; none is the default env
 
 [worker]
 files = ["flows.py", "package.module"]   # what `buoy worker` loads when no file is named
@@ -28,7 +30,7 @@ Results go to standard output, everything else to standard error. With `--json` 
 | exit code | meaning |
 |---|---|
 | 0 | done; for `run` and `result`: the run completed |
-| 1 | the run failed; for `status`: there are troubles; or an error that is none of the others |
+| 1 | the run failed; there are troubles (`status`, `why --all`, `sweeper --once`); or any other error |
 | 2 | bad input: nothing was changed; correct it and try again |
 | 3 | the run was cancelled |
 | 4 | the run has not ended yet |

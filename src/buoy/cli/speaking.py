@@ -1,4 +1,4 @@
-"""`buoy answer`, `signal`, `pause`, `resume` and `cancel`: say something to a run.
+"""`buoy answer`, `signal`, `pause` and `cancel`: say something to a run.
 
 Invariant: what is refused changed nothing; what is accepted is durable, and the output says whether it has happened
 already or who will see to it.
@@ -129,21 +129,6 @@ def pause(run_id: str, reason: str | None, store: str | None, as_json: bool) -> 
     Exit code: 0 done or asked for, 2 not possible, 5 store unusable.
     """
     return _request(run_id, store, lambda client: client.pause(run_id, reason), as_json=as_json)
-
-
-@click.command()
-@click.argument("run_id", metavar="RUN")
-@shared_options
-def resume(run_id: str, store: str | None, as_json: bool) -> int:
-    """Let a paused run go on.
-
-    \b
-    Example:
-      buoy resume order-1
-
-    Exit code: 0 done or asked for, 2 not possible, 5 store unusable.
-    """
-    return _request(run_id, store, lambda client: client.resume(run_id), as_json=as_json)
 
 
 @click.command()

@@ -17,7 +17,8 @@ from buoy.core.phrases import counted, runner_text
 from buoy.core.time_text import in_words
 from buoy.engine.client import Client
 from buoy.ports import RunQuery
-from buoy.recovery.evidence import Crew, crew, facts_of_page
+from buoy.recovery.evidence import Crew, facts_of_page
+from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
 from buoy.wiring import buoy_version
 
 # A look at a store must not take minutes: beyond so many runs of one status it says "at least".
@@ -36,7 +37,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     at_least: tuple[str, ...] = ()
     health: dict[str, int]
     runners: tuple[RunnerFacts, ...]
-    sweepers: int
+    sweepers: tuple[SweeperState, ...] = ()
     troubles: tuple[str, ...]
 
 
@@ -59,48 +60,73 @@ def status(store: str | None, as_json: bool) -> int:
     return Exit.FAILED if report.troubles else Exit.OK
 
 
+class Counts:
+    """What is counted while the runs are looked at."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, int] = {}
+        self.health: dict[str, int] = {}
+        self.cut: list[str] = []
+        self.troubles: list[str] = []
+        # Runs that nobody living holds: those that a sweeper is there for.
+        self.alone = 0
+        # Dead runners that still hold something.
+        self.left_by: set[str] = set()
+
+
 async def _report(store: str | None) -> Report:
     async with connected(store) as client:
-        people = await crew(client.store, client.liveness)
-        counts: dict[str, int] = {}
-        health: dict[str, int] = {}
-        cut: list[str] = []
-        troubles: list[str] = []
+        records = await client.store.runners(gone=True)
+        now = await client.store.now()
+        people = Crew(records, client.liveness, now, keeps_time=client.store.keeps_time)
+        counts = Counts()
         for each in Status:
-            counts[each], whole, bad = await _look_at(client, people, each, health)
-            troubles += bad
-            if not whole:
-                cut.append(each)
-        sweepers = [each for each in people.living if each.role == "worker"]
-        held = sum(counts[each] for each in Status if each not in TERMINAL)
+            await _look_at(client, people, each, counts)
+        crew = {str(name): facts for name, facts in people.all.items()}
+        sweepers = sweepers_of(records, crew, now)
+        swept = sweeper_troubles(sweepers, crew, needed=counts.alone > 0)
         return Report(
             store=client.store.url,
             buoy=buoy_version(),
-            runs={name: number for name, number in counts.items() if number},
-            at_least=tuple(cut),
-            health=health,
-            runners=tuple(each for each in people.all.values() if each.gone_why is None),
-            sweepers=len(sweepers),
-            troubles=tuple(_runner_troubles(people, held) + troubles),
+            runs={name: number for name, number in counts.runs.items() if number},
+            at_least=tuple(counts.cut),
+            health=counts.health,
+            runners=tuple(each for each in people.all.values() if each.gone_why is None and _shown(each, counts)),
+            sweepers=tuple(sweepers),
+            troubles=tuple(_runner_troubles(people, counts) + swept + counts.troubles),
         )
 
 
-async def _look_at(client: Client, people: Crew, status: Status, health: dict[str, int]) -> tuple[int, bool, list[str]]:
+async def _look_at(client: Client, people: Crew, status: Status, counts: Counts) -> None:
     """How many runs have that status, whether all were counted, and which of them have troubles."""
     number, cursor = 0, None
-    troubles: list[str] = []
     while number < _COUNTED_MAX:
         page = await client.runs(RunQuery((status,)), cursor, RUNS_PAGE_MAX)
         number += len(page.runs)
         if status not in TERMINAL:
             for facts in await facts_of_page(client.store, people, page.runs):
-                verdict = judge(facts)
-                health[verdict.health] = health.get(verdict.health, 0) + 1
-                troubles += _run_troubles(facts)
+                _count(facts, counts)
         cursor = page.cursor
         if cursor is None:
-            return number, True, troubles
-    return number, False, troubles
+            break
+    else:
+        counts.cut.append(status)
+    counts.runs[status] = number
+
+
+def _count(facts: Facts, counts: Counts) -> None:
+    verdict = judge(facts)
+    counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
+    counts.troubles += _run_troubles(facts)
+    if facts.holder is not None and facts.holder.gone:
+        counts.left_by.add(facts.holder.id)
+    if facts.document.pause is None and (facts.holder is None or facts.holder.gone):
+        counts.alone += 1
+
+
+def _shown(runner: RunnerFacts, counts: Counts) -> bool:
+    """A command that only drove its own run, died and left nothing is nobody's business."""
+    return not runner.gone or runner.role == "worker" or runner.id in counts.left_by
 
 
 def _run_troubles(facts: Facts) -> list[str]:
@@ -112,10 +138,10 @@ def _run_troubles(facts: Facts) -> list[str]:
     return []
 
 
-def _runner_troubles(people: Crew, active: int) -> list[str]:
+def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
     found: list[str] = []
     for each in people.all.values():
-        if each.gone_why is not None:
+        if each.gone_why is not None or not _shown(each, counts):
             continue
         if each.gone:
             found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
@@ -123,8 +149,8 @@ def _runner_troubles(people: Crew, active: int) -> list[str]:
             found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}")
         if each.errors:
             found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
-    if active and not any(each.role == "worker" for each in people.living):
-        found.append("runs have not ended, and no worker is alive: nobody sweeps; start one with `buoy worker`")
+    if counts.alone and not any(each.role == "worker" for each in people.living):
+        found.append("runs wait for a worker, and none is alive: start one with `buoy worker`")
     return found
 
 
@@ -137,8 +163,7 @@ def _show(report: Report) -> None:
     out.print(f"runs      {runs or 'none'}")
     if report.health:
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}")
-    sweeps = f"by {counted(report.sweepers, 'worker')}" if report.sweepers else "by nobody"
-    out.print(f"swept     {sweeps}")
+    out.print(f"swept     {swept_text(report.sweepers)}")
     for each in report.runners:
         kind = "dead" if each.gone else "alive"
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""

@@ -14,6 +14,7 @@ from buoy.cli.render import local
 from buoy.config import configured_store, person
 from buoy.core.bundle import Bundle, digest, parse, render
 from buoy.core.bundle_checks import check
+from buoy.core.bundle_found import check_found
 from buoy.core.limits import BUNDLE_BYTES_MAX
 from buoy.core.phrases import counted
 from buoy.errors import BadInput, TooLarge
@@ -25,12 +26,15 @@ from buoy.wiring import open_client
 @click.argument("run_id", metavar="RUN")
 @click.option("-o", "--output", metavar="FILE", help="Where to write the bundle; else standard output.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--as-found", is_flag=True, help="With document and task as they are, for 'buoy import --as-found'.")
 @shared_options
-def export_command(run_id: str, output: str | None, force: bool, store: str | None, as_json: bool) -> int:
+def export_command(
+    run_id: str, output: str | None, force: bool, as_found: bool, store: str | None, as_json: bool
+) -> int:
     """Write one run as a bundle: its log, inbox and document in one JSON file.
 
-    Nothing is changed. With --json and --output, standard output says what was written. The format is described in
-    docs/bundle.md.
+    Nothing is changed. With --json and --output, standard output says what was written. --as-found also tells who
+    holds its task, and keeps a document that disagrees with the log. The format is described in docs/bundle.md.
 
     \b
     Example:
@@ -38,7 +42,7 @@ def export_command(run_id: str, output: str | None, force: bool, store: str | No
 
     Exit code: 0 written, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
     """
-    bundle = go(_exported(run_id, store))
+    bundle = go(_exported(run_id, store, as_found=as_found))
     data = render(bundle)
     if output is None:
         click.echo(data, nl=False)
@@ -54,9 +58,9 @@ def export_command(run_id: str, output: str | None, force: bool, store: str | No
     return Exit.OK
 
 
-async def _exported(run_id: str, store: str | None) -> Bundle:
+async def _exported(run_id: str, store: str | None, *, as_found: bool) -> Bundle:
     async with connected(store) as client:
-        return await export_run(client, run_id)
+        return await export_run(client, run_id, as_found=as_found)
 
 
 def _write(path: Path, data: bytes, *, force: bool) -> None:
@@ -77,10 +81,11 @@ def _write(path: Path, data: bytes, *, force: bool) -> None:
 @click.argument("file", metavar="FILE")
 @click.option("--resume", is_flag=True, help="Let the run go on here at once.")
 @click.option("--quarantine", is_flag=True, help="Take a doubtful bundle, too; it stays on hold.")
+@click.option("--as-found", is_flag=True, help="Bring document and task as the bundle has them; nothing is held.")
 @click.option("--check", "only_check", is_flag=True, help="Only say what is wrong with the bundle.")
 @shared_options
 def import_command(
-    file: str, resume: bool, quarantine: bool, only_check: bool, store: str | None, as_json: bool
+    file: str, resume: bool, quarantine: bool, as_found: bool, only_check: bool, store: str | None, as_json: bool
 ) -> int:
     """Bring a run from a bundle into the store, under its own id; '-' reads standard input.
 
@@ -88,18 +93,22 @@ def import_command(
     store could keep is refused; one that is only doubtful comes in with --quarantine. Importing twice is importing
     once.
 
+    --as-found brings an incident to be recovered here: document, envelope and task are those of the bundle, even where
+    they disagree with the log. Workers and sweepers of this store then do with it what they do with any run.
+
     \b
-    Example:
+    Examples:
       buoy import order-1.json
+      buoy import --as-found order-1.json && buoy why order-1
 
     Exit code: 0 imported (or there already), 2 refused: nothing was changed, 5 store unusable.
     """
-    if resume and quarantine:
-        raise BadInput("--quarantine keeps a run on hold and --resume lets it go on: choose one")
+    if resume + quarantine + as_found > 1:
+        raise BadInput("--quarantine keeps a run on hold, --resume lets it go on, --as-found does neither: choose one")
     bundle = parse(_read(file))
     if only_check:
-        return _tell_check(bundle, as_json=as_json)
-    done = go(_imported(bundle, store, quarantine=quarantine, resume=resume))
+        return _tell_check(bundle, as_found=as_found, as_json=as_json)
+    done = go(_imported(bundle, store, quarantine=quarantine, resume=resume, as_found=as_found))
     if as_json:
         print_json(done)
         return Exit.OK
@@ -107,14 +116,17 @@ def import_command(
         click.echo(f"note: {text}", err=True)
     what = f"{counted(done.events, 'event')}, {counted(done.messages, 'message')}"
     click.echo(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
-    if done.held:
-        click.echo(f"it is on hold; let it go on: {wording(store, local).command('resume', done.run_id)}", err=True)
+    words = wording(store, local)
+    if done.task is not None:
+        click.echo(f"its task is {done.task}; what is wrong with it: {words.command('why', done.run_id)}", err=True)
+    elif done.held:
+        click.echo(f"it is on hold; let it go on: {words.command('resume', done.run_id)}", err=True)
     return Exit.OK
 
 
-async def _imported(bundle: Bundle, store: str | None, *, quarantine: bool, resume: bool) -> Imported:
+async def _imported(bundle: Bundle, store: str | None, *, quarantine: bool, resume: bool, as_found: bool) -> Imported:
     async with open_client(configured_store(store), actor=person()) as client:
-        return await import_run(client, bundle, quarantine=quarantine, resume=resume)
+        return await import_run(client, bundle, quarantine=quarantine, resume=resume, as_found=as_found)
 
 
 def _read(file: str) -> bytes:
@@ -131,9 +143,11 @@ def _read(file: str) -> bytes:
     return data
 
 
-def _tell_check(bundle: Bundle, *, as_json: bool) -> int:
-    found = check(bundle)
-    bad = any(finding.weight != "noted" for finding in found.findings)
+def _tell_check(bundle: Bundle, *, as_found: bool, as_json: bool) -> int:
+    found = check_found(bundle).checked if as_found else check(bundle)
+    bad = any(
+        finding.weight == "wrong" or (finding.weight == "doubtful" and not as_found) for finding in found.findings
+    )
     if as_json:
         print_json({"run_id": bundle.run_id, "events": len(bundle.log), "findings": found.findings})
     else:

@@ -1,21 +1,47 @@
-"""`buoy why`: one run in plain words."""
+"""`buoy why`: one run in plain words, or all that are in trouble, one line each."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
 import click
+import msgspec
 from rich.text import Text
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import HEALTH_STYLE, console, local
 from buoy.core.explain import Explanation, explain
-from buoy.recovery.evidence import crew, facts_of_run
+from buoy.core.findings import Finding
+from buoy.core.health import TROUBLES, Health, judge
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.phrases import counted
+from buoy.engine.client import Client
+from buoy.errors import BadInput, Problem
+from buoy.ports import RunQuery, RunRecord
+from buoy.recovery.evidence import Crew, crew, facts_of_run
+from buoy.recovery.recover import Examined, examine
+
+_UNDER_WAY = tuple(sorted(set(Status) - TERMINAL))
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """One run in trouble, in one line."""
+
+    run_id: str
+    workflow: str
+    status: Status
+    health: Health
+    code: str | None = None
+    text: str
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--all", "every", is_flag=True, help="Every run that is in trouble, one line each.")
 @shared_options
-def why(run_id: str, store: str | None, as_json: bool) -> int:
+def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> int:
     """Say in plain words what a run is doing or waiting for.
 
     What is wrong if anything, on what evidence, what Buoy will do next and when, and what you can do now.
@@ -23,9 +49,14 @@ def why(run_id: str, store: str | None, as_json: bool) -> int:
     \b
     Example:
       buoy why order-1
+      buoy why --all
 
-    Exit code: 0 told, 2 no such run, 5 store unusable.
+    Exit code: 0 told, 1 with --all: there are troubles, 2 no such run, 5 store unusable.
     """
+    if (run_id is None) != every:
+        raise BadInput("name a run, or say --all for every run that is in trouble")
+    if run_id is None:
+        return _tell_all(store, as_json=as_json)
     found = go(_explained(run_id, store))
     if as_json:
         print_json(found)
@@ -55,3 +86,61 @@ def _show(found: Explanation) -> None:
             out.print(Text(f"\n{title}", style="bold"))
             for line in lines:
                 out.print(f"  {line}")
+
+
+def _tell_all(store: str | None, *, as_json: bool) -> int:
+    found = go(_all(store))
+    if as_json:
+        print_json({"troubles": found})
+    else:
+        out = console()
+        for each in found:
+            line = Text(each.run_id, style="bold").append(f"  {each.status}  ", style="cyan")
+            out.print(line.append(each.health, style=HEALTH_STYLE[each.health]).append(f"  {each.text}", style=""))
+        out.print(Text(f"{counted(len(found), 'run')} in trouble", style="red" if found else "green"))
+    return Exit.FAILED if found else Exit.OK
+
+
+async def _all(store: str | None) -> list[Trouble]:
+    async with connected(store) as client:
+        return [each async for each in _troubles(client)]
+
+
+async def _troubles(client: Client) -> AsyncIterator[Trouble]:
+    """Every run that has not ended is looked at, with its log."""
+    cursor: str | None = None
+    while True:
+        page = await client.runs(RunQuery(statuses=_UNDER_WAY), cursor, RUNS_PAGE_MAX)
+        people = await crew(client.store, client.liveness)
+        for record in page.runs:
+            found = await _trouble(client, record, people)
+            if found is not None:
+                yield found
+        cursor = page.cursor
+        if cursor is None:
+            return
+
+
+async def _trouble(client: Client, record: RunRecord, people: Crew) -> Trouble | None:
+    doc = record.document
+
+    def told(status: Status, health: Health, text: str, code: str | None = None) -> Trouble:
+        return Trouble(run_id=doc.run_id, workflow=doc.workflow, status=status, health=health, code=code, text=text)
+
+    try:
+        seen = await examine(client, doc.run_id, people=people)
+    except Problem as error:
+        return told(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
+    verdict, shown = judge(seen.facts), seen.facts.document
+    finding = _first(seen)
+    if finding is not None:
+        return told(shown.status, verdict.health, finding.text(), finding.code)
+    if verdict.health in TROUBLES:
+        return told(shown.status, verdict.health, "; ".join(verdict.reasons))
+    if shown.pause is not None and shown.pause.reason != "user":
+        return told(shown.status, verdict.health, f"paused: {shown.pause.detail or shown.pause.reason}")
+    return None
+
+
+def _first(seen: Examined) -> Finding | None:
+    return next((each for each in seen.findings if each.trouble), None)

@@ -52,6 +52,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
     as_json: bool
     calls: tuple[str, ...] = ()
+    sweeps: bool = True
 
 
 @click.command()
@@ -64,11 +65,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
               help="How long steps may go on after a stop was asked for.")  # fmt: skip
 @calls_option
 @click.option("--no-specs", is_flag=True, help="Take no runs of stored specs: run none of their commands here.")
+@click.option("--no-sweeper", is_flag=True, help="Do not look for runs that others left behind.")
 @shared_options
 def worker(
     files: tuple[str, ...],
     prefixes: tuple[str, ...],
     no_specs: bool,
+    no_sweeper: bool,
     queues: tuple[str, ...],
     concurrency: int,
     until_idle: bool,
@@ -98,6 +101,7 @@ def worker(
             until_idle=until_idle,
             grace_s=grace,
             as_json=as_json,
+            sweeps=not no_sweeper,
         )
         left, gone = go(_work(plan, out))
     return _end(left, gone)
@@ -164,7 +168,7 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
         crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
         with stop_signals() as stop:
             try:
-                await crewman.start()
+                await crewman.start(sweeps=plan.sweeps, schedules=True)
                 known = ", ".join([*plan.registry.names(), *(["specs"] if plan.registry.takes_specs else [])])
                 begun = f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}"
                 report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
@@ -183,7 +187,7 @@ async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter)
     try:
         while not asked.done() and crewman.runner.gone is None:
             await asyncio.wait([asked], timeout=_LOOK_S)
-            if plan.until_idle and not asked.done() and await _idle(crewman, report):
+            if plan.until_idle and not asked.done() and await _idle(crewman, report, sweeps=plan.sweeps):
                 return
     finally:
         asked.cancel()
@@ -192,13 +196,12 @@ async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter)
         report.tell("stopping", text, signal=stop.name, grace_s=plan.grace_s)
 
 
-async def _idle(crewman: Worker, report: Reporter) -> bool:
+async def _idle(crewman: Worker, report: Reporter, *, sweeps: bool) -> bool:
     """Whether nothing executes here and nothing that this worker could take is due, the dead's work included."""
     if not _at_rest(crewman):
         return False
-    swept = await crewman.sweeper.sweep()
-    if swept.released or swept.adopted:
-        return False  # it was just made due, and is about to be taken
+    if sweeps and (await crewman.sweeper.sweep()).moved:
+        return False  # something was just made due, and is about to be taken
     people = await crew(crewman.store, crewman.liveness)
     me = people.get(crewman.info.id)
     query = RunQuery(statuses=tuple(sorted(ACTIVE | {Status.PAUSED})))

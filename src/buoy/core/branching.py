@@ -33,6 +33,10 @@ class Plan(msgspec.Struct, frozen=True):
     dropped: tuple[LeafId, ...]
     # Among what runs again: steps that completed, whose compensation failed. Their first effect still stands.
     never_undone: tuple[LeafId, ...] = ()
+    # Of a spec: completed leaves that began after the first that runs again, and do not depend on it.
+    spared: tuple[LeafId, ...] = ()
+    # Of a spec: the definition that the run will be driven by.
+    definition: str = ""
 
     @property
     def again(self) -> tuple[LeafId, ...]:
@@ -54,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True):
 def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False) -> Plan:
     """The branch on which the run goes on from before that step (default: the last one that failed)."""
     state = fold(run_id, events)
-    target = _find(state, to) if to is not None else _failed_last(state)
+    target = find_leaf(state, to) if to is not None else _failed_last(state)
     leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
     # What was undone must be done again too, so the run goes back to before the first of these.
     undone = {leaf.id for leaf in leaves if compensation_leaf(leaf.id) in state.leaves}
@@ -129,7 +133,7 @@ def _is_spec(state: State) -> bool:
     return state.created is not None and is_spec(state.created.workflow)
 
 
-def _find(state: State, to: str) -> Leaf:
+def find_leaf(state: State, to: str) -> Leaf:
     """By leaf id, or by a step's name: then its last occurrence."""
     exact = state.leaves.get(LeafId(to))
     if exact is not None and exact.kind != "compensation":

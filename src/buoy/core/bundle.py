@@ -2,7 +2,8 @@
 
 Invariants: what is written is the same for the same run, byte for byte; what is read is refused with the place where it
 is wrong, or is a run that a store can keep. The log is the run: document, tasks and envelope are caches, written for
-readers and not trusted when they are read. docs/bundle.md describes the format for people.
+readers; only an import that is to bring an incident as it was found keeps them as they are. docs/bundle.md describes
+the format for people.
 Absent on purpose: files and stores. `core.bundle_checks` judges what was read.
 """
 
@@ -10,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from buoy.core.codec import decode_events, encode_events
 from buoy.core.document import Document
 from buoy.core.events import NULL, Event, Paused, Resumed
-from buoy.core.ids import RunId, check_run_id
+from buoy.core.ids import RunId, check_run_id, orchestrate_task_id
 from buoy.core.limits import BUNDLE_BYTES_MAX
 from buoy.errors import BadInput, CorruptLog, TooLarge
 
@@ -48,13 +49,20 @@ class BundleEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BundleTask(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Work that the run wants done. A run that has not ended has one task, which drives it; others have none."""
+    """Work that the run wants done. A run that has not ended has one task, which drives it; others have none.
+
+    `state`, `holder` and `due_at` tell how it was found; an import that does not bring it so pays no heed to them.
+    """
 
     id: str
-    workflow: str
+    workflow: str = ""
     queue: str = "default"
     stack: str | None = None
     env: str | None = None
+    # Left out: held if there is a holder, else due.
+    state: Literal["due", "held", "parked"] | None = None
+    holder: str | None = None
+    due_at: float | None = None
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,7 +73,8 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
     inbox: tuple[BundleMessage, ...] = ()
     document: msgspec.Raw = NULL
     envelope: BundleEnvelope = BundleEnvelope()
-    tasks: tuple[BundleTask, ...] = ()
+    # None: the file does not say; what the log asks for.
+    tasks: tuple[BundleTask, ...] | None = None
     # By version, for workflows that are data: the version is the hash of exactly these bytes.
     definitions: dict[str, msgspec.Raw] = {}
 
@@ -85,7 +94,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     inbox: tuple[BundleMessage, ...] = ()
     document: msgspec.Raw = NULL
     envelope: BundleEnvelope = BundleEnvelope()
-    tasks: tuple[BundleTask, ...] = ()
+    tasks: tuple[BundleTask, ...] | None = None
     definitions: dict[str, msgspec.Raw] = {}
 
 
@@ -97,7 +106,7 @@ def render(bundle: Bundle) -> bytes:
         ("run_id", _ENCODER.encode(bundle.run_id)),
         ("document", bytes(bundle.document)),
         ("envelope", _ENCODER.encode(bundle.envelope)),
-        ("tasks", _lines([_ENCODER.encode(task) for task in bundle.tasks])),
+        *([] if bundle.tasks is None else [("tasks", _lines([_ENCODER.encode(task) for task in bundle.tasks]))]),
         ("definitions", _ENCODER.encode(dict(sorted(bundle.definitions.items())))),
         ("inbox", _lines([_ENCODER.encode(message) for message in bundle.inbox])),
         ("log", _lines([encode_events([event])[1:-1] for event in bundle.log])),
@@ -156,6 +165,12 @@ def without_hold(log: Sequence[Event]) -> tuple[Event, ...]:
         if ours and isinstance(last[-1].body, Paused) and (back == 1 or isinstance(last[0].body, Resumed)):
             return tuple(log[:-back])
     return tuple(log)
+
+
+def found_task(bundle: Bundle) -> BundleTask | None:
+    """The task that drives the run, if the file has it: the one that the envelope's generation names."""
+    expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
+    return next((task for task in bundle.tasks or () if task.id == expected), None)
 
 
 def stored_document(bundle: Bundle) -> Document | None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from buoy.core import events as e
 from buoy.core.bundle import Bundle, stored_document
-from buoy.core.document import document
+from buoy.core.document import Document, document
 from buoy.core.ids import ROOT_BRANCH, BranchId, check_dedupe, check_name, check_run_id, orchestrate_task_id
 from buoy.core.limits import (
     BUNDLE_BRANCH_WORK_MAX,
@@ -23,7 +24,9 @@ from buoy.core.limits import (
     LOG_EVENTS_MAX,
     MESSAGE_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
+    SPEC_LOG_EVENTS_MAX,
 )
+from buoy.core.renames import check_pairs
 from buoy.core.spec import is_spec, spec_hash
 from buoy.core.state import State, fold
 from buoy.errors import BadInput, CorruptLog
@@ -51,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What the checks found; `state` is None if the log is wrong."""
+    """What the checks found; `state` is None if the log is wrong (or not there: see `core.bundle_found`)."""
 
     findings: tuple[Finding, ...]
     state: State | None = None
@@ -60,8 +63,8 @@ class Checked(msgspec.Struct, frozen=True):
         return [finding.text for finding in self.findings if finding.weight == weight]
 
 
-def check(bundle: Bundle) -> Checked:
-    """All that is to be said against a bundle, the first twenty of each kind."""
+def check(bundle: Bundle, *, caches: bool = True) -> Checked:
+    """All that is to be said against a bundle, the first twenty of each kind; `caches`: also against what is only one."""
     parts = (_wrong_log, _wrong_branches, _wrong_inbox, _wrong_definitions)
     wrong = [text for part in parts for text in _first(part(bundle))]
     state: State | None = None
@@ -74,7 +77,8 @@ def check(bundle: Bundle) -> Checked:
     if wrong or state is None:
         return Checked(tuple(Finding("wrong", text) for text in wrong))
     doubtful = [Finding("doubtful", text) for text in (*state.anomalies, *_first(_doubtful(bundle)))]
-    noted = [Finding("noted", text) for text in _first(_noted(bundle, state))]
+    told = chain(_noted_caches(bundle, state) if caches else (), _noted(bundle))
+    noted = [Finding("noted", text) for text in _first(told)]
     return Checked((*doubtful, *noted), state)
 
 
@@ -86,12 +90,13 @@ def _wrong_log(bundle: Bundle) -> Iterator[str]:
     log = bundle.log
     if not log or not isinstance(log[0].body, e.WorkflowCreated):
         yield f"the log begins with {log[0].type if log else 'nothing'}; it must begin with workflow_created"
-    if len(log) > LOG_EVENTS_MAX:
-        yield f"the log has {len(log):,} events, the limit is {LOG_EVENTS_MAX:,}"
+    most = SPEC_LOG_EVENTS_MAX if versions(log) else LOG_EVENTS_MAX
+    if len(log) > most:
+        yield f"the log has {len(log):,} events, the limit is {most:,}"
     for place, event in enumerate(log, 1):
         if event.seq != place:
             yield f"event {event.seq} stands at place {place}: events are numbered 1, 2, 3... without gaps"
-        if not _time(event.at):
+        if not is_time(event.at):
             yield f"event {event.seq}: the time {event.at!r} is none"
         yield from (f"event {event.seq}: {text}" for text in _wrong_body(event.body, len(bundle.inbox)))
 
@@ -109,15 +114,17 @@ def _wrong_body(body: e.Body, messages: int) -> Iterator[str]:
     if isinstance(message, int) and not 1 <= message <= messages:
         yield f"it consumes message {message}, but the inbox has the messages 1 to {messages}"
     due_at = getattr(body, "due_at", None)
-    if due_at is not None and not _time(due_at):
+    if due_at is not None and not is_time(due_at):
         yield f"its time {due_at!r} is none"
     if isinstance(body, e.WorkflowCreated):
-        yield from _refusals(lambda: check_name(body.workflow, "workflow"), lambda: check_name(body.queue, "queue"))
+        yield from refusals(lambda: check_name(body.workflow, "workflow"), lambda: check_name(body.queue, "queue"))
         if body.parent is not None:
             parent = body.parent.run
-            yield from _refusals(lambda: check_run_id(parent))
+            yield from refusals(lambda: check_run_id(parent))
     elif isinstance(body, e.ChildStarted):
-        yield from _refusals(lambda: check_run_id(body.child))
+        yield from refusals(lambda: check_run_id(body.child))
+    elif isinstance(body, e.VersionBound):
+        yield from refusals(lambda: check_pairs(body.renamed))
 
 
 def _wrong_branches(bundle: Bundle) -> Iterator[str]:
@@ -136,6 +143,9 @@ def _wrong_branches(bundle: Bundle) -> Iterator[str]:
         if not 0 <= body.cutoff_seq < event.seq:
             yield f"event {event.seq}: the cutoff {body.cutoff_seq} of branch {body.branch} is not before it"
         known.add(body.branch)
+    renames = sum(1 for event in bundle.log if isinstance(event.body, e.VersionBound) and event.body.renamed)
+    if renames * len(bundle.log) > BUNDLE_BRANCH_WORK_MAX:
+        yield f"{renames:,} renames over {len(bundle.log):,} events are more than can be read in bounded time"
     if (len(known) - 1) * len(bundle.log) > BUNDLE_BRANCH_WORK_MAX:
         yield f"{len(known) - 1:,} branches over {len(bundle.log):,} events are more than can be read in bounded time"
 
@@ -152,9 +162,9 @@ def _wrong_inbox(bundle: Bundle) -> Iterator[str]:
             yield f"message {place} has the dedupe id of message {first}"
         if len(bytes(message.body)) > MESSAGE_BYTES_MAX:
             yield f"message {place} has {len(bytes(message.body)):,} bytes, the limit is {MESSAGE_BYTES_MAX:,}"
-        if not _time(message.sent_at):
+        if not is_time(message.sent_at):
             yield f"message {place}: the time {message.sent_at!r} is none"
-        for text in _refusals(lambda text=message.dedupe: check_dedupe(text)):  # type: ignore[misc]
+        for text in refusals(lambda text=message.dedupe: check_dedupe(text)):  # type: ignore[misc]
             yield f"message {place}: {text}"
         if not message.kind.isprintable() or len(message.kind) > IDENTITY_CHARS_MAX:
             yield f"message {place}: its kind {message.kind[:40]!r} is not printable, or is too long"
@@ -173,18 +183,25 @@ def _doubtful(bundle: Bundle) -> Iterator[str]:
         yield f"the envelope's generation is {generation}; it counts from 1, at most one for each event"
 
 
-def _noted(bundle: Bundle, state: State) -> Iterator[str]:
+def _noted_caches(bundle: Bundle, state: State) -> Iterator[str]:
     told, folded = stored_document(bundle), document(state)
     if bytes(bundle.document) == b"null":
         pass
     elif told is None:
         yield "the document cannot be read; the log was folded instead"
     elif told != folded:
-        names = [name for name in folded.__struct_fields__ if getattr(told, name) != getattr(folded, name)]
-        yield f"the document disagrees with the log about {', '.join(names)}; the log was believed"
+        yield f"the document disagrees with the log about {', '.join(differences(told, folded))}; the log was believed"
     expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
     if bundle.envelope.orchestrator_task_id not in (None, expected):
         yield f"the envelope names the task {bundle.envelope.orchestrator_task_id!r}; {expected} was believed"
+
+
+def differences(told: Document, folded: Document) -> list[str]:
+    """The names of the fields in which two documents differ."""
+    return [name for name in folded.__struct_fields__ if getattr(told, name) != getattr(folded, name)]
+
+
+def _noted(bundle: Bundle) -> Iterator[str]:
     for version in versions(bundle.log):
         if version not in bundle.definitions:
             yield f"definition {version!r} is not in the bundle; the run can be looked at, but not go on without it"
@@ -202,7 +219,7 @@ def versions(log: Sequence[e.Event]) -> list[str]:
     return list(dict.fromkeys(bound))
 
 
-def _refusals(*checks: Callable[[], object]) -> Iterator[str]:
+def refusals(*checks: Callable[[], object]) -> Iterator[str]:
     for one in checks:
         try:
             one()
@@ -210,5 +227,5 @@ def _refusals(*checks: Callable[[], object]) -> Iterator[str]:
             yield str(error)
 
 
-def _time(at: float) -> bool:
+def is_time(at: float) -> bool:
     return math.isfinite(at) and 0 <= at < TIME_MAX_S

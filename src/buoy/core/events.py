@@ -61,7 +61,7 @@ class WorkflowCreated(Payload, frozen=True, tag="workflow_created", kw_only=True
 
 
 class Claimed(Payload, frozen=True, tag="claimed", kw_only=True):
-    """A runner took the run. `cause`: created, woken, taken_over, interrupted, resumed, requested."""
+    """A runner took the run. `cause`: created, woken, taken_over, interrupted, resumed, requested, recovered."""
 
     runner: str
     cause: str
@@ -128,9 +128,12 @@ class WorkflowRecovered(Payload, frozen=True, tag="workflow_recovered", kw_only=
 
 
 class VersionBound(Payload, frozen=True, tag="version_bound", kw_only=True):
+    """`version` empty: whichever code takes the run and fits. `renamed`: by which new names all before it is read."""
+
     version: str
     previous: str | None = None
     detail: str | None = None
+    renamed: dict[str, str] = {}
 
 
 class MessageRefused(Payload, frozen=True, tag="message_refused", kw_only=True):

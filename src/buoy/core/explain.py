@@ -7,12 +7,17 @@ named can be typed as it stands, but for placeholders in capitals.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from buoy.core import phrases
+from buoy.core.diagnose import diagnose
+from buoy.core.explain_findings import child_troubles, children_lines, policy_words, with_findings
 from buoy.core.explain_status import TELLERS, Told
 from buoy.core.facts import Facts, what_is_missing
-from buoy.core.health import Health, Verdict, judge
+from buoy.core.findings import Finding
+from buoy.core.health import Health, Verdict, judge, standing_still
 from buoy.core.lifecycle import RESTING, Status
+from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
 from buoy.core.time_text import in_words
 
@@ -29,13 +34,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     you_can: tuple[str, ...] = ()
+    # What was diagnosed, also what only looks odd.
+    findings: tuple[Finding, ...] = ()
 
 
 def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
     """The facts about a run, in words."""
     words = wording or Wording()
     verdict = judge(facts)
+    findings = diagnose(facts)
     told = _told(facts, verdict, words)
+    if verdict.health is not Health.UNKNOWN:
+        told = child_troubles(with_findings(told, facts, findings, words), facts, words)
     document = facts.document
     return Explanation(
         run_id=document.run_id,
@@ -47,7 +57,17 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         evidence=(*told.evidence, *_evidence(facts, verdict, words)),
         next=told.next,
         you_can=(*told.you_can, f"see all that happened: {words.command('events', document.run_id)}"),
+        findings=tuple(findings),
     )
+
+
+def headline_of(facts: Facts) -> str:
+    """One run in one line: its status, its health, and what is wrong with it or what it does."""
+    verdict, document = judge(facts), facts.document
+    told = explain(facts)
+    said = told.headline.removeprefix(document.run_id).strip(" :")
+    text = told.wrong[0] if told.wrong and verdict.health is not Health.UNKNOWN else said
+    return " ".join(f"{document.run_id}: {document.status}, {verdict.health}: {text}".split())
 
 
 def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
@@ -55,7 +75,7 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
         case Health.UNKNOWN:
             return _unknown(facts)
         case Health.DRIFTED:
-            return _drifted(facts)
+            return _drifted(facts, words)
         case Health.DEAD:
             return _dead(facts, words)
         case Health.SUSPECT:
@@ -78,12 +98,14 @@ def _unknown(facts: Facts) -> Told:
     )
 
 
-def _drifted(facts: Facts) -> Told:
+def _drifted(facts: Facts, words: Wording) -> Told:
+    asks = facts.document.status is Status.AWAITING_INPUT
     return Told(
         headline=f"The summary of {facts.document.run_id} disagrees with its log.",
         now="The log is the truth; lists and this page may show it wrongly.",
         wrong=(facts.drift or "document and log disagree",),
         next=("The next event of the run writes its summary anew.",),
+        you_can=TELLERS[facts.document.status](facts, words).you_can if asks else (),
     )
 
 
@@ -99,11 +121,14 @@ def _dead(facts: Facts, words: Wording) -> Told:
     doing = f"executing {busy}" if busy else f"{document.status.replace('_', ' ')}"
     done = phrases.counted(document.completed_count, "completed step")
     again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
+    kept = f"Its log is safe: {done} will not be executed again.{again}"
+    policy = policy_words(Finding(code="H1", trouble=True, reason="", remedy="release"), facts)
+    does = "takes the run over and goes on" if not policy else "does what its policy says"
     return Told(
         headline=f"{document.run_id} was {doing} when the process that drove it ended.",
-        now=f"Nobody works on it. Its log is safe: {done} will not be executed again.{again}",
+        now=f"Nobody works on it. {'Its log is safe.' if policy else kept}",
         wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run",),
-        next=_who_takes_it(facts, "finds the dead process within a second, takes the run over and goes on"),
+        next=(*_who_takes_it(facts, f"finds the dead process within a second, {does}"), *policy),
         you_can=_take_it_up(facts, words),
     )
 
@@ -111,14 +136,19 @@ def _dead(facts: Facts, words: Wording) -> Told:
 def _suspect(facts: Facts) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
-    silent = in_words(holder.beat_age_s or 0.0)
     busy = _under_way(facts)
+    still = standing_still(facts) or "it does not move"
+    beats = not holder.suspected and (holder.beat_age_s is None or holder.beat_age_s <= SUSPECT_AFTER_S)
+    silent = "" if beats or holder.beat_age_s is None else f" for {in_words(holder.beat_age_s)}"
+    what = "nothing in it moves" if beats else f"the process that drives it has been silent{silent}"
     return Told(
-        headline=f"{document.run_id} may hang: the process that drives it has been silent for {silent}.",
+        headline=f"{document.run_id} may hang: {what}.",
         now=f"It is {document.status.replace('_', ' ')}{', at ' + busy if busy else ''}.",
-        wrong=(f"{phrases.runner_text(holder)} has not beaten for {silent}",),
+        wrong=(still,),
         next=(
-            "Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",
+            "Buoy waits: a step may take long."
+            if beats
+            else "Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",
             "As soon as the end of the process is proven, the run is taken over.",
         ),
         you_can=(f"look at process {holder.pid} on {holder.host}; if it hangs, end it: kill -9 {holder.pid}",),
@@ -139,6 +169,9 @@ def _stalled(facts: Facts, words: Wording) -> Told:
     busy = _under_way(facts)
     at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
     told = TELLERS[document.status](facts, words)
+    if document.status is Status.PAUSED:
+        wrong = (*told.wrong, missing or "nobody can take it")
+        return replace(told, wrong=wrong, you_can=(*told.you_can, *_take_it_up(facts, words)))
     queued = document.status in (Status.PENDING, Status.INTERRUPTED)
     begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
     left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
@@ -191,7 +224,7 @@ def _take_it_up(facts: Facts, words: Wording) -> tuple[str, ...]:
 
 def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
     document, story = facts.document, facts.story
-    found = list(verdict.reasons)
+    found = [*verdict.reasons, *children_lines(facts)]
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
         found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
     length = phrases.counted(document.head_seq, "event")

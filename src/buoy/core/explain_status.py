@@ -161,8 +161,9 @@ def _woken(facts: Facts, text: str) -> tuple[str, ...]:
 def _paused(facts: Facts, words: Wording) -> Told:
     document, pause = facts.document, facts.document.pause
     run_id = document.run_id
-    resume = f"let it go on: {words.command('resume', run_id)}"
     reason = "user" if pause is None else pause.reason
+    verb = "release" if reason == "poison" else "resume"
+    resume = f"let it go on: {words.command(verb, run_id)}"
     detail = "" if pause is None or pause.detail is None else pause.detail
     since = words.past(document.updated_at if pause is None else pause.at, facts.now)
     now, following, can = _PAUSES.get(reason, _PAUSES["hold"])
@@ -171,9 +172,23 @@ def _paused(facts: Facts, words: Wording) -> Told:
         headline=f"{run_id} is paused: {now}",
         now=f"Paused{by} {since}." + (f" {detail}" if detail else ""),
         wrong=() if reason == "user" else (detail or now,),
-        next=(following,),
+        next=(following, *_not_heard(facts)),
         you_can=(*([can] if can else []), resume, f"cancel it: {words.command('cancel', run_id)}"),
     )
+
+
+def _not_heard(facts: Facts) -> tuple[str, ...]:
+    """Somebody asked the paused run for something, and nobody is there to do it."""
+    missing = what_is_missing(facts.document, facts.runners)
+    if facts.holder is not None or missing is None:
+        return ()
+    asked = [each for each in facts.messages if each.kind in ("resume", "cancel", "pause", "jump")]
+    if asked:
+        names = phrases.listed([each.kind for each in asked])
+        return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
+    if facts.unread:
+        return (f"{phrases.counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
+    return ()
 
 
 # reason -> (what, what happens next, what a person can do before resuming)
@@ -182,7 +197,8 @@ _PAUSES = {
     "version": (
         "the code of the workflow has changed, and the run no longer fits.",
         "Nothing before it is taken up with the version of the code that it began with, or with one that fits.",
-        "bring back the code that the run began with, or make the new code fit what the log has",
+        "bring back the code that the run began with, or make the new code fit what the log has; steps that were only "
+        "renamed can be mapped (see the command migrate)",
     ),
     "nondeterminism": (
         "its code did not do again what its log says.",
@@ -230,12 +246,18 @@ def _failed(facts: Facts, words: Wording) -> Told:
     what = "no reason was recorded" if error is None else phrases.error_text(error)
     times = "" if failed is None else phrases.counted(failed.attempts, "attempt")
     step = () if failed is None else (f"the step that failed last is {failed.leaf}, after {times}",)
+    trace = () if error is None else phrases.traceback_lines(error)
+    run_id = document.run_id
     return Told(
-        headline=f"{document.run_id} has failed: {what}",
+        headline=f"{run_id} has failed: {what}",
         now=f"It ended {words.past(document.updated_at, facts.now)}.",
         wrong=(what,),
-        evidence=step,
-        next=("Nothing: it is over.",),
+        evidence=(*step, *trace),
+        next=("Nothing: it is over, unless somebody tries it again.",),
+        you_can=(
+            f"correct the cause, then try it again from the step that failed: {words.command('retry', run_id)}",
+            f"see first what would run again: {words.command('retry', run_id, '--dry-run')}",
+        ),
     )
 
 

@@ -6,14 +6,19 @@ Invariant: facts are what was read, never conclusions. What could not be read is
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
 from buoy.core import events as e
 from buoy.core.document import Document
-from buoy.core.ids import LeafId
+from buoy.core.ids import LeafId, RunId
 from buoy.core.spec import knows
+
+TaskState: TypeAlias = Literal["due", "held", "parked", "missing", "ended"]
+# "unneeded": runs of that workflow are driven by code, not by a stored definition.
+Presence: TypeAlias = Literal["present", "absent", "unneeded", "unknown"]
 
 
 class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +29,15 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     role: str = "worker"
     registered: bool = True
+    # None: by the clock of a machine that cannot be compared with ours.
     beat_age_s: float | None = None
+    # Somebody who looked across machines has noted that its last beat did not change.
+    suspected: bool = False
     gone_why: str | None = None
     proof: dict[str, str | int | float | bool | None] | None = None
     queues: tuple[str, ...] = ("default",)
     workflows: dict[str, tuple[str, ...]] = {}
+    unable: tuple[str, ...] = ()
     stack: str | None = None
     env: str | None = None
     holding: int = 0
@@ -73,6 +82,23 @@ class Story(msgspec.Struct, frozen=True, omit_defaults=True):
     takeovers: int = 0
 
 
+class TaskFacts(msgspec.Struct, frozen=True):
+    """The task that drives a run. `missing`: there is none; `ended`: the one that is named is over."""
+
+    id: str = ""
+    generation: int = 1
+    state: TaskState = "parked"
+
+
+class MessageFacts(msgspec.Struct, frozen=True):
+    """A message that the log has not consumed. `about`: the signal's name, the question's id or the child's id."""
+
+    number: int
+    kind: str
+    about: str = ""
+    sent_at: float = 0.0
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One run, who holds it, and who else is there."""
 
@@ -89,6 +115,38 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     story: Story = Story()
     drift: str | None = None
     unreadable: str | None = None
+    # The document as the store has it; `document` above is the one of the log, where that was read.
+    stored: Document | None = None
+    # The whole log, if it was read.
+    log: tuple[e.Event, ...] | None = None
+    task: TaskFacts | None = None
+    # The status of each child that an open leaf waits for; "absent": there is no such run; "ending": it has ended, and
+    # still has a task to tell so.
+    children: dict[RunId, str] = {}
+    # What is wrong with those children, if anything is: one line each.
+    child_troubles: dict[RunId, str] = {}
+    # Whether the definition of the run's version is stored, and that of its first version.
+    definition: Presence = "unknown"
+    initial_definition: Presence = "unknown"
+    # The steps of the spec, each with those that it needs; None: not a spec, or unreadable.
+    needs: dict[str, tuple[str, ...]] | None = None
+    messages: tuple[MessageFacts, ...] = ()
+    # Whether somebody watches the run live; None: not known.
+    stream_open: bool | None = None
+    # Written by another system: its document has not the form of ours.
+    foreign: bool = False
+    # After how long without any progress a run is told as one that may hang.
+    stale_after_s: float | None = None
+
+    @property
+    def steps(self) -> tuple[str, ...] | None:
+        """The ids of all steps of the spec."""
+        return None if self.needs is None else tuple(self.needs)
+
+    @property
+    def live_owner(self) -> bool:
+        """Whether somebody holds it of whom nothing proves that he is gone."""
+        return self.holder is not None and not self.holder.gone
 
 
 def story(events: Sequence[e.Event]) -> Story:
@@ -118,6 +176,7 @@ def can_run(document: Document, runner: RunnerFacts) -> bool:
         runner.role == "worker"
         and not runner.gone
         and knows(runner.workflows, document.workflow)
+        and document.workflow not in runner.unable
         and document.queue in runner.queues
         and runner.env == document.env
         and (runner.stack is None or document.stack is None or runner.stack == document.stack)
@@ -134,6 +193,9 @@ def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str |
     knowing = [each for each in alive if knows(each.workflows, document.workflow)]
     if not knowing:
         return f"no live worker knows workflow {document.workflow!r}"
+    knowing = [each for each in knowing if document.workflow not in each.unable]
+    if not knowing:
+        return f"no live worker has the functions that {document.workflow!r} calls (see --allow-calls of buoy worker)"
     serving = [each for each in knowing if document.queue in each.queues]
     if not serving:
         return f"no live worker that knows workflow {document.workflow!r} serves queue {document.queue!r}"

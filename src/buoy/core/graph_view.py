@@ -18,6 +18,7 @@ from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId, leaf_scope
 from buoy.core.lineage import visible
 from buoy.core.phrases import error_text
+from buoy.core.renames import named_now
 from buoy.core.state import LeafKind, fold
 from buoy.core.transitions import compensation_leaf
 
@@ -105,6 +106,7 @@ def graph_view(
     nodes_max: int = NODES_MAX,
 ) -> GraphView:
     """The picture of a log."""
+    events = named_now(events)
     state = fold(run_id, events)
     nodes = _nodes(events, ended=state.ending_seq > 0)
     there = {node.leaf for node in nodes}

@@ -1,7 +1,8 @@
 """Health: a verdict of now about a run, from facts alone. Status is what the log says; health is never stored.
 
 Invariants: death needs proof, so silence is `suspect` and never `dead`; what could not be read is `unknown`; a run that
-waits and that nobody holds is `idle`, however long it waits; a run that nobody alive can take says what is missing.
+waits and that nobody holds is `idle`, however long it waits, unless what should have woken it did not; a run that
+nobody alive can take says what is missing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from buoy.core.facts import Facts, RunnerFacts, can_run, what_is_missing
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.time_text import in_words
+from buoy.core.wakes import lost_wakes, task_gone
+
+_SHOWN_MAX = 3
 
 
 class Health(StrEnum):
@@ -47,21 +51,39 @@ def judge(facts: Facts) -> Verdict:
     if facts.document.ended:
         return _verdict(Health.IDLE, f"the run is {facts.document.status}")
     if facts.holder is not None:
-        return _judge_holder(facts.holder)
+        return _judge_holder(facts, facts.holder)
     return _judge_free(facts)
 
 
-def _judge_holder(holder: RunnerFacts) -> Verdict:
+def _judge_holder(facts: Facts, holder: RunnerFacts) -> Verdict:
     if holder.gone:
         return Verdict(Health.DEAD, (f"runner {holder.id} holds it and is dead", *death_of(holder)))
-    if holder.beat_age_s is not None and holder.beat_age_s > SUSPECT_AFTER_S:
-        return _verdict(
-            Health.SUSPECT,
-            f"runner {holder.id} holds it and has been silent for {in_words(holder.beat_age_s)}",
-            "nothing proves that its process has ended",
-        )
+    still = standing_still(facts)
+    if still is not None:
+        return _verdict(Health.SUSPECT, still, "nothing proves that its process has ended")
+    lost = lost_wakes(facts)
+    if lost:
+        return _verdict(Health.STALLED, f"runner {holder.id} holds it, but {lost[0].text}")
     age = "" if holder.beat_age_s is None else f", last beat {in_words(holder.beat_age_s)} ago"
     return _verdict(Health.LIVE, f"runner {holder.id} holds it{age}")
+
+
+def standing_still(facts: Facts) -> str | None:
+    """Why a held run may hang: its owner is silent, or nothing in it has moved for too long. A wait need not move."""
+    holder, document = facts.holder, facts.document
+    if holder is None or holder.gone:
+        return None
+    if holder.beat_age_s is not None and holder.beat_age_s > SUSPECT_AFTER_S:
+        return f"runner {holder.id} holds it and has been silent for {in_words(holder.beat_age_s)}"
+    if holder.suspected:
+        return f"runner {holder.id} holds it and has not beaten since it was looked at from another machine"
+    if facts.stale_after_s is None or document.status in RESTING or document.status is Status.PAUSED:
+        return None
+    moved_at = max(document.updated_at, 0.0 if facts.progress is None else facts.progress.at)
+    still_s = facts.now - moved_at
+    if still_s <= facts.stale_after_s:
+        return None
+    return f"nothing in it has moved for {in_words(still_s)}, though runner {holder.id}, which holds it, lives"
 
 
 def death_of(runner: RunnerFacts) -> tuple[str, ...]:
@@ -88,6 +110,12 @@ def death_of(runner: RunnerFacts) -> tuple[str, ...]:
 def _judge_free(facts: Facts) -> Verdict:
     """Nobody holds it."""
     document = facts.document
+    if task_gone(facts):
+        ended = facts.task is not None and facts.task.state == "ended"
+        return _verdict(Health.STALLED, "its task has ended, and the run has not" if ended else "it has no task")
+    lost = lost_wakes(facts)
+    if lost:
+        return _verdict(Health.STALLED, *[each.text for each in lost[:_SHOWN_MAX]])
     if document.status is Status.PAUSED and facts.due_at is None:
         return _verdict(Health.IDLE, "the run is paused")
     if facts.due_at is not None and facts.due_at <= facts.now:

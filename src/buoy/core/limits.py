@@ -18,6 +18,9 @@ DEDUPE_CHARS_MAX = 256
 
 # A log is replayed from its first event. Beyond this, `continue_as_new` is the way.
 LOG_EVENTS_MAX = 200_000
+# A spec cannot continue as new, and its log grows with its steps only: two events each. 200,000 events take some 130 MB
+# and one second when they are replayed, so this is some 400 MB.
+SPEC_LOG_EVENTS_MAX = 600_000
 
 # Messages that nobody asked for yet are kept in memory by the owner.
 INBOX_UNREAD_MAX = 10_000
@@ -45,8 +48,25 @@ BEAT_S = 30.0
 SUSPECT_AFTER_S = 120.0
 # On networked stores: a runner that could not confirm a beat for so long must assume that it was declared dead.
 SELF_FENCE_AFTER_S = 90.0
+# Across hosts two looks must find the same beat: one whole beat apart, and some slack. An observer that looked away for
+# longer than the slack begins anew: the store may have been away, and everybody must get a full beat after that.
+LOOKS_SLACK_S = 15.0
+LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 
 STOP_GRACE_S = 20.0
+
+# A whole sweep every five minutes; what has not moved for ten is looked at closely.
+SWEEP_S = 300.0
+STALE_AFTER_S = 600.0
+# A worker's first whole sweep: its neighbours of the same deploy have started by then.
+SWEEP_DELAY_S = 10.0
+# Orphans that one look takes up, and runs that one sweep of a worker looks at closely; the next one goes on from there.
+SWEEP_ORPHANS_MAX = 500
+SWEEP_LOOKS_MAX = 1_000
+# Pages of active runs that such a sweep reads, however few of them are stale.
+SWEEP_PAGES_MAX = 50
+# Remedies that one recovery of one run may need, one after the other.
+RECOVERY_PASSES_MAX = 8
 
 # Waiting runs kept in memory by one runner; beyond this the longest waiting ones are evicted.
 WAITING_RUNS_MAX = 2_000
@@ -82,3 +102,13 @@ SPEC_EXPRESSION_CHARS_MAX = 2_000
 # What a command may hand on as its result, and how much of its output an error shows.
 RESULT_FILE_BYTES_MAX = 256 * 1024
 LOG_TAIL_BYTES = 1_000
+
+# Poison. From the third crash in a row on a suspect runs alone, so that it ends no other runs; only crashes that it has
+# alone are certainly its own, and after so many of them it is kept apart.
+SOLO_AFTER = 3
+POISON_CAP = 5
+
+# A run with a question that is older than this has been forgotten by people, not by Buoy.
+QUESTION_OLD_S = 7 * 24 * 3600.0
+# A wake-up that is late by less than this is on its way.
+WAKE_SLACK_S = 5.0

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from buoy.core.events import BranchCreated, CompensationStarted, Event, is_run_level, leaf_of
 from buoy.core.ids import ROOT_BRANCH, BranchId
+from buoy.core.renames import named_now
 from buoy.errors import CorruptLog
 
 
@@ -33,6 +34,7 @@ def current_branch(events: Sequence[Event]) -> BranchId:
 
 def visible(events: Sequence[Event], branch: BranchId | None = None) -> list[Event]:
     """The events that `branch` (default: the current one) can see, in log order; run-level events always."""
+    events = named_now(events)
     known = branches(events)
     if not known:
         return list(events)

@@ -15,6 +15,7 @@ from buoy.core.questions import Question
 from buoy.core.time_text import in_words
 
 _NAMED_MAX = 3
+_TRACEBACK_MAX = 5
 
 
 def utc_text(at: float) -> str:
@@ -80,6 +81,12 @@ def error_text(error: ErrorInfo) -> str:
     """An error in one line."""
     first, *more = error.message.splitlines() or [""]
     return f"{error.type}: {first}{' ...' if more else ''}"
+
+
+def traceback_lines(error: ErrorInfo) -> tuple[str, ...]:
+    """The end of a traceback: where it happened, and the error itself."""
+    lines = [line for line in (error.traceback or "").splitlines() if line.strip()]
+    return tuple(line.rstrip() for line in lines[-_TRACEBACK_MAX:])
 
 
 def counted(number: int, noun: str) -> str:

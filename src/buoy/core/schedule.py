@@ -40,6 +40,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     workflow_version: str = ""
     policy: str = "resume"
     queue: str = "default"
+    stack: str | None = None
+    env: str | None = None
     by: str | None = None
     paused_at: float | None = None
     removed_at: float | None = None

@@ -14,10 +14,11 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import ROOT_BRANCH, BranchId, LeafId, RunId
+from buoy.core.ids import ROOT_BRANCH, BranchId, LeafId, RunId, child_run_id, effect_key
 from buoy.core.lifecycle import TERMINAL, Status, allowed
 from buoy.core.lineage import visible
 from buoy.core.questions import Question
+from buoy.core.renames import NO_RENAMES, Names, read_names
 
 LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group"]
 LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
@@ -73,6 +74,7 @@ class State(msgspec.Struct):
     ended: dict[str, int] = {}
     consumed: set[int] = set()
     epochs: dict[LeafId, int] = {}
+    names: Names = NO_RENAMES
     owner: str | None = None
     claims: int = 0
     pause: Pause | None = None
@@ -84,11 +86,15 @@ class State(msgspec.Struct):
     anomalies: list[str] = []
 
     def apply(self, event: e.Event) -> None:
-        """Adds the next event of the log. After a `branch_created` only a new `fold` knows what it hides."""
-        body = event.body
-        self._advance(event)
-        if not allowed(self.status, type(body)):
+        """Adds the next event of the log. After a branch or a rename only a new `fold` knows."""
+        if not allowed(self.status, type(event.body)):
             self.odd(f"event {event.seq}: {event.type} while {self.status or 'not created'}")
+        self.add(event)
+
+    def add(self, event: e.Event) -> None:
+        """The same, for who has made sure that the event is allowed now."""
+        self._advance(event)
+        body = event.body
         HANDLERS[type(body)](self, event, body)
         self.settle()
 
@@ -193,6 +199,14 @@ class State(msgspec.Struct):
             self.odd(f"event {event.seq}: message {message} is consumed twice")
         self.consumed.add(message)
 
+    def key(self, leaf: LeafId) -> str:
+        """The idempotency key and question id of a leaf's next execution."""
+        return effect_key(self.run_id, self.names.identity(leaf), self.epochs.get(leaf, 0))
+
+    def child_id(self, leaf: LeafId) -> RunId:
+        """The run that a leaf's next execution as a child is."""
+        return child_run_id(self.run_id, self.names.identity(leaf), self.epochs.get(leaf, 0))
+
     def raise_epoch(self, leaf: LeafId) -> None:
         """The leaf's next execution is a new effect, under a new key."""
         self.epochs[leaf] = self.epochs.get(leaf, 0) + 1
@@ -212,7 +226,8 @@ def _meaning(leaf: Leaf) -> str:
 
 def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
     """The state that a whole log amounts to. Raises `CorruptLog` only if its branches have no sound order."""
-    state = State(run_id=run_id)
+    events, names = read_names(events)
+    state = State(run_id=run_id, names=names)
     shown = {event.seq for event in visible(events)}
     for event in events:
         if event.seq in shown:

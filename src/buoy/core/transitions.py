@@ -22,7 +22,7 @@ def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
 
 def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
     state.claims += 1
-    if body.cause == "requested":
+    if body.cause in ("requested", "recovered"):
         return  # somebody who only appends a request and lets go at once: it drives nothing
     state.owner = body.runner
     state.interrupted = False

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import BEAT_S, SELF_FENCE_AFTER_S
-from buoy.ports import Beat, Clock, Progress, Store
+from buoy.ports import Beat, Clock, Progress, Store, SweepHealth
 
 # Progress travels with the beats, so a change of it is worth a beat of its own, but not more often than this.
 _PROGRESS_S = 1.0
@@ -30,6 +30,8 @@ class Beating(Protocol):
 
     def troubles(self) -> tuple[int, str | None]: ...
 
+    def sweep_health(self) -> SweepHealth | None: ...
+
     def declared_gone(self, why: str) -> None: ...
 
 
@@ -43,11 +45,17 @@ class Beats:
         self._number = 0
         self._stopped = False
         self._sent: dict[RunId, float] = {}
+        self._swept_at: float | None = None
         self.errors = 0
         self.last_error: str | None = None
 
     def stop(self) -> None:
         self._stopped = True
+
+    async def last(self, store: Store) -> None:
+        """A last word before the good-bye, through the caller's own connection."""
+        self.stop()
+        await store.beat(self._runner.id, self._beat())
 
     def run_in_thread(self) -> None:
         """The body of the beat's own thread."""
@@ -80,6 +88,9 @@ class Beats:
             await store.close()
 
     def _news(self) -> bool:
+        sweep = self._runner.sweep_health()
+        if sweep is not None and sweep.at != self._swept_at:
+            return True
         return any(self._sent.get(run) != progress.at for run, progress in list(self._runner.progress.items()))
 
     def _beat(self) -> Beat:
@@ -87,10 +98,13 @@ class Beats:
         progress = dict(self._runner.progress)
         self._sent = {run: each.at for run, each in progress.items()}
         errors, last_error = self._runner.troubles()
+        sweep = self._runner.sweep_health()
+        self._swept_at = None if sweep is None else sweep.at
         return Beat(
             number=self._number,
             holding=self._runner.holding(),
             errors=errors + self.errors,
             last_error=last_error or self.last_error,
             progress=progress,
+            sweep=sweep,
         )

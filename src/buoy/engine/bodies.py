@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from buoy.core import codec
+from buoy.core.error_classes import CLASSES
 from buoy.core.events import ErrorInfo
 from buoy.core.limits import ERROR_TEXT_CHARS_MAX
 from buoy.engine.context import CURRENT, StepContext
@@ -23,6 +24,7 @@ from buoy.engine.definitions import Step
 from buoy.engine.pool import Pool
 from buoy.errors import BadInput, CommandFailed, NotAllowedHere, NotJson, StepFailed, TooLarge
 
+_NEVER_AGAIN = ("permanent", "misconfiguration", "cancelled")
 # Errors that would be the same at every attempt.
 _HOPELESS = (BadInput, NotAllowedHere, NotJson, TooLarge)
 
@@ -83,7 +85,11 @@ class Body:
         context = copy_context()
         context.run(CURRENT.set, self._context)
         coro = self._guarded(args, kwargs)
-        self.task = asyncio.get_running_loop().create_task(coro, context=context)
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() is None:
+            self.task = asyncio.Task(coro, loop=loop, context=context)
+        else:
+            self.task = loop.create_task(coro, context=context)
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
@@ -176,7 +182,24 @@ class Body:
 
     def _failure(self, error: BaseException) -> Failure:
         hopeless = isinstance(error, (*_HOPELESS, *self._step.retry.never_on))
-        return Failure(error_info(error, retryable=not hopeless))
+        info = error_info(error, retryable=not hopeless)
+        classify = self._step.retry.classify
+        return Failure(info if classify is None else _classified(info, error, classify))
+
+
+def _classified(info: ErrorInfo, error: BaseException, classify: Callable[[BaseException], str | None]) -> ErrorInfo:
+    """The error with the class that the user gives it. What a person must correct is not tried again."""
+    try:
+        said = classify(error)
+    except Exception as broken:  # noqa: BLE001 - the user's code; told with the error that it should have classified
+        text = f"{info.message} (and its classifier failed: {type(broken).__name__}: {broken})"
+        return msgspec.structs.replace(info, message=text[:ERROR_TEXT_CHARS_MAX])
+    if said is None:
+        return info
+    if said not in CLASSES:
+        text = f"{info.message} (and its classifier says {said!r}, which is none of {', '.join(CLASSES)})"
+        return msgspec.structs.replace(info, message=text[:ERROR_TEXT_CHARS_MAX])
+    return msgspec.structs.replace(info, kind=said, retryable=info.retryable and said not in _NEVER_AGAIN)
 
 
 def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:

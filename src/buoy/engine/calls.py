@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ca
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, check_name, child_run_id, effect_key
+from buoy.core.ids import LeafId, check_name
 from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
 from buoy.core.questions import Kind, Question, check_question
 from buoy.core.time_text import Duration, seconds
@@ -87,7 +87,7 @@ class StepCall(_Call[T]):
             leaf=leaf,
             name=step.name,
             args=args,
-            key=effect_key(context.run_id, leaf, context.epoch(leaf)),
+            key=context.key(leaf),
             compensate=None if step.compensate is None else step.compensate.name,
         )
         return Request(leaf, "step", started, step, step.arguments.returns)
@@ -183,7 +183,7 @@ def ask(
     question = check_question(Question(title, guessed, tuple(options), schema, detail))
     leaf = context.scope().next_leaf("ask")
     started = e.InteractionRequested(
-        leaf=leaf, question_id=effect_key(context.run_id, leaf, context.epoch(leaf)), question=question
+        leaf=leaf, question_id=context.key(leaf), question=question
     )
     return _begin(context, Request(leaf, "ask", started))
 
@@ -211,7 +211,7 @@ def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     leaf = context.scope().next_leaf(workflow.name)
     started = e.ChildStarted(
         leaf=leaf,
-        child=child_run_id(context.run_id, leaf, context.epoch(leaf)),
+        child=context.child_id(leaf),
         workflow=workflow.name,
         input=workflow.arguments.encode(args, kwargs),
         detach=detach,
@@ -275,7 +275,7 @@ def random() -> random_module.Random:
 def _derived(name: str) -> str:
     context = workflow_context(f"buoy.{name}")
     leaf: LeafId = context.scope().next_leaf(name)
-    return effect_key(context.run_id, leaf, context.epoch(leaf))
+    return context.key(leaf)
 
 
 def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:

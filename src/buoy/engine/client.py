@@ -7,7 +7,7 @@ A request is checked before it is stored, so that a wrong answer or an impossibl
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 import msgspec
@@ -25,6 +25,7 @@ from buoy.engine.absence import absent_run
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
+from buoy.engine.migration import Migration, migrate
 from buoy.engine.requests import Requested, direct_request, waits_for_whom
 from buoy.engine.run_handle import LOOK_AGAIN_S, Run
 from buoy.engine.runner import Runner
@@ -62,6 +63,8 @@ class Client:
         liveness: Liveness,
         runner: Runner | None = None,
         actor: str = "client",
+        stack: str | None = None,
+        env: str | None = None,
     ) -> None:
         self.store = store
         self.registry = registry
@@ -70,6 +73,9 @@ class Client:
         self.liveness = liveness
         self.runner = runner
         self.actor = actor
+        # Of the runs that are started here.
+        self.stack = stack
+        self.env = env
 
     # ---- starting
 
@@ -98,6 +104,8 @@ class Client:
             version=workflow.version,
             policy=workflow.recovery,
             queue=workflow.queue,
+            stack=self.stack,
+            env=self.env,
             by=self.actor,
         )
         if self.runner is not None and not self.runner.full and self.runner.specs.able(workflow):
@@ -201,18 +209,36 @@ class Client:
         """The workflow's code sees a cancellation, cleans up, and the run ends as cancelled."""
         return await self._request(run_id, "cancel", reason)
 
-    async def plan_retry(self, run_id: str, step: str | None = None, *, keep_answers: bool = False) -> Plan:
+    async def plan_retry(
+        self, run_id: str, step: str | None = None, *, keep_answers: bool = False, spec: SpecWorkflow | None = None
+    ) -> Plan:
         """What `retry` would do: what runs again, and what is kept."""
         checked = (await self.record(run_id)).document.run_id
-        return await returns.plan(self, checked, step, keep_answers=keep_answers)
+        return await returns.plan(self, checked, step, keep_answers=keep_answers, spec=spec)
 
-    async def retry(self, run_id: str, step: str | None = None, *, keep_answers: bool = False) -> Plan:
-        """Goes back to a step (default: the last one that failed) and runs it again, with all that came after it.
+    async def retry(
+        self, run_id: str, step: str | None = None, *, keep_answers: bool = False, spec: SpecWorkflow | None = None
+    ) -> Plan:
+        """Goes back to a step (default: the last one that failed) and runs it again, with all that depends on it.
 
-        What does not depend on it is kept. Nothing is removed: the run goes on on a new branch of its log.
+        What does not depend on it is kept. Nothing is removed: the run goes on on a new branch of its log. A run of a
+        spec goes on with the definition that it has, or with `spec` if that fits what is kept.
         """
         checked = (await self.record(run_id)).document.run_id
-        return await returns.go_back(self, checked, step, cause="retry", keep_answers=keep_answers)
+        return await returns.go_back(self, checked, step, cause="retry", keep_answers=keep_answers, spec=spec)
+
+    async def migrate(
+        self,
+        run_id: str,
+        renamed: Mapping[str, str],
+        *,
+        version: str | None = None,
+        spec: SpecWorkflow | None = None,
+        dry_run: bool = False,
+    ) -> Migration:
+        """Binds a run to code (or a spec) in which steps have other names. Refused while somebody drives it."""
+        checked = (await self.record(run_id)).document.run_id
+        return await migrate(self, checked, renamed, version=version, spec=spec, dry_run=dry_run)
 
     async def jump(self, run_id: str, step: str, *, keep_answers: bool = False) -> Plan:
         """Goes back to any step that ran on the current branch."""

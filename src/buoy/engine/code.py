@@ -50,14 +50,15 @@ class Code:
     async def replay(self, log: Sequence[e.Event]) -> None:
         """Brings the code back to where the log ends."""
         self._decider = self._make()
-        await self._decider.replay(visible(log), self._execution.state.created_at)
+        await self._decider.replay(_to_replay(log), self._execution.state.created_at)
 
     def check_replayed(self) -> None:
         """All outcomes were delivered: the code must have asked for all that the log has, and wait for what is open."""
         if isinstance(self._decider, AsyncDecider | SpecDecider):
             self._execution.history.finish()
             self._decider.check_pending()
-            self._execution.history.started.clear()
+            self._execution.bind()
+            self._execution.history.close()
             self._execution.leaves.take_up()
 
     def _make(self) -> Decider:
@@ -101,3 +102,11 @@ class Code:
         if self._decider is not None:
             self._decider.detach()
             self._decider = None
+
+
+def _to_replay(log: Sequence[e.Event]) -> list[e.Event]:
+    """What the current branch sees, without the cancel requests that an end met which the branch has left behind."""
+    shown = visible(log)
+    seen = {event.seq for event in shown}
+    left = max((event.seq for event in log if isinstance(event.body, e.ENDINGS) and event.seq not in seen), default=0)
+    return [event for event in shown if event.seq > left or not isinstance(event.body, e.CancelRequested)]

@@ -17,7 +17,6 @@ from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.state import State
 from buoy.engine.context import CURRENT, Request, Scope
-from buoy.engine.guard import guarded
 from buoy.engine.loop import PrivateLoop, ScopedTask
 from buoy.engine.replay import OUTCOMES, Ended, History, outcome_of
 from buoy.errors import Detached, Diverged
@@ -65,12 +64,12 @@ class Asked(Protocol):
 
     def code_raised(self, error: BaseException) -> None: ...
 
-    def epoch(self, leaf: LeafId) -> int: ...
-
     @property
     def withholds(self) -> bool: ...
 
     def diverged(self, error: Exception) -> None: ...
+
+    def bind(self) -> None: ...
 
     def flush(self) -> None: ...
 
@@ -158,13 +157,16 @@ class AsyncDecider:
         execution.history.forget()
 
     def _replay_some(self, events: Sequence[e.Event]) -> None:
-        need, returns = self._execution.history.need, self._returns
-        with guarded(), self._loop.entered():
+        history, returns = self._execution.history, self._returns
+        with self._loop.entered:
             for event in events:
                 body = event.body
                 if type(body) in _OUTCOME_TYPES:
                     ended = cast(Ended, body)
-                    need(event, ended.leaf)
+                    if ended.leaf in history.kept and ended.leaf not in history.asked:
+                        history.answers[ended.leaf] = outcome_of(ended, Any)
+                        continue
+                    history.need(event, ended.leaf)
                     self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any)), event.at)
                     self._run()
                 elif type(body) is e.CancelRequested:
@@ -216,7 +218,7 @@ class AsyncDecider:
         self._handles.clear()
 
     def _drain(self) -> None:
-        with guarded(), self._loop.entered():
+        with self._loop.entered:
             self._run()
 
     def _run(self) -> None:
@@ -253,14 +255,21 @@ class AsyncDecider:
     def now(self) -> float:
         return self._loop.clock
 
-    def epoch(self, leaf: LeafId) -> int:
-        return self._execution.epoch(leaf)
+    def key(self, leaf: LeafId) -> str:
+        return self._execution.state.key(leaf)
+
+    def child_id(self, leaf: LeafId) -> RunId:
+        return self._execution.state.child_id(leaf)
 
     def ask_for(self, request: Request) -> asyncio.Future[Any]:
         if self._detached:
-            raise Detached(f"run {self.run_id} is no longer driven here")
+            return self._refuse()
         future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
         leaf = request.leaf
+        if leaf in self._execution.history.answers:
+            self._execution.history.match(request)
+            future.set_result(self._execution.history.answers.pop(leaf))
+            return future
         self._futures[leaf] = future
         if self._execution.replaying:
             self._returns[leaf] = request.returns
@@ -270,6 +279,12 @@ class AsyncDecider:
             del self._futures[leaf]
             future.set_result(request.started.child)
         return future
+
+    def _refuse(self) -> asyncio.Future[Any]:
+        """Dropped code asks for something: it is told so, unless it will not hear."""
+        if not self._loop.hopeless():
+            raise Detached(f"run {self.run_id} is no longer driven here")
+        return asyncio.Future(loop=self._loop)
 
     def _open(self, request: Request) -> None:
         """A difference from the log is kept: user code must not be able to swallow it."""
@@ -290,7 +305,8 @@ class AsyncDecider:
 
     def timer_started(self, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None:
         if self._detached:
-            raise Detached(f"run {self.run_id} is no longer driven here")
+            self._refuse()
+            return
         self._handles[leaf] = handle
         self._open(Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=when)))
 

@@ -40,6 +40,8 @@ class Retry(msgspec.Struct, frozen=True):
     factor: float = 2.0
     backoff_max_s: float = 60.0
     never_on: tuple[type[BaseException], ...] = ()
+    # Its own word on what an error is: transient, permanent, resource, misconfiguration; None: no opinion.
+    classify: Callable[[BaseException], str | None] | None = None
 
     def delay_s(self, attempt: int) -> float:
         """The wait after attempt `attempt` failed. No jitter: a durable wait need not be random."""
@@ -221,6 +223,7 @@ def step(
     backoff_factor: float = 2.0,
     backoff_max: Duration = 60.0,
     never_retry: tuple[type[BaseException], ...] = (),
+    classify: Callable[[BaseException], str | None] | None = None,
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
     queue: str | None = None,
@@ -235,13 +238,15 @@ def step(
     backoff_factor: float = 2.0,
     backoff_max: Duration = 60.0,
     never_retry: tuple[type[BaseException], ...] = (),
+    classify: Callable[[BaseException], str | None] | None = None,
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
     queue: str | None = None,
 ) -> Any:
     """Makes a function a step: recorded before it starts and when it ends, never run again once it completed.
 
-    With a `queue` it is executed by whichever worker serves that queue and has its code.
+    With a `queue` it is executed by whichever worker serves that queue and has its code. `classify` says what an error
+    is ("transient", "permanent", "resource", "misconfiguration"): the first may be tried again, the others are told.
     """
     if not 0 <= retries <= RETRIES_MAX:
         raise BadInput(f"retries={retries} is out of range: 0 to {RETRIES_MAX}")
@@ -251,6 +256,7 @@ def step(
         factor=backoff_factor,
         backoff_max_s=min(seconds(backoff_max, "backoff_max"), BACKOFF_MAX_S),
         never_on=never_retry,
+        classify=classify,
     )
     timeout_s = None if timeout is None else seconds(timeout, "timeout")
 

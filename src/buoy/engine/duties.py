@@ -14,7 +14,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import RunId, chain_of, child_run_id
+from buoy.core.ids import RunId, chain_of
 from buoy.core.state import Leaf, State, fold
 from buoy.engine.messages import ChildEnd, Reason
 from buoy.ports import Message
@@ -36,14 +36,16 @@ class Succeed(msgspec.Struct, frozen=True):
 Duty: TypeAlias = Tell | Succeed
 
 
-def birth_of(run_id: RunId, started: e.ChildStarted) -> e.WorkflowCreated:
-    """The first event of a child, from its parent's log alone."""
+def birth_of(run_id: RunId, parent: e.WorkflowCreated, started: e.ChildStarted) -> e.WorkflowCreated:
+    """The first event of a child, from its parent's log alone. It belongs where its parent does."""
     return e.WorkflowCreated(
         workflow=started.workflow,
         input=started.input,
         version=started.version,
         policy=started.policy,
         queue=started.queue,
+        stack=parent.stack,
+        env=parent.env,
         parent=None if started.detach else e.Parent(run_id, started.leaf),
         by=run_id,
     )
@@ -58,13 +60,13 @@ def duties_of(state: State, ending: e.Ending, done: Collection[RunId] = ()) -> l
     assert created is not None
     found: list[Duty] = []
     if isinstance(ending, e.WorkflowCompleted) and ending.continued_as is not None:
-        successor = msgspec.structs.replace(created, input=ending.next_input, by=state.run_id)
+        successor = msgspec.structs.replace(created, input=ending.next_input, version=state.version, by=state.run_id)
         found.append(Succeed(ending.continued_as, successor))
     elif created.parent is not None:
         found.append(Tell(_end_message(state, created.parent, ending)))
     for leaf in state.leaves.values():
         if leaf.child is not None and leaf.child.detach and leaf.child.child not in done:
-            found.append(Succeed(leaf.child.child, birth_of(state.run_id, leaf.child)))
+            found.append(Succeed(leaf.child.child, birth_of(state.run_id, created, leaf.child)))
     if not isinstance(ending, e.WorkflowCompleted):
         found.extend(Tell(_cancel_message(state, leaf)) for leaf in state.open.values() if leaf.kind == "child")
     found.extend(
@@ -102,7 +104,7 @@ def _short(error: e.ErrorInfo) -> e.ErrorInfo:
 
 
 def _cancel_message(state: State, leaf: Leaf) -> Message:
-    return cancel_message(child_run_id(state.run_id, leaf.id, state.epochs.get(leaf.id, 0)), state.run_id)
+    return cancel_message(state.child_id(leaf.id), state.run_id)
 
 
 def cancel_message(child: RunId, parent: RunId) -> Message:

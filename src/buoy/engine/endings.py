@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
+
 from buoy.core import codec
 from buoy.core import events as e
 from buoy.core.ids import RunId, successor_id
@@ -40,7 +42,16 @@ def ending_for(error: BaseException, state: State) -> e.Ending:
         return e.WorkflowCancelled(reason=str(error) or _reason(state))
     if isinstance(error, asyncio.CancelledError) and state.cancel is not None:
         return e.WorkflowCancelled(reason=_reason(state))
-    return e.WorkflowFailed(error=error_info(error, retryable=False))
+    return e.WorkflowFailed(error=_advised(error))
+
+
+def _advised(error: BaseException) -> e.ErrorInfo:
+    """The error; of asyncio's own about a second loop with what to do instead."""
+    info = error_info(error, retryable=False)
+    if isinstance(error, RuntimeError) and info.message.startswith("asyncio.run() cannot be called"):
+        advice = "workflow code has a loop of its own: await the coroutine, or put what does I/O in a step"
+        return msgspec.structs.replace(info, message=f"{info.message}; {advice}")
+    return info
 
 
 def _only_cancelled(group: BaseExceptionGroup[BaseException]) -> bool:

@@ -18,7 +18,7 @@ from buoy.core.ids import LeafId, RunId
 from buoy.core.lifecycle import RESTING, TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import State, fold
-from buoy.core.versions import may_fit, pause_detail
+from buoy.core.versions import may_fit, pause_for
 from buoy.engine.bodies import error_info
 from buoy.engine.code import Code
 from buoy.engine.context import Request
@@ -58,8 +58,7 @@ class Execution:
         self.kin = Kin(self)
         self.detached = False
         self.stopping = False
-        # Something was not done because outcomes are withheld: whoever takes the run next has to look at once.
-        self.held_back = False
+        self.held_back = False  # something was withheld: whoever takes the run next has to look at once
         self.replaying = False
         self._opening = False
         self._log: Sequence[e.Event] = events
@@ -83,6 +82,11 @@ class Execution:
         executes = self.leaves.executing or self._code.busy or (self._saga is not None and self._saga.busy)
         return not executes and not self.kin.busy and not self.replaying and not self._opening and self.ledger.idle
 
+    @property
+    def at_rest(self) -> bool:
+        """Only a time or a message can move it."""
+        return self.settled and (self.state.status in RESTING or self.state.status is Status.PAUSED)
+
     # ---- begin
 
     def create(self, created: e.WorkflowCreated) -> None:
@@ -92,15 +96,15 @@ class Execution:
         self.guard(self._code.begin)
         self.flush()
 
-    async def resume(self, claimed: e.Claimed, messages: Sequence[Message]) -> None:
-        """A run that has a log: claims it, replays it, and goes on. A paused one only if a message lets it."""
+    async def resume(self, claimed: e.Claimed | None, messages: Sequence[Message]) -> None:
+        """A run that has a log: claims it (None: that is done), replays it and goes on; paused only if told so."""
         new_code = may_fit(self.state.pause, self.state.version, self.workflow.version)
         if self.state.pause is not None and not new_code and not self.mailbox.controls(messages):
             self.mailbox.glance(messages)
             self.ledger.task_change = None
             self.look_at_rest()
             return
-        self._claim = [claimed]
+        self._claim = [] if claimed is None else [claimed]
         if new_code:
             self._claim.append(e.Resumed(by=f"code of version {self.workflow.version}"))
         for body in self._claim:
@@ -129,6 +133,7 @@ class Execution:
             self.replaying = False
             if self._ending is not None:
                 self.history.finish()
+                self.bind()
                 self._end(self._ending)
             else:
                 self._code.check_replayed()
@@ -145,6 +150,11 @@ class Execution:
         finally:
             self.replaying = False
         return True
+
+    def bind(self) -> None:
+        """The code fits the log. What it adds must never be held against the version that the run had before."""
+        if not self.ended and self.state.version != self.workflow.version:
+            self.record(e.VersionBound(version=self.workflow.version, previous=self.state.version or None))
 
     def guard(self, work: Callable[[], None]) -> None:
         """Runs workflow code. A difference from the log pauses the run; what the code must not do fails it."""
@@ -169,9 +179,6 @@ class Execution:
         self._code.drop()
 
     # ---- what workflow code asks for
-
-    def epoch(self, leaf: LeafId) -> int:
-        return self.state.epochs.get(leaf, 0)
 
     def open_leaf(self, request: Request) -> None:
         """The code asks for a leaf: one that the log has, or a new one."""
@@ -230,12 +237,8 @@ class Execution:
             for body in self._claim:
                 self.record(body)
         self._ending = None
-        bound = self.state.version
-        reason = "nondeterminism" if bound == self.workflow.version else "version"
         if self.state.pause is None:
-            same = reason == "nondeterminism"
-            detail = str(error) if same else pause_detail(str(error), bound, self.workflow.version)
-            self.record(e.Paused(reason=reason, detail=detail))
+            self.record(pause_for(str(error), self.state.version, self.workflow.version))
 
     # ---- outcomes and requests from outside
 

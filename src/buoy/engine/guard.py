@@ -50,12 +50,12 @@ class _Flag(threading.local):
     on = False
 
 
-_flag = _Flag()
+GUARD = _Flag()
 _hook_made = False
 
 
 def _hook(event: str, args: tuple[object, ...]) -> None:
-    if not _flag.on or event not in _REFUSED:
+    if not GUARD.on or event not in _REFUSED:
         return
     if _python_itself(sys._getframe(1)):
         return
@@ -77,7 +77,7 @@ def _python_itself(frame: FrameType | None) -> bool:
 
 
 class _Switch:
-    """Turns the flag of this thread on or off for a while. Kept small: it is passed at every delivered outcome."""
+    """Turns the flag of this thread on or off for a while."""
 
     __slots__ = ("_before", "_to")
 
@@ -86,18 +86,23 @@ class _Switch:
         self._before = False
 
     def __enter__(self) -> None:
-        self._before, _flag.on = _flag.on, self._to
+        self._before, GUARD.on = GUARD.on, self._to
 
     def __exit__(self, *_: object) -> None:
-        _flag.on = self._before
+        GUARD.on = self._before
 
 
-def guarded() -> _Switch:
-    """Workflow code runs inside."""
+def make_guard() -> None:
+    """From now on the flag of each thread counts. Once is enough, and it lasts as long as the process."""
     global _hook_made
     if not _hook_made:
         sys.addaudithook(_hook)
         _hook_made = True
+
+
+def guarded() -> _Switch:
+    """Workflow code runs inside."""
+    make_guard()
     return _Switch(True)
 
 

@@ -7,22 +7,29 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+import msgspec
 
 from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.core.spec import is_spec
 from buoy.engine.births import Births
+from buoy.engine.deference import LEFT_PAUSE_S, Deference
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.duties import duties_left
 from buoy.engine.execution import Execution
 from buoy.engine.host import Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
+from buoy.engine.solo import Solo
+from buoy.engine.spec_absence import hold
+from buoy.engine.spec_library import DefinitionGone
+from buoy.engine.takeover import LOST, claim_first, judge, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
-from buoy.ports import Released, RunnerInfo, RunQuery, Store, Task, Wants
+from buoy.ports import Message, Released, RunnerInfo, RunQuery, Store, Task, Wants
 
 _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
@@ -30,6 +37,8 @@ _PAUSE_AFTER_ERROR_S = 0.5
 _END_S = 10.0
 # A run that this runner cannot take: others may, and a later try of its own may.
 _RETRY_S = 30.0
+# Specs that a runner names as left to others.
+_UNABLE_MAX = 100
 
 
 class Holder(Host, Protocol):
@@ -43,6 +52,11 @@ class Holder(Host, Protocol):
     births: Births
     executions: dict[RunId, Execution]
     gone: str | None
+
+    @property
+    def intake(self) -> Intake: ...
+
+    def give_back_resting(self) -> None: ...
 
     def room(self) -> int: ...
 
@@ -61,6 +75,8 @@ class Intake:
         self._stopping = False
         self._unclear = False
         self._full = False
+        self._solo = Solo(runner)
+        self._deference = Deference(runner)
         # For whoever wants to show what this runner does.
         self.on_taken: Callable[[Task], None] | None = None
 
@@ -111,7 +127,9 @@ class Intake:
     async def _claim(self) -> int:
         runner = self._runner
         limit = min(runner.room(), TASKS_CLAIM_MAX)
-        self._full = limit <= 0
+        self._full = limit <= 0 or self._solo.wanted
+        if self._solo.wanted:
+            return await self._go_alone()
         if self._full:
             return 0
         wants = Wants(
@@ -126,9 +144,21 @@ class Intake:
         before, self._unclear = self._unclear, True
         tasks = await runner.store.claim_tasks(runner.id, wants, limit)
         self._unclear = before
-        for start in range(0, len(tasks), _LOADS_AT_ONCE):
-            await asyncio.gather(*(self.take(task) for task in tasks[start : start + _LOADS_AT_ONCE]))
+        mine = [task for task in tasks if not self._deference.leave_again(task)]
+        for start in range(0, len(mine), _LOADS_AT_ONCE):
+            await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))
+        if tasks and not mine:
+            await asyncio.sleep(LEFT_PAUSE_S)
         return len(tasks)
+
+    async def _go_alone(self) -> int:
+        """A run that must be alone waits for its turn, or has it."""
+        task = self._solo.next()
+        if task is None:
+            return 0
+        await self.take(task, alone=True)
+        self._solo.begun(task.run_id)
+        return 1
 
     async def _take_forgotten(self) -> None:
         """After anything unclear: takes what the store says we hold and we do not drive, or drive from an old state."""
@@ -146,7 +176,7 @@ class Intake:
                     continue
                 if execution is not None:
                     runner.drop(doc.run_id)  # somebody moved the run on; its next write would be fenced
-                elif doc.run_id in runner.releases:
+                elif doc.run_id in runner.releases or doc.run_id in self._solo:
                     continue
                 task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
                 await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue))
@@ -154,8 +184,8 @@ class Intake:
             if cursor is None:
                 return
 
-    async def take(self, task: Task) -> None:
-        """Replays a run and claims it."""
+    async def take(self, task: Task, *, alone: bool = False) -> None:
+        """Replays a run and claims it. `alone`: nothing else is driven here."""
         runner = self._runner
         if task.run_id in runner.executions:
             self._unclear = True  # Ours already, or a stale one: the log tells.
@@ -166,24 +196,24 @@ class Intake:
                 record = await runner.store.run(task.run_id)
                 if record is None or record.holder != runner.id:
                     return
-            await self._take(task)
+            await self._take(task, alone=alone)
         except CorruptLog as error:
             self._give_back(task, error, None)
         except Unavailable as error:
             self._give_back(task, error, _POLL_S)
         except NotAllowedHere as error:
             self._give_back(task, error, 0.0)  # another runner may, now; this one asks for it no more
+            await self._tell_unable()
         except Problem as error:
             self._give_back(task, error, _RETRY_S)
 
-    async def _take(self, task: Task) -> None:
+    async def _take(self, task: Task, *, alone: bool) -> None:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
         messages = await runner.store.inbox(task.run_id)
-        if is_spec(task.workflow) and events:
-            workflow: Workflow[..., Any] = await runner.specs.of_log(task.workflow, events)
-        else:
-            workflow = runner.registry.need(task.workflow)
+        workflow = await self._workflow_of(task, events, messages)
+        if workflow is None:
+            return
         execution = Execution(runner, workflow, task.run_id, events)
         if not events:
             runner.releases.add(task.run_id, Released(due_at=None))
@@ -192,35 +222,60 @@ class Intake:
             # It ended in a process that could not do its last duties any more.
             runner.births.finish(task.run_id, duties_left(task.run_id, events))
             return
-        if await self._somebody_fits_better(execution):
-            runner.releases.add(task.run_id, Released(due_at=runner.clock.now() + _POLL_S, cause=task.cause))
+        if await self._deference.leave(task, execution):
             return
-        runner.executions[task.run_id] = execution
-        await execution.resume(e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence), messages)
+        claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
+        verdict = judge(execution, events, claim, runner.clock.now())
+        if verdict.plan is not None:
+            await remedy(runner, task, events, claim, verdict.plan)
+            return
+        if verdict.solo and not alone:
+            self._solo.wait(task)
+            return
+        if verdict.solo:
+            claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})
+        if task.cause == LOST and execution.state.pause is None:
+            claimed = await claim_first(runner, task, events, claim)
+            if claimed is None:
+                self._unclear = True
+                return
+            execution = Execution(runner, workflow, task.run_id, claimed)
+            runner.executions[task.run_id] = execution
+            await execution.resume(None, messages)
+        else:
+            runner.executions[task.run_id] = execution
+            await execution.resume(claim, messages)
         if self.on_taken is not None:
             self.on_taken(task)
 
-    async def _somebody_fits_better(self, execution: Execution) -> bool:
-        """Whether a living runner has the very version of the code that the run is bound to, and this one has not."""
-        bound, name = execution.state.version, execution.workflow.name
-        if not bound or bound == execution.workflow.version:
-            return False
-        return any(
-            bound in record.info.workflows.get(name, ()) and self._serves(record.info, execution)
-            for record in await self._runner.store.runners()
-            if record.info.id != self._runner.id
-        )
-
-    @staticmethod
-    def _serves(info: RunnerInfo, execution: Execution) -> bool:
-        created = execution.state.created
-        return info.role == "worker" and created is not None and created.queue in info.queues
+    async def _workflow_of(
+        self, task: Task, events: Sequence[e.Event], messages: Sequence[Message]
+    ) -> Workflow[..., Any] | None:
+        """What drives the run; None if that is gone, and the run was seen to."""
+        runner = self._runner
+        if not is_spec(task.workflow) or not events:
+            return runner.registry.need(task.workflow)
+        try:
+            return await runner.specs.of_log(task.workflow, events)
+        except DefinitionGone as error:
+            runner.note(f"run {task.run_id}: {error}")
+            self._unclear |= not await hold(runner, task, events, messages, error)
+            return None
 
     def _give_back(self, task: Task, error: Problem, delay_s: float | None) -> None:
         runner = self._runner
         runner.note(f"run {task.run_id}: {error}")
         runner.drop(task.run_id)
-        runner.releases.add(task.run_id, Released(due_at=None if delay_s is None else runner.clock.now() + delay_s))
+        due_at = None if delay_s is None else runner.clock.now() + delay_s
+        runner.releases.add(task.run_id, Released(due_at=due_at, cause=task.cause, evidence=task.evidence))
+
+    async def _tell_unable(self) -> None:
+        """Others may know which specs this process leaves to them."""
+        runner = self._runner
+        unable = tuple(sorted(runner.specs.unable))[:_UNABLE_MAX]
+        if unable != runner.info.unable:
+            runner.info = msgspec.structs.replace(runner.info, unable=unable)
+            await runner.store.register(runner.info)
 
     async def _read_inboxes(self) -> None:
         runner = self._runner

@@ -3,6 +3,7 @@
 Invariants: what is queued while one commit is being synced goes into the next; outcomes are per run; a write is only
 called lost after its place in the log was read back and somebody else's nonce was found there. While the store gives
 no answer the journal keeps trying: nothing that it took is dropped.
+A write that nobody else could join is committed where it is submitted, if the store can do that without waiting.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
 
 from buoy.core.limits import COMMIT_WRITES_MAX
 from buoy.errors import Problem
@@ -24,11 +26,37 @@ _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 5.0
 
 
+class _Rest:
+    """What is left of a commit that was begun outside of the journal's task and has to wait for something."""
+
+    def __init__(self, commit: Coroutine[Any, Any, list[Outcome]], waits_for: Any) -> None:
+        self._commit = commit
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, list[Outcome]]:
+        waits_for = self._waits_for
+        while True:
+            try:
+                try:
+                    got = yield waits_for
+                except BaseException as error:  # noqa: BLE001 - handed on to where it belongs
+                    waits_for = self._commit.throw(error)
+                else:
+                    waits_for = self._commit.send(got)
+            except StopIteration as end:
+                outcomes: list[Outcome] = end.value
+                return outcomes
+
+
 class Journal:
     """Takes writes from the executions of one process and commits them in groups, one group at a time."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, alone: Callable[[], bool] = lambda: False) -> None:
         self._store = store
+        # Whether at most one run is being driven, so that waiting for others would be for nothing.
+        self._alone = alone
+        self._at_it = False
+        self._begun: tuple[_Rest, Write, Done] | None = None
         self._queue: deque[tuple[Write, Done]] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -44,9 +72,38 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
+        if self._store.prompt and self._alone() and not self._at_it and self._idle.is_set():
+            self._at_once(write, done)
+            return
+        self._enqueue(write, done)
+
+    def _enqueue(self, write: Write, done: Done) -> None:
         self._queue.append((write, done))
         self._idle.clear()
         self._wake.set()
+
+    def _at_once(self, write: Write, done: Done) -> None:
+        """Commits here and now. What has to wait, or comes out unclear, is left to the journal's task."""
+        commit = self._store.commit([write])
+        self._at_it = True
+        try:
+            waits_for = commit.send(None)
+        except StopIteration as end:
+            (outcome,) = end.value
+            if type(outcome) is Committed:
+                self.commits += 1
+                self._tell(done, outcome)
+            else:
+                self._enqueue(write, done)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
+            self._note(error)
+            self._enqueue(write, done)
+        else:
+            self._begun = (_Rest(commit, waits_for), write, done)
+            self._idle.clear()
+            self._wake.set()
+        finally:
+            self._at_it = False
 
     async def settled(self) -> None:
         """Waits until everything that was submitted has its outcome."""
@@ -65,6 +122,9 @@ class Journal:
     async def _work(self) -> None:
         while True:
             while not self._queue:
+                if self._begun is not None:
+                    await self._finish(*self._begun)
+                    continue
                 self._idle.set()
                 if self._closed:
                     return
@@ -78,6 +138,19 @@ class Journal:
             if self._queue:
                 # A store may commit without ever giving way; steps, beats and other processes want their turn.
                 await asyncio.sleep(0)
+
+    async def _finish(self, rest: _Rest, write: Write, done: Done) -> None:
+        """A commit that was begun at once, and then had to wait."""
+        try:
+            outcomes = await rest
+            if type(outcomes[0]) is not Committed:
+                outcomes = await self._commit_surely([write])
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
+            self._note(error)
+            outcomes = await self._commit_surely([write])
+        self._begun = None
+        self.commits += 1
+        self._tell(done, outcomes[0])
 
     def _tell(self, done: Done, outcome: Outcome) -> None:
         """One run's trouble must not end the journal of all."""

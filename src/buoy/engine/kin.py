@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, child_run_id
+from buoy.core.ids import LeafId, RunId
 from buoy.engine.duties import birth_of
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ class Kin:
         """Asks for a child's creation; create-if-absent, so that asking again does nothing more."""
         execution = self._execution
         self._pending += 1
-        birth = birth_of(execution.run_id, started)
+        assert execution.state.created is not None
+        birth = birth_of(execution.run_id, execution.state.created, started)
         execution.host.births.want(started.child, birth, lambda: self._done(started.child), workflow)
 
     def give_up(self, leaf: LeafId) -> None:
         """Asks a child to cancel, since nobody waits for it any more."""
         execution = self._execution
-        child = child_run_id(execution.run_id, leaf, execution.epoch(leaf))
+        child = execution.state.child_id(leaf)
         self._pending += 1
         execution.host.births.cancel(child, execution.run_id, lambda: self._done(child))
 

@@ -13,7 +13,8 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId, leaf_scope
-from buoy.core.limits import LOG_EVENTS_MAX
+from buoy.core.limits import LOG_EVENTS_MAX, SPEC_LOG_EVENTS_MAX
+from buoy.core.spec import is_spec
 from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
 from buoy.engine.bodies import Body, Failure, Report, Success
@@ -57,9 +58,10 @@ class Leaves:
                 result = execution.history.results.get(request.leaf, e.NULL)
                 self.compensable[request.leaf] = Compensable(request.step, started.args, result)
         if not in_log:
-            if execution.state.head_seq >= LOG_EVENTS_MAX:
+            most = SPEC_LOG_EVENTS_MAX if is_spec(execution.workflow.name) else LOG_EVENTS_MAX
+            if execution.state.head_seq >= most:
                 raise TooLarge(
-                    f"the log of run {execution.run_id} has reached {LOG_EVENTS_MAX:,} events; "
+                    f"the log of run {execution.run_id} has reached {most:,} events; "
                     "start a new run for what is left to do"
                 )
             execution.record(request.started)

@@ -69,7 +69,7 @@ class Ledger:
             e.VERSIONS.get(type(body), 1),
             None if self._buffer else self._host.ids.nonce(),
         )
-        state.apply(event)
+        state.add(event)
         self._buffer.append(event)
 
     def after_commit(self, effect: Callable[[], None]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId
-from buoy.core.limits import EVENTS_PAGE, LOG_EVENTS_MAX
+from buoy.core.limits import EVENTS_PAGE, SPEC_LOG_EVENTS_MAX
 from buoy.errors import CorruptLog
 from buoy.ports import Store
 
@@ -13,7 +13,7 @@ async def read_log(store: Store, run_id: RunId, after: int = 0) -> list[Event]:
     """All events after a number, in order, without gaps; anything else is a broken log."""
     events: list[Event] = []
     expected = after + 1
-    while len(events) <= 2 * LOG_EVENTS_MAX:
+    while len(events) <= 2 * SPEC_LOG_EVENTS_MAX:
         page = await store.events(run_id, after=expected - 1, limit=EVENTS_PAGE)
         for event in page:
             if event.seq != expected:

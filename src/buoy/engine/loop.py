@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from buoy.core.ids import LeafId
 from buoy.engine.context import Scope
+from buoy.engine.guard import GUARD, make_guard
 from buoy.errors import Detached, NotAllowedHere
 
 # One drain that needs more turns than this does not wait for anything: it spins.
@@ -24,6 +25,8 @@ TURNS_MAX = 1_000_000
 # Beyond every time that a person means (the year 5138).
 NEVER = 1e11
 CLOSES_MAX = 1_000
+# So often dropped code is told that it is dropped.
+REFUSALS_MAX = 100
 _UNDROPPABLE: list[Any] = []
 
 
@@ -71,14 +74,16 @@ class ScopedTask(asyncio.Task[Any]):
 class _Entered:
     """Makes a private loop the running one, and puts everything back. A replay enters once for many outcomes."""
 
-    __slots__ = ("_hooks", "_loop", "_outer")
+    __slots__ = ("_hooks", "_loop", "_outer", "_was_guarded")
 
     def __init__(self, loop: PrivateLoop) -> None:
         self._loop = loop
         self._outer: asyncio.AbstractEventLoop | None = None
         self._hooks: Any = None
+        self._was_guarded = False
 
     def __enter__(self) -> None:
+        self._was_guarded, GUARD.on = GUARD.on, True
         self._outer = asyncio._get_running_loop()
         self._hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self._loop)
@@ -89,18 +94,23 @@ class _Entered:
         sys.set_asyncgen_hooks(*self._hooks)
         _ASYNCIO_TASKS.pop("set", None)
         asyncio._set_running_loop(self._outer)
+        GUARD.on = self._was_guarded
 
 
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
     def __init__(self, host: TimerHost) -> None:
+        make_guard()
         self._host = host
+        # While this lasts, asyncio in this thread is this loop's, and I/O is refused.
+        self.entered = _Entered(self)
         self._ready: deque[asyncio.Handle] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
         self.seed = 0
         self._made = 0
+        self._refused = 0
         self._closed = False
         self.clock = 0.0
         self.errors: list[str] = []
@@ -147,8 +157,16 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None, **_: Any) -> Any:
         if self._closed:
             coro.close()
+            if self.hopeless():
+                return self.create_future()
             raise Detached("this run is no longer driven here")
         return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
+
+    def hopeless(self) -> bool:
+        """Whether dropped code swallows every refusal. It is given something that never comes, else it would turn in
+        a circle, and with it this process."""
+        self._refused += 1
+        return self._refused > REFUSALS_MAX
 
     def next_number(self) -> int:
         """For hashes: spread over runs, since asyncio keeps the tasks of all of them in one set."""
@@ -194,10 +212,6 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._timers.pop(id(handle), None)
         if not handle.cancelled():
             self._ready.append(handle)
-
-    def entered(self) -> _Entered:
-        """While this lasts, asyncio in this thread is this loop's."""
-        return _Entered(self)
 
     def drain(self) -> None:
         """Runs workflow code until it waits for something that is not there yet. Inside of `entered` only."""

@@ -14,7 +14,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, RunId, child_run_id, effect_key
+from buoy.core.ids import LeafId, RunId
 from buoy.core.questions import check_answer
 from buoy.core.state import Leaf
 from buoy.engine.replay import child_outcome
@@ -163,12 +163,10 @@ class Mailbox:
 
     def _may_be_asked(self, question_id: str) -> bool:
         """Whether the id is one that this run has not used on its lineage, but would use for its next asking."""
-        execution = self._execution
-        leaf, _, _ = question_id.removeprefix(f"{execution.run_id}/").rpartition("/")
-        known = LeafId(leaf)
-        return known not in execution.state.leaves and question_id == effect_key(
-            execution.run_id, known, execution.epoch(known)
-        )
+        state = self._execution.state
+        identity, _, _ = question_id.removeprefix(f"{state.run_id}/").rpartition("/")
+        leaf = state.names.now(LeafId(identity))
+        return leaf not in state.leaves and question_id == state.key(leaf)
 
     def give_answer(self, question_id: str) -> None:
         """The question is asked (again): an answer that was there already counts."""
@@ -186,20 +184,27 @@ class Mailbox:
 
     def _child_finished(self, message: Message, end: ChildEnd) -> None:
         execution = self._execution
-        leaf = execution.state.open.get(end.leaf)
-        expected = child_run_id(execution.run_id, end.leaf, execution.epoch(end.leaf))
-        if leaf is None or leaf.kind != "child" or end.child != expected:
+        leaf = self._child(end)
+        if leaf is None or end.child != execution.state.child_id(leaf.id):
             self._refuse(message, f"nobody waits for child {end.child} any more")
             return
         finished = e.ChildFinished(
-            leaf=end.leaf,
+            leaf=leaf.id,
             child=end.child,
             status=end.status,
             result=end.result,
             error=end.error,
             message=message.number,
         )
-        execution.settle(finished, child_outcome(finished, execution.leaves.returns_of(end.leaf)))
+        execution.settle(finished, child_outcome(finished, execution.leaves.returns_of(leaf.id)))
+
+    def _child(self, end: ChildEnd) -> Leaf | None:
+        """The leaf that waits for it. The child knows it by the name that it had when the child was started."""
+        waits = self._execution.state.open
+        found = waits.get(end.leaf)
+        if found is not None and found.child is not None and found.child.child == end.child:
+            return found
+        return next((leaf for leaf in waits.values() if leaf.child is not None and leaf.child.child == end.child), None)
 
     # control
 

@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId, child_run_id
+from buoy.core.ids import LeafId
 from buoy.engine.calls import StepCall
 from buoy.engine.context import Request, StepOutcome, WorkflowContext
 from buoy.engine.definitions import Step, Workflow
@@ -35,7 +35,7 @@ def remote_request(context: WorkflowContext, step: Step[..., Any], leaf: LeafId,
     workflow = step.remote
     started = e.ChildStarted(
         leaf=leaf,
-        child=child_run_id(context.run_id, leaf, context.epoch(leaf)),
+        child=context.child_id(leaf),
         workflow=workflow.name,
         input=args,
         version=workflow.version,

@@ -37,6 +37,7 @@ class History:
         self._keeps = True
         # Of steps that can be undone: their compensations want them.
         self.results: dict[LeafId, msgspec.Raw] = {}
+        kept: set[LeafId] = set()
         for event in events:
             body = event.body
             if isinstance(body, STARTS):
@@ -45,6 +46,11 @@ class History:
                 started = self.started.get(body.leaf)
                 if isinstance(started, e.StepStarted) and started.compensate is not None:
                     self.results[body.leaf] = body.result
+            elif isinstance(body, e.BranchCreated):
+                kept.update(body.kept)
+        # Questions whose answers a branch kept: the code may ask them later than their place in the log, or never.
+        self.kept = {leaf for leaf in kept if isinstance(self.started.get(leaf), e.InteractionRequested)}
+        self.answers: dict[LeafId, Any] = {}
 
     def begin_again(self) -> None:
         """The code starts from its first line: nothing was asked for yet."""
@@ -68,6 +74,10 @@ class History:
             self.started[request.leaf] = request.started
             self.asked.add(request.leaf)
 
+    def close(self) -> None:
+        """After a replay only the questions that wait for being asked again are needed."""
+        self.started = {leaf: started for leaf, started in self.started.items() if leaf in self.answers}
+
     def forget(self) -> None:
         """The log was replayed, and the code asks for nothing twice."""
         self._keeps = False
@@ -80,7 +90,7 @@ class History:
     def finish(self) -> None:
         """All outcomes were delivered: the code must have asked for everything that the log has."""
         for leaf in self.started:
-            if leaf not in self.asked:
+            if leaf not in self.asked and leaf not in self.kept:
                 raise Diverged(f"the log has {leaf}, {self._instead()}")
 
     def _instead(self) -> str:

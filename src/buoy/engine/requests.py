@@ -42,7 +42,7 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
         return f"requested; runner {record.holder} drives the run and will see to it"
-    if any(knows(each.info.workflows, doc.workflow) for each in runners):
+    if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
         return "requested; a live worker will take the run and see to it"
     return f"requested; no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
 

@@ -1,50 +1,78 @@
 """Returns: brings a run back to an earlier step, on the user's word. What will run again is known before it is done.
 
 Invariants: the branch is one commit on a log that nobody else drives meanwhile: a run that is driven is paused first,
-and one that executes too long is left alone, with the pause taken back.
+and one that executes too long is left alone, with the pause taken back. A run of a spec goes on with the definition
+that it is bound to; another one is bound in the same commit, and only if it fits what stays.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from buoy.core import events as e
 from buoy.core.branching import Plan, plan_return
 from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.core.state import fold
+from buoy.core.spec import is_spec
+from buoy.core.spec_return import plan_spec_return
+from buoy.core.state import State, fold
 from buoy.engine.loading import read_log
 from buoy.engine.requests import live_runners
-from buoy.errors import WrongState
+from buoy.engine.spec_trial import check_fit
+from buoy.engine.spec_workflow import SpecWorkflow, stored_workflow
+from buoy.errors import BadInput, WrongState
 from buoy.ports import Committed, Released, RunRecord, Write
 
 if TYPE_CHECKING:
+    from buoy.core.spec_plan import Plan as SpecPlan
     from buoy.engine.client import Client
 
 _PAUSE_WAIT_S = 15.0
 _TRIES = 5
 
 
-async def plan(client: Client, run_id: RunId, to: str | None, *, keep_answers: bool) -> Plan:
+async def plan(
+    client: Client, run_id: RunId, to: str | None, *, keep_answers: bool, spec: SpecWorkflow | None = None
+) -> Plan:
     """What would be done, without doing it."""
-    return plan_return(run_id, await read_log(client.store, run_id), to, keep_answers=keep_answers)
+    log = await read_log(client.store, run_id)
+    found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
+    await _check(client, run_id, [*log, *_events(client, run_id, log, found, "retry", spec)], spec)
+    return found
 
 
-async def go_back(client: Client, run_id: RunId, to: str | None, *, cause: str, keep_answers: bool) -> Plan:
+async def go_back(
+    client: Client,
+    run_id: RunId,
+    to: str | None,
+    *,
+    cause: str,
+    keep_answers: bool,
+    spec: SpecWorkflow | None = None,
+) -> Plan:
     """Makes the branch and lets the run go on from there."""
     for _ in range(_TRIES):
         record = await client.record(run_id)
         was_paused = record.document.pause is not None
-        if await _driven(client, record):
+        if await driven(client, record):
             await _hold(client, run_id)
-        made = await _branch(client, run_id, to, cause, keep_answers=keep_answers, stays_paused=was_paused)
-        if made is not None:
-            return made
+        log = await read_log(client.store, run_id)
+        found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
+        events = _events(client, run_id, log, found, cause, spec, stays_paused=was_paused)
+        await _check(client, run_id, [*log, *events], spec)
+        if spec is not None:
+            await client.store.define(spec.version, spec.stored)
+        if await _commit(client, run_id, log, events, stays_paused=was_paused):
+            return found
     raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
 
 
-async def _driven(client: Client, record: RunRecord) -> bool:
+async def driven(client: Client, record: RunRecord) -> bool:
+    """Whether a runner that is not known to be gone holds the run."""
     return any(each.info.id == record.holder for each in await live_runners(client))
 
 
@@ -64,28 +92,86 @@ async def _hold(client: Client, run_id: RunId) -> None:
     raise WrongState(f"run {run_id} still executes a step; try again when it has ended, or cancel the run first")
 
 
-async def _branch(
-    client: Client, run_id: RunId, to: str | None, cause: str, *, keep_answers: bool, stays_paused: bool
-) -> Plan | None:
-    """One commit; None if somebody else appended meanwhile."""
-    log = await read_log(client.store, run_id)
-    found = plan_return(run_id, log, to, keep_answers=keep_answers)
+async def _plan(
+    client: Client,
+    run_id: RunId,
+    log: Sequence[e.Event],
+    to: str | None,
+    *,
+    keep_answers: bool,
+    spec: SpecWorkflow | None,
+) -> Plan:
+    created = log[0].body if log else None
+    if not isinstance(created, e.WorkflowCreated) or not is_spec(created.workflow):
+        if spec is not None:
+            raise BadInput(f"run {run_id} is no run of a spec: it is driven by code")
+        return plan_return(run_id, log, to, keep_answers=keep_answers)
+    graphs = await _graphs(client, fold(run_id, log), created, spec)
+
+    def descendants(steps: set[str]) -> set[str]:
+        return {below for each in graphs for below in each.descendants([step for step in steps if step in each.index])}
+
+    found = plan_spec_return(run_id, log, descendants, to, keep_answers=keep_answers)
+    return found if spec is None else replace(found, definition=spec.version)
+
+
+async def _graphs(
+    client: Client, state: State, created: e.WorkflowCreated, spec: SpecWorkflow | None
+) -> list[SpecPlan]:
+    """What depends on what, by the definition that the run had and by the one that it will have."""
+    data = await client.store.definition(state.version)
+    if data is None and spec is None:
+        raise WrongState(
+            f"definition {state.version} of run {state.run_id} is not in {client.store.url}; "
+            "say --spec FILE to bind the run to another one"
+        )
+    known = [] if data is None else [stored_workflow(data, state.version)]
+    return [each.plan(created.input) for each in (*known, *([] if spec is None else [spec]))]
+
+
+async def _check(client: Client, run_id: RunId, log: Sequence[e.Event], spec: SpecWorkflow | None) -> None:
+    if spec is not None:
+        await check_fit(spec, run_id, log, client.clock)
+
+
+def _events(
+    client: Client,
+    run_id: RunId,
+    log: Sequence[e.Event],
+    found: Plan,
+    cause: str,
+    spec: SpecWorkflow | None,
+    *,
+    stays_paused: bool = True,
+) -> list[e.Event]:
+    """What is appended: the claim, the branch, and what the run is bound to from there on."""
     state = fold(run_id, log)
-    bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested"), *found.events(cause, client.actor)]
+    before: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
     if state.pause is not None and not stays_paused:
-        bodies.insert(1, e.Resumed(by=client.actor))
+        before.append(e.Resumed(by=client.actor))
+    jump, branch = found.events(cause, client.actor)
+    bodies: list[e.Body] = [*before, jump, branch]
+    if spec is not None and spec.version != state.version:
+        bodies.append(e.VersionBound(version=spec.version, previous=state.version, detail="by --spec"))
     now = max(client.clock.now(), state.updated_at)
-    events = [
+    first = len(before) + 2
+    return [
         e.Event(
-            log[-1].seq + place,
+            state.head_seq + place,
             now,
             body,
-            found.branch if place == len(bodies) else state.branch,
+            found.branch if place >= first else state.branch,
             nonce=client.ids.nonce() if place == 1 else None,
         )
         for place, body in enumerate(bodies, 1)
     ]
+
+
+async def _commit(
+    client: Client, run_id: RunId, log: Sequence[e.Event], events: list[e.Event], *, stays_paused: bool
+) -> bool:
+    """One commit; False if somebody else appended meanwhile."""
     doc = document(fold(run_id, [*log, *events]))
-    change = Released(due_at=None if stays_paused else now, cause="resumed")
+    change = Released(due_at=None if stays_paused else events[0].at, cause="resumed")
     outcome = (await client.store.commit([Write(run_id, log[-1].seq, tuple(events), doc, change)]))[0]
-    return found if isinstance(outcome, Committed) else None
+    return isinstance(outcome, Committed)

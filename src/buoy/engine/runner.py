@@ -30,7 +30,7 @@ from buoy.engine.spec_calls import Calls
 from buoy.engine.spec_library import SpecLibrary
 from buoy.engine.spec_work import SpecKit
 from buoy.engine.waiters import Waiters
-from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, Threads
+from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, SweepHealth, Threads
 
 # After the grace time async steps are cancelled; so long they may take to clean up.
 _CANCEL_S = 2.0
@@ -78,7 +78,7 @@ class Runner:
         self.clock = clock
         self.ids = ids
         self.options = options or RunnerOptions()
-        self.journal = Journal(store)
+        self.journal = Journal(store, lambda: len(self.executions) <= 1)
         self.alarms = Alarms(clock)
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
@@ -89,9 +89,11 @@ class Runner:
         self.releases = Releases(store, self.id, lambda: self.intake.look_again())
         self.births = Births(self)
         self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell))
-        self.intake = Intake(self)
+        self.intake: Intake = Intake(self)
         # Other loops of this process whose troubles are shown with its own.
         self.watched: list[Troubled] = []
+        # How the sweeper of this process fares, if it has one; it travels with the beats.
+        self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
@@ -180,7 +182,8 @@ class Runner:
         execution = Execution(self, workflow, run_id)
         self.executions[run_id] = execution
         execution.after_commit(lambda: self.waiters.created(run_id, True))
-        execution.create(created)
+        # It is bound to the code that drives it, whichever code asked for it.
+        execution.create(msgspec.structs.replace(created, version=workflow.version))
         return made
 
     async def learn(self, workflow: Workflow[..., Any]) -> None:
@@ -210,6 +213,11 @@ class Runner:
         self._resting[execution.run_id] = None
         self._resting.move_to_end(execution.run_id)
         while len(self._resting) > self.options.waiting_runs_max:
+            self._evict(self._resting.popitem(last=False)[0])
+
+    def give_back_resting(self) -> None:
+        """Lets all that only waits leave memory."""
+        while self._resting:
             self._evict(self._resting.popitem(last=False)[0])
 
     def _evict(self, run_id: RunId) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, effect_key
+from buoy.core.ids import LeafId
 from buoy.core.state import Leaf
 from buoy.core.transitions import compensation_leaf
 from buoy.engine.bodies import Failure, Success
@@ -85,7 +85,7 @@ class Saga:
         return max(left, key=lambda each: each.ended_seq).id if left else None
 
     def _key(self, leaf: LeafId) -> str:
-        return effect_key(self._execution.run_id, leaf, self._execution.epoch(leaf)) + "/compensation"
+        return self._execution.state.key(leaf) + "/compensation"
 
     def _run(self, leaf: LeafId) -> None:
         execution = self._execution

@@ -118,6 +118,10 @@ class SpecDecider:
         if leaf in walk.waits:
             return  # a further attempt
         active, part = self._active_of(leaf)
+        if isinstance(body, e.InteractionRequested) and not self._asks(active, leaf):
+            self._execution.history.asked.add(leaf)
+            walk.kept[leaf] = None
+            return
         if active is None:
             active = self._begin_again(event, leaf)
         if isinstance(body, e.StepStarted):
@@ -129,6 +133,11 @@ class SpecDecider:
             if module is None or module.id != part:
                 raise Diverged(f"event {event.seq} starts {leaf}, which is not the module that comes next")
             walk.open_module(active, module)
+
+    def _asks(self, active: Active | None, leaf: LeafId) -> bool:
+        """Whether what asks that question has begun. Else a branch kept the answer for when it is asked again."""
+        owner = leaf.rpartition("/")[0]
+        return active is not None and active.begun and owner in (active.leaf[:-2], (active.asking or "")[:-2])
 
     def _begin_again(self, event: e.Event, leaf: LeafId) -> Active:
         """A step that the log has begun."""
@@ -142,13 +151,17 @@ class SpecDecider:
 
     def _replay_end(self, event: e.Event, body: Completed | Failed | e.InteractionResponse) -> None:
         outcome = outcome_of(body, Any)
+        if body.leaf in self._walk.kept:
+            self._walk.kept[body.leaf] = outcome
+            return
         waiting = self._walk.waits.pop(body.leaf, None)
         if waiting is not None:
             self._walk.settle(waiting, outcome)
             return
         active, _ = self._active_of(body.leaf)
         if active is not None and active.leaf == body.leaf:
-            self._walk.finish(active, outcome)
+            # A group failed with what one of its leaves failed with.
+            self._walk.finish(active, active.failure if isinstance(body, Failed) and active.failure else outcome)
         elif active is not None and active.asking == body.leaf:
             self._walk.close_asking(active, outcome)
         else:

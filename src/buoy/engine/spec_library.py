@@ -20,6 +20,10 @@ from buoy.ports import Store
 _KEPT = 16
 
 
+class DefinitionGone(CorruptLog):
+    """Nothing that this run was bound to is in the store. Hold the run."""
+
+
 class SpecLibrary:
     """Finds the spec of a run."""
 
@@ -35,15 +39,20 @@ class SpecLibrary:
         versions = [each.body.version for each in log if isinstance(each.body, e.WorkflowCreated | e.VersionBound)]
         if not versions:
             raise CorruptLog(f"the log of a run of {name} does not begin with workflow_created")
-        found = self._known.get(versions[-1]) or await self._read(name, versions[-1])
-        self._check(found)
-        return found
+        # The one that it is bound to; if that is gone, the one that it began with may fit as well.
+        for version in dict.fromkeys((versions[-1], versions[0])):
+            found = self._known.get(version) or await self._read(version)
+            if found is not None:
+                self._check(found)
+                return found
+        raise DefinitionGone(
+            f"definition {versions[-1] or 'of no version'} of {name} is not in {self._store.url}; "
+            "start the spec there again, or bind the run to another one with `buoy migrate --spec`"
+        )
 
-    async def _read(self, name: str, version: str) -> SpecWorkflow:
-        data = await self._store.definition(version)
-        if data is None:
-            raise CorruptLog(f"definition {version} of {name} is not in {self._store.url}; start the spec there again")
-        return self.keep(stored_workflow(data, version))
+    async def _read(self, version: str) -> SpecWorkflow | None:
+        data = await self._store.definition(version) if version else None
+        return None if data is None else self.keep(stored_workflow(data, version))
 
     def keep(self, workflow: SpecWorkflow) -> SpecWorkflow:
         """Keeps a spec at hand, and lets the one go that was not used for longest."""

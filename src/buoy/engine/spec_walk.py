@@ -17,7 +17,7 @@ import msgspec
 
 from buoy.core import codec
 from buoy.core import events as e
-from buoy.core.ids import LeafId, effect_key, leaf_id
+from buoy.core.ids import LeafId, leaf_id
 from buoy.core.questions import Json
 from buoy.core.spec import Action
 from buoy.core.spec_plan import Plan
@@ -63,6 +63,8 @@ class Walk:
         self.frontier = Frontier(plan, execution.run_id, kit.slots)
         self.active: dict[int, Active] = {}
         self.waits: dict[LeafId, Active] = {}
+        # Answers to questions that a branch kept although what asks them is run again.
+        self.kept: dict[LeafId, Any] = {}
 
     def take(self, node: int) -> Active:
         """A step begins."""
@@ -93,6 +95,8 @@ class Walk:
     def _ask_or_close(self, active: Active, module: Action | None) -> None:
         if module is not None or (not self._modules(active) and not active.answered):
             self.ask(active)
+            if active.answered:
+                self.advance(active)
         else:
             self._close(active, dict(active.results) if self._modules(active) else active.answer)
 
@@ -140,6 +144,9 @@ class Walk:
         planned = self._plan.steps[active.node]
         module = self.next_module(active)
         leaf = leaf_id(planned.id if module is None else f"{planned.id}/{module.id}", "ask", 1)
+        if leaf in self.kept:
+            active.answered, active.answer = True, self.kept[leaf]
+            return
         question = self._scope(active).question(planned.step if module is None else module)
         asked = e.InteractionRequested(leaf=leaf, question_id=self._key(leaf), question=question)
         active.asked = True
@@ -177,7 +184,7 @@ class Walk:
         return self.frontier.scope(active.node, active.results)
 
     def _key(self, leaf: LeafId) -> str:
-        return effect_key(self._execution.run_id, leaf, self._execution.epoch(leaf))
+        return self._execution.state.key(leaf)
 
     # ---- ends
 

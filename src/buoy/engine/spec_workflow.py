@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from buoy.core import codec
-from buoy.core.limits import LOG_EVENTS_MAX
-from buoy.core.spec import DIRECTORY, Spec, from_stored, is_spec, spec_hash, stored_form
+from buoy.core.limits import SPEC_LOG_EVENTS_MAX
+from buoy.core.spec import DIRECTORY, Spec, Step, from_stored, is_spec, spec_hash, stored_form
 from buoy.core.spec_plan import Plan, plan_spec
 from buoy.core.spec_problems import Problems
 from buoy.core.spec_reading import read_spec
@@ -83,14 +83,27 @@ class SpecArguments(Arguments):
 
     def decode(self, raw: msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
         """Checks an input by planning the run: nothing is stored that could not be run."""
-        plan = self._workflow.plan(raw)
-        least = 2 * sum(1 + len(each.step.modules) for each in plan.steps)
-        if least > LOG_EVENTS_MAX - 100:
-            raise TooLarge(
-                f"{len(plan.steps):,} steps make at least {least:,} events, and a log holds {LOG_EVENTS_MAX:,}; "
-                "split the spec into several runs"
-            )
+        too_long = _too_long(self._workflow.plan(raw))
+        if too_long is not None:
+            raise TooLarge(too_long)
         return [], {}
+
+
+def _too_long(plan: Plan) -> str | None:
+    """Why a run of this plan would not fit into a log, if it would not."""
+    least = sum(_events_of(each.step) for each in plan.steps)
+    # Claims, pauses, retries and the end want some room, too.
+    if least <= SPEC_LOG_EVENTS_MAX - max(1_000, least // 10):
+        return None
+    return (
+        f"{len(plan.steps):,} steps make at least {least:,} events, and the log of a spec's run holds "
+        f"{SPEC_LOG_EVENTS_MAX:,}; split the spec into several"
+    )
+
+
+def _events_of(step: Step) -> int:
+    """Each step and module begins and ends; a question is asked and answered on top of that."""
+    return 2 * (1 + len(step.modules) + sum(action.ask is not None for action in step.actions))
 
 
 def load_spec(
@@ -133,6 +146,8 @@ def spec_of(source: SpecSource, *, calls: Calls | None, given: Mapping[str, obje
     for path, place in plan.outside.items():
         if not (folder / path).exists():
             problems.add(place, f"no step makes file {path!r}, and it is not in {folder}")
+    if too_long := _too_long(plan):
+        problems.add(("steps",), too_long)
     problems.check(source.name, source.line_of)
     return workflow
 

@@ -13,20 +13,21 @@ import asyncio
 import queue
 from collections.abc import Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Any, Literal
 
 from buoy.core import events as e
-from buoy.core.ids import LeafId
+from buoy.core.ids import LeafId, RunId
 from buoy.engine.context import CURRENT, Request, Scope
 from buoy.engine.deciders import Asked
 from buoy.engine.guard import guarded, unguarded
 from buoy.engine.pool import Pool
 from buoy.engine.replay import OUTCOMES, outcome_of
-from buoy.errors import Cancelled, Detached, Diverged, Problem, Suspended
+from buoy.errors import Cancelled, Detached, Diverged, NotAllowedHere, Problem, Suspended
 
 Reply = Literal["go", "suspend", "cancel", "detach"]
-# A thread waits for steps only; everything else may take months.
-_SHORT = frozenset({"step"})
+_SHORT = frozenset({"step"})  # a thread waits for steps only; everything else may take months
+_CAUGHT = "the workflow's code caught buoy.Suspended, by which it waits; catch Exception, never BaseException"
 
 
 class SyncDecider:
@@ -37,7 +38,7 @@ class SyncDecider:
     def __init__(self, execution: Asked, fn: Any, args: list[Any], kwargs: dict[str, Any], pool: Pool | None) -> None:
         self.run_id = execution.run_id
         self._execution = execution
-        self._code = (fn, args, kwargs)
+        self._code = partial(fn, *args, **kwargs)
         self._pool = pool
         self._known: dict[LeafId, tuple[Any, float]] = {}
         self._started_at = 0.0
@@ -157,6 +158,8 @@ class SyncDecider:
             self._execution.history.finish()
         except Diverged as diverged:
             error = diverged
+        if not isinstance(error, Diverged):
+            self._execution.bind()
         if error is None:
             self._execution.code_returned(value)
         else:
@@ -173,13 +176,15 @@ class SyncDecider:
             self._cancel_requested_leaves(requests)
             return "cancel"
         try:
-            self._check_order(requests)
+            fits = self._check_order(requests)
             for request in requests:
                 self._execution.open_leaf(request)
         except Detached:
             return "detach"
         except Problem as error:
             return error
+        if fits:
+            self._execution.bind()
         for request in requests:
             if isinstance(request.started, e.ChildStarted) and request.started.detach:
                 self._known[request.leaf] = (request.started.child, self._clock)
@@ -199,14 +204,15 @@ class SyncDecider:
                 self._execution.history.match(request)
                 self._execution.cancel_leaf(request.leaf)
 
-    def _check_order(self, requests: list[Request]) -> None:
-        """Sequential code asks for something new only after everything that its log has."""
+    def _check_order(self, requests: list[Request]) -> bool:
+        """Sequential code asks for something new only after everything that its log has. Whether it does."""
         history = self._execution.history
         fresh = [request.leaf for request in requests if request.leaf not in history.started]
         if fresh:
             history.asked.update(request.leaf for request in requests)
             history.fresh.extend(fresh)
             history.finish()
+        return bool(fresh)
 
     def _asked_by_thread(self, requests: list[Request]) -> None:
         reply = self._asked(requests)
@@ -218,14 +224,14 @@ class SyncDecider:
 
     def _run_code(self) -> tuple[Any, BaseException | None]:
         token = CURRENT.set(self)
-        fn, args, kwargs = self._code
+        value = end = None
         try:
             with guarded():
-                return fn(*args, **kwargs), None
+                value = self._code()
         except BaseException as error:  # noqa: BLE001 - whatever the code raises is its end, and is recorded
-            return None, error
-        finally:
-            CURRENT.reset(token)
+            end = error
+        CURRENT.reset(token)
+        return value, NotAllowedHere(_CAUGHT) if self._leaving and not isinstance(end, Suspended) else end
 
     # As the context of durable calls, in the thread.
 
@@ -235,8 +241,11 @@ class SyncDecider:
     def now(self) -> float:
         return self._clock
 
-    def epoch(self, leaf: LeafId) -> int:
-        return self._execution.epoch(leaf)
+    def key(self, leaf: LeafId) -> str:
+        return self._execution.state.key(leaf)
+
+    def child_id(self, leaf: LeafId) -> RunId:
+        return self._execution.state.child_id(leaf)
 
     def ask_for(self, request: Request) -> Any:
         return self.ask_for_all([request])[0]

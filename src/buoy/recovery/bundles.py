@@ -3,6 +3,8 @@
 Invariants: an export changes nothing. An import starts nothing by surprise: a run that has not ended comes in on hold,
 by an event that says so, and goes on when somebody resumes it; so no sweeper takes it for lost work. A bundle that is
 wrong is refused whole; one that is only doubtful comes in if asked for, on hold. Importing twice is importing once.
+An incident may be brought as it was found: document, envelope and task as the file has them, nothing added, so that it
+can be diagnosed and recovered elsewhere. Then workers and sweepers take it for what it is.
 """
 
 from __future__ import annotations
@@ -19,18 +21,20 @@ from buoy.core.bundle import (
     BundleMessage,
     BundleTask,
     digest,
+    found_task,
     without_hold,
 )
-from buoy.core.bundle_checks import check, versions
+from buoy.core.bundle_checks import Checked, check, versions
+from buoy.core.bundle_found import check_found
 from buoy.core.codec import encode_events
-from buoy.core.document import document
-from buoy.core.ids import RunId, orchestrate_task_id
+from buoy.core.document import Document, document
+from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.phrases import counted
 from buoy.core.state import State, fold
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
 from buoy.errors import BadInput, WrongState
-from buoy.ports import Message, RunCopy
+from buoy.ports import Message, RunCopy, RunRecord, TaskFound
 
 # Pauses of these kinds last until a person ends them; others may end by themselves.
 _LASTING = ("user", "hold")
@@ -46,22 +50,26 @@ class Imported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     messages: int
     held: bool = False
     resumed: bool = False
+    # As it was found: what became of its task.
+    task: str | None = None
     doubts: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-async def export_run(client: Client, run_id: str) -> Bundle:
-    """The run as it is now. The inbox is read after the log, so that it has every message that the log consumed."""
+async def export_run(client: Client, run_id: str, *, as_found: bool = False) -> Bundle:
+    """The run as it is now. The inbox is read after the log, so that it has every message that the log consumed.
+
+    `as_found`: with its document and task just as the store has them, however they disagree with the log.
+    """
     record = await client.record(run_id)
     checked = record.document.run_id
     whole = tuple(await read_log(client.store, checked))
     inbox = await client.store.inbox(checked)
-    log = without_hold(whole)
-    folded = document(fold(checked, log))
+    log = whole if as_found else without_hold(whole)
+    folded = record.document if as_found and not log else document(fold(checked, log))
     # A document that disagrees is part of the incident; one that is only older or newer than what was read is not.
-    told = record.document if record.document.head_seq == len(log) else folded
-    generation = record.envelope.generation
-    task = BundleTask(orchestrate_task_id(checked, generation), folded.workflow, folded.queue, folded.stack, folded.env)
+    told = record.document if as_found or record.document.head_seq == len(log) else folded
+    generation, task_id = record.envelope.generation, record.envelope.orchestrator_task_id
     return Bundle(
         run_id=checked,
         log=log,
@@ -69,10 +77,22 @@ async def export_run(client: Client, run_id: str) -> Bundle:
             BundleMessage(each.number, each.kind, each.dedupe, each.body, each.sent_at, each.by) for each in inbox
         ),
         document=msgspec.Raw(msgspec.json.encode(told)),
-        envelope=BundleEnvelope(generation, orchestrate_task_id(checked, generation)),
-        tasks=() if folded.ended else (task,),
+        envelope=BundleEnvelope(generation, task_id),
+        tasks=_tasks(record, folded, as_found=as_found),
         definitions=await _definitions(client, log),
     )
+
+
+def _tasks(record: RunRecord, folded: Document, *, as_found: bool) -> tuple[BundleTask, ...]:
+    task_id = orchestrate_task_id(folded.run_id, record.envelope.generation)
+    task = BundleTask(task_id, folded.workflow, folded.queue, folded.stack, folded.env)
+    if not as_found:
+        return () if folded.ended else (task,)
+    if record.holder is not None:
+        return (msgspec.structs.replace(task, state="held", holder=record.holder),)
+    if record.due_at is not None:
+        return (msgspec.structs.replace(task, state="due", due_at=record.due_at),)
+    return (msgspec.structs.replace(task, state="parked"),) if record.has_task else ()
 
 
 async def _definitions(client: Client, log: tuple[e.Event, ...]) -> dict[str, msgspec.Raw]:
@@ -80,12 +100,19 @@ async def _definitions(client: Client, log: tuple[e.Event, ...]) -> dict[str, ms
     return {version: msgspec.Raw(data) for version, data in found.items() if data is not None}
 
 
-async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False, resume: bool = False) -> Imported:
-    """Brings a run into the store of this client, on hold unless it has ended. `resume` lets it go on afterwards."""
+async def import_run(
+    client: Client, bundle: Bundle, *, quarantine: bool = False, resume: bool = False, as_found: bool = False
+) -> Imported:
+    """Brings a run into the store of this client, on hold unless it has ended. `resume` lets it go on afterwards.
+
+    `as_found`: with its document, envelope and task as the bundle has them, however they disagree.
+    """
+    if as_found:
+        return await _import_found(client, bundle)
     found = check(bundle)
-    wrong, doubts = found.texts("wrong"), found.texts("doubtful")
-    if found.state is None:
-        raise BadInput(f"the bundle of {bundle.run_id} is wrong, nothing was imported: {_few(wrong)}")
+    doubts = found.texts("doubtful")
+    _refuse_wrong(bundle, found)
+    assert found.state is not None
     if doubts and not quarantine:
         raise BadInput(
             f"the bundle of {bundle.run_id} is doubtful, nothing was imported: {_few(doubts)}; "
@@ -93,13 +120,51 @@ async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False
         )
     name = digest(bundle)
     events, there = await _events(client, bundle, found.state, doubts, name)
-    copy = _copy(bundle, events, found.state, name)
-    for version, data in bundle.definitions.items():
-        await client.store.define(version, bytes(data))
-    new = await client.store.archive.import_run(copy) and not there
+    new = await _bring(client, bundle, _copy(bundle, events, found.state, name)) and not there
     if not new:
         await _check_same(client, bundle)
     resumed = resume and not doubts and await _resume(client, bundle)
+    return await _told(client, bundle, found, new=new, resumed=resumed)
+
+
+async def _import_found(client: Client, bundle: Bundle) -> Imported:
+    found = check_found(bundle)
+    _refuse_wrong(bundle, found.checked)
+    assert found.document is not None
+    there = await client.store.run(bundle.run_id)
+    if there is None:
+        task = _task_found(client, bundle, found.document)
+        copy = RunCopy(
+            id=sha256(b"as found" + digest(bundle).encode()).hexdigest()[:24],
+            document=found.document,
+            events=bundle.log,
+            messages=_messages(bundle),
+            generation=bundle.envelope.generation,
+            found=task,
+        )
+        if await _bring(client, bundle, copy):
+            return await _told(client, bundle, found.checked, new=True, task=task.state)
+    if not bundle.log and (await client.record(bundle.run_id)).document != found.document:
+        raise WrongState(f"run {bundle.run_id} exists already in {client.store.url}, and is another one")
+    await _check_same(client, bundle)
+    return await _told(client, bundle, found.checked, new=False)
+
+
+def _refuse_wrong(bundle: Bundle, checked: Checked) -> None:
+    wrong = checked.texts("wrong")
+    if wrong:
+        raise BadInput(f"the bundle of {bundle.run_id} is wrong, nothing was imported: {_few(wrong)}")
+
+
+async def _bring(client: Client, bundle: Bundle, copy: RunCopy) -> bool:
+    for version, data in bundle.definitions.items():
+        await client.store.define(version, bytes(data))
+    return await client.store.archive.import_run(copy)
+
+
+async def _told(
+    client: Client, bundle: Bundle, checked: Checked, *, new: bool, resumed: bool = False, task: str | None = None
+) -> Imported:
     record = await client.record(bundle.run_id)
     return Imported(
         run_id=bundle.run_id,
@@ -109,9 +174,26 @@ async def import_run(client: Client, bundle: Bundle, *, quarantine: bool = False
         messages=len(bundle.inbox),
         held=record.document.pause is not None and record.document.pause.reason == "hold",
         resumed=resumed,
-        doubts=tuple(doubts),
-        notes=tuple(found.texts("noted")),
+        task=task,
+        doubts=tuple(checked.texts("doubtful")),
+        notes=tuple(checked.texts("noted")),
     )
+
+
+def _task_found(client: Client, bundle: Bundle, kept: Document) -> TaskFound:
+    """The task as the bundle has it; as the log asks for it if the bundle does not say."""
+    if not bundle.log:
+        return TaskFound("missing")
+    now = client.clock.now()
+    if bundle.tasks is None:
+        waits = kept.ended or kept.pause is not None
+        return TaskFound("missing" if kept.ended else "parked") if waits else TaskFound("due", due_at=now)
+    task = found_task(bundle)
+    if task is None:
+        return TaskFound("missing")
+    state = task.state or ("due" if task.holder is None else "held")
+    due_at = (now if task.due_at is None else task.due_at) if state == "due" else None
+    return TaskFound(state, None if task.holder is None else RunnerId(task.holder), due_at)
 
 
 async def _events(
@@ -149,19 +231,23 @@ def _hold(client: Client, state: State, doubts: list[str], name: str) -> list[e.
 
 
 def _copy(bundle: Bundle, events: tuple[e.Event, ...], state: State, name: str) -> RunCopy:
-    run_id, added = bundle.run_id, events[len(bundle.log) :]
+    added = events[len(bundle.log) :]
     for event in added:
         state.apply(event)
-    messages = tuple(
-        Message(run_id, each.kind, each.dedupe, each.body, each.sent_at, each.number, each.by) for each in bundle.inbox
-    )
     generation = min(max(bundle.envelope.generation, 1), len(bundle.log))
     return RunCopy(
         id=sha256(name.encode() + encode_events(added)).hexdigest()[:24],
         document=document(state),
         events=events,
-        messages=messages,
+        messages=_messages(bundle),
         generation=generation,
+    )
+
+
+def _messages(bundle: Bundle) -> tuple[Message, ...]:
+    run_id = bundle.run_id
+    return tuple(
+        Message(run_id, each.kind, each.dedupe, each.body, each.sent_at, each.number, each.by) for each in bundle.inbox
     )
 
 

@@ -1,29 +1,43 @@
 """Evidence: gathers the facts about runs from a store. The one place that does, for the command line, API and page.
 
 Invariants: nothing is changed by looking. A read that fails raises; only a log that breaks its own rules becomes a fact
-(`unreadable`), since a person must be able to see that run too.
+(`unreadable`), since a person must be able to see that run too. Who holds a run is read after its log, and the runners
+after that: so nobody who came meanwhile is taken for a stranger, and whoever moved the run on fences what is concluded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from buoy.core.document import Document, document
+from buoy.core.drift import difference
 from buoy.core.events import Event
-from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, Story, story
+from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, Story, TaskFacts, TaskState, story
+from buoy.core.health import TROUBLES, judge
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.state import State, fold
 from buoy.engine.loading import read_log
 from buoy.errors import CorruptLog
-from buoy.ports import Liveness, RunnerRecord, RunRecord, Store
+from buoy.ports import Liveness, Message, RunnerRecord, RunRecord, Store
+from buoy.recovery.surroundings import Definitions, children_of, definitions_of, unread_messages
+
+_LOOKS = 3
 
 
 class Crew:
     """All runners of a store at one moment, each looked at once."""
 
-    def __init__(self, records: Iterable[RunnerRecord], liveness: Liveness, now: float) -> None:
+    def __init__(
+        self, records: Iterable[RunnerRecord], liveness: Liveness, now: float, *, keeps_time: bool = True
+    ) -> None:
+        self.liveness = liveness
         self._records = {record.info.id: record for record in records}
-        self.all = {runner: _runner_facts(record, liveness, now) for runner, record in self._records.items()}
+        self.all = {
+            runner: _runner_facts(record, liveness, now if keeps_time or liveness.sees(record) else None)
+            for runner, record in self._records.items()
+        }
         self.living = tuple(each for each in self.all.values() if not each.gone)
 
     def get(self, runner: RunnerId) -> RunnerFacts:
@@ -38,21 +52,24 @@ class Crew:
 
 async def crew(store: Store, liveness: Liveness) -> Crew:
     """The runners of that store, those that are gone too."""
-    return Crew(await store.runners(gone=True), liveness, await store.now())
+    return Crew(await store.runners(gone=True), liveness, await store.now(), keeps_time=store.keeps_time)
 
 
-def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float) -> RunnerFacts:
+def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -> RunnerFacts:
+    """`now` None: its times are those of a clock that cannot be compared with ours."""
     info = record.info
     return RunnerFacts(
         id=info.id,
         host=info.host,
         pid=info.pid,
         role=info.role,
-        beat_age_s=max(now - record.beat_at, 0.0),
+        beat_age_s=None if now is None else max(now - record.beat_at, 0.0),
+        suspected=record.suspected_beat is not None and record.suspected_beat == record.beat.number,
         gone_why=record.gone_why if record.gone_at is not None else None,
         proof=liveness.proof_of_death(record) if record.gone_at is None else None,
         queues=info.queues,
         workflows=info.workflows,
+        unable=info.unable,
         stack=info.stack,
         env=info.env,
         holding=record.beat.holding,
@@ -67,22 +84,103 @@ async def facts_of_page(store: Store, people: Crew, records: Sequence[RunRecord]
     return [_facts(record, people, now) for record in records]
 
 
-async def facts_of_run(store: Store, people: Crew, record: RunRecord) -> tuple[Facts, State | None]:
+async def facts_of_run(
+    store: Store,
+    people: Crew,
+    record: RunRecord,
+    *,
+    stale_after_s: float | None = None,
+    stream_open: bool | None = None,
+) -> tuple[Facts, State | None]:
     """All the facts about one run, its log included, and the folded log."""
     run_id = record.document.run_id
-    now = await store.now()
     try:
-        log = await read_log(store, run_id)
+        log, record = await _log_and_record(store, record)
         state = fold(run_id, log)
-        folded = document(state)
+        folded = None if state.created is None else document(state)
     except CorruptLog as error:
-        return _facts(record, people, now, unreadable=str(error)), None
-    drift = _drift(record.document, folded, log)
+        record = await store.run(run_id) or record
+        now = await store.now()
+        facts = _facts(record, await _with(people, store, record), now, unreadable=str(error))
+        return replace(facts, stale_after_s=stale_after_s), None
+    people = await _with(people, store, record)
     inbox = await store.inbox(run_id)
-    unread = sum(1 for message in inbox if message.number not in state.consumed)
-    # The log is the truth: a document that merely lags behind it is not shown.
-    current = folded if drift is None and folded.head_seq >= record.document.head_seq else record.document
-    return _facts(record, people, now, current, drift, unread, story(log)), state
+    now = await store.now()
+    facts = _facts(record, people, now, folded, story(log))
+    facts = _with_log(facts, record, log, state, folded, inbox)
+    facts = replace(facts, stale_after_s=stale_after_s, stream_open=stream_open)
+    if folded is None or folded.ended:
+        return facts, state
+    return await _with_surroundings(store, people, facts, state, now), state
+
+
+async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event], RunRecord]:
+    """A log, and a record that was read after it; a record that is ahead only because the run went on is read anew."""
+    run_id = record.document.run_id
+    log: list[Event] = []
+    for _ in range(_LOOKS):
+        log += await read_log(store, run_id, after=len(log))
+        record = await store.run(run_id) or record
+        if record.document.head_seq <= len(log):
+            break
+    return log, record
+
+
+async def _with(people: Crew, store: Store, record: RunRecord) -> Crew:
+    """The runners, read anew if the holder came after they were read."""
+    if record.holder is None or record.holder in people.all:
+        return people
+    return await crew(store, people.liveness)
+
+
+def _with_log(
+    facts: Facts, record: RunRecord, log: list[Event], state: State, folded: Document | None, inbox: list[Message]
+) -> Facts:
+    unread = unread_messages(inbox, state)
+    return replace(
+        facts,
+        log=tuple(log),
+        stored=record.document,
+        foreign=folded is None,
+        unread=len(unread),
+        messages=unread,
+        drift=None if folded is None else difference(record.document, folded),
+    )
+
+
+async def _with_surroundings(store: Store, people: Crew, facts: Facts, state: State, now: float) -> Facts:
+    children = await children_of(store, state)
+    # Planning a large spec takes a while, and under a live owner nobody asks for it.
+    known = Definitions("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)
+    troubles = {
+        child: text for child, found in children.items() if (text := _trouble_of(people, found, now)) is not None
+    }
+    return replace(
+        facts,
+        children={child: _child_status(found) for child, found in children.items()},
+        child_troubles=troubles,
+        definition=known.current,
+        initial_definition=known.initial,
+        needs=known.needs,
+    )
+
+
+def _child_status(child: RunRecord | None) -> str:
+    if child is None:
+        return "absent"
+    return "ending" if child.document.ended and child.has_task else child.document.status
+
+
+def _trouble_of(people: Crew, child: RunRecord | None, now: float) -> str | None:
+    """Why a child does not go on, from its document alone."""
+    if child is None:
+        return None
+    facts = _facts(child, people, now)
+    verdict = judge(facts)
+    if verdict.health in TROUBLES:
+        return f"{verdict.health}: {verdict.reasons[0]}"
+    pause = child.document.pause
+    return None if pause is None else f"paused: {pause.reason}{f' ({pause.detail})' if pause.detail else ''}"
 
 
 def _facts(
@@ -90,8 +188,6 @@ def _facts(
     people: Crew,
     now: float,
     current: Document | None = None,
-    drift: str | None = None,
-    unread: int = 0,
     told: Story | None = None,
     unreadable: str | None = None,
 ) -> Facts:
@@ -103,22 +199,19 @@ def _facts(
         holder=None if held is None else people.get(held),
         due_at=record.due_at,
         runners=people.living,
-        unread=unread,
         progress=None if held is None else people.progress(held, shown.run_id),
         story=told or Story(),
-        drift=drift,
         unreadable=unreadable,
+        task=_task(record),
     )
 
 
-def _drift(stored: Document, folded: Document, log: Sequence[Event]) -> str | None:
-    """In what a document that claims to be current differs from its log."""
-    if stored.head_seq > len(log):
-        return f"its document is at event {stored.head_seq}, its log ends at {len(log)}"
-    if stored.head_seq < len(log):
-        return None
-    different = [name for name in Document.__struct_fields__ if getattr(stored, name) != getattr(folded, name)]
-    if not different:
-        return None
-    name = "status" if "status" in different else different[0]
-    return f"its document says {name} = {getattr(stored, name)}, its log says {getattr(folded, name)}"
+def _task(record: RunRecord) -> TaskFacts:
+    state: TaskState = "parked"
+    if record.holder is not None:
+        state = "held"
+    elif not record.has_task:
+        state = "missing"
+    elif record.due_at is not None:
+        state = "due"
+    return TaskFacts(record.envelope.orchestrator_task_id or "", record.envelope.generation, state)

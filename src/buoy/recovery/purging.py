@@ -8,6 +8,7 @@ finished by the next one.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 
@@ -17,6 +18,7 @@ from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.engine.client import Client
 from buoy.errors import BadInput
 from buoy.ports import RunQuery, RunRecord, Tombstone
+from buoy.recovery.purged_logs import remove_logs, runs_with_logs
 
 # Of a million purged runs nobody reads all the names.
 NAMED_MAX = 1_000
@@ -37,12 +39,17 @@ class Purged(msgspec.Struct, frozen=True, kw_only=True):
     purged: int = 0
     kept: int = 0
     finished: int = 0
+    # Folders with the output of commands that were removed here, with those that an earlier purge had left.
+    logs: int = 0
     dry_run: bool = False
     runs: tuple[RunId, ...] = ()
 
 
-async def purge(client: Client, order: Purge) -> Purged:
-    """Deletes the runs that fit, one by one: it can be stopped and repeated at any time."""
+async def purge(client: Client, order: Purge, logs: Path | None = None) -> Purged:
+    """Deletes the runs that fit, one by one: it can be stopped and repeated at any time.
+
+    `logs`: the folder in which this machine keeps the output of commands; that of purged runs goes too.
+    """
     wrong = sorted(set(order.statuses) - TERMINAL)
     if wrong:
         raise BadInput(f"only runs that ended are purged, so not those that are {', '.join(wrong)}")
@@ -60,7 +67,17 @@ async def purge(client: Client, order: Purge) -> Purged:
         done += 1
         if len(names) < NAMED_MAX:
             names.append(record.document.run_id)
-    return Purged(purged=done, kept=kept, finished=finished, dry_run=order.dry_run, runs=tuple(names))
+    cleared = 0 if logs is None or order.dry_run else await _clear_logs(client, logs)
+    return Purged(purged=done, kept=kept, finished=finished, logs=cleared, dry_run=order.dry_run, runs=tuple(names))
+
+
+async def _clear_logs(client: Client, folder: Path) -> int:
+    """After the runs: output without a run is waste, a run without its output is a loss."""
+    cleared = 0
+    for run_id in list(runs_with_logs(folder)):
+        if await client.store.archive.tombstone(run_id) is not None and await client.store.run(run_id) is None:
+            cleared += remove_logs(folder, run_id)
+    return cleared
 
 
 async def _found(client: Client, order: Purge, before: float) -> AsyncIterator[RunRecord]:

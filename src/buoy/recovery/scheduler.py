@@ -20,7 +20,8 @@ from buoy.core.state import fold
 from buoy.errors import BadInput
 from buoy.ports import Clock, Committed, Ids, Released, Store, Write
 
-# How often all schedules are read anew; in between they are known, and read again when one of them is due.
+# How often all schedules are read anew; in between they are known, and read again when one of them is due. On this very
+# machine a look costs little, and a new schedule should not miss its first time by seconds.
 _RELOAD_S = 10.0
 _LOOK_S = 1.0
 
@@ -41,6 +42,7 @@ class Scheduler:
         self._ids = ids
         self._known: list[Schedule] = []
         self._read_at: float | None = None
+        self._reload_s = _LOOK_S if store.one_host else _RELOAD_S
         self._task: asyncio.Task[None] | None = None
         self.errors = 0
         self.last_error: str | None = None
@@ -85,7 +87,7 @@ class Scheduler:
         return Fired(started, skipped)
 
     def _fresh(self) -> bool:
-        return self._read_at is not None and self._clock.monotonic() - self._read_at < _RELOAD_S
+        return self._read_at is not None and self._clock.monotonic() - self._read_at < self._reload_s
 
     def _is_due(self, schedule: Schedule, now: float) -> bool:
         try:
@@ -118,6 +120,8 @@ class Scheduler:
             version=schedule.workflow_version,
             policy=schedule.policy,
             queue=schedule.queue,
+            stack=schedule.stack,
+            env=schedule.env,
             by=f"schedule {schedule.name}",
         )
         event = e.Event(1, now, created, nonce=self._ids.nonce())

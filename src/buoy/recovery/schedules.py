@@ -53,6 +53,8 @@ async def add_schedule(
         workflow_version=workflow.version,
         policy=workflow.recovery,
         queue=workflow.queue,
+        stack=client.stack,
+        env=client.env,
         by=client.actor,
     )
     check_schedule(made, zone_of(times.zone))

@@ -56,6 +56,10 @@ class Bucket(Protocol):
         """Differs after others created something. Cheap enough for every 50 ms; None if this bucket cannot tell."""
         ...
 
+    def durability(self) -> str | None:
+        """Why what was answered may be lost all the same; None if it may not."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -102,6 +102,9 @@ class FolderBucket:
         except OSError:
             return None
 
+    def durability(self) -> str | None:
+        return None if self._durable else "writes are not synced"
+
     async def close(self) -> None:
         self._closed = True
         # Writes that are under way come to their end; nothing is left running.
@@ -127,7 +130,12 @@ class FolderBucket:
             (self._root / name).mkdir(mode=0o700, exist_ok=True)
         if not (self._root / ".poke").exists():
             (self._root / ".poke").touch(mode=0o600)
-        self._reap_leftovers()
+        try:
+            self._reap_leftovers()
+        except OSError as error:
+            # Where this user may not write, a store that is there can still be looked at.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
 
     def _reap_leftovers(self) -> None:
         """Removes old temporary files. A new file tells the time of this file system, whatever the clocks say."""

@@ -96,6 +96,9 @@ class MemoryBucket:
     def pulse(self) -> int | None:
         return self.data.writes
 
+    def durability(self) -> str | None:
+        return "it is kept in memory only"
+
     async def close(self) -> None:
         self._closed = True
 

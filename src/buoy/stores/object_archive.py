@@ -13,14 +13,15 @@ from contextlib import suppress
 import msgspec
 
 from buoy.core.codec import encode_events
+from buoy.core.document import Document
 from buoy.core.events import NULL
 from buoy.core.ids import RunId, check_run_id
 from buoy.errors import StoreUnusable, Unavailable, WrongState
-from buoy.ports import Message, RunCopy, Tombstone
+from buoy.ports import Message, RunCopy, TaskFound, Tombstone
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
-from buoy.stores.object_records import DedupeObject, LogObject, TaskState
+from buoy.stores.object_records import DedupeObject, LogObject, TaskState, View, entry_of, newer_task
 from buoy.stores.object_runs import Runs
 
 # Events in one object: few objects to write, and none too large to be read for a page of events.
@@ -39,8 +40,10 @@ class ObjectArchive:
     # ---- bringing
 
     async def import_run(self, copy: RunCopy) -> bool:
-        run_id = check_run_id(copy.document.run_id)
-        assert len(copy.events) == copy.document.head_seq, f"the copy of {run_id} has not the log of its document"
+        run_id, head_seq = check_run_id(copy.document.run_id), len(copy.events)
+        assert copy.found or head_seq == copy.document.head_seq, f"the copy of {run_id} has not the log of its document"
+        if not head_seq:
+            return await self._bring_foreign(run_id, copy)
         there = await self._runs.log_object(run_id, 1)
         if there is None:
             there = await self._bring(run_id, copy)
@@ -49,7 +52,25 @@ class ObjectArchive:
         if there.copy != copy.id:
             return False
         await self._complete_inbox(copy)
+        if copy.found is not None:
+            # Before anybody saves the document that the log amounts to.
+            await self._put_found(run_id, copy)
         await self._save(run_id)
+        return True
+
+    async def _bring_foreign(self, run_id: RunId, copy: RunCopy) -> bool:
+        """A document without a log: nothing but `state.json`."""
+        if await self._runs.log_object(run_id, 1) is not None or await self._runs.load(run_id) is not None:
+            return False
+        await self._announce(copy.document, _task(copy))
+        return await self._put_found(run_id, copy)
+
+    async def _put_found(self, run_id: RunId, copy: RunCopy) -> bool:
+        view = View(run_id=run_id, head_seq=len(copy.events), document=copy.document, task=_task(copy))
+        try:
+            await self._runs.save(view)
+        except Changed:
+            return False
         return True
 
     async def _bring(self, run_id: RunId, copy: RunCopy) -> LogObject:
@@ -66,19 +87,27 @@ class ObjectArchive:
         log = LogObject(
             last_seq=events[-1].seq,
             events=msgspec.Raw(encode_events(events[:PART_EVENTS])),
-            document=msgspec.Raw(msgspec.json.encode(copy.document)),
+            # A document as it was found may lie: it stands in `state.json` alone, where it can be put right.
+            document=NULL if copy.found else msgspec.Raw(msgspec.json.encode(copy.document)),
             task=task,
             nonce=events[0].nonce,
             copy=copy.id,
             parts=tuple(events[begin].seq for begin in firsts),
         )
-        created_at = copy.document.created_at
+        await self._announce(copy.document, task)
+        return await self._put_log(run_id, 1, log)
+
+    async def _announce(self, document: Document, task: TaskState) -> None:
+        """The index entries of a run in this state."""
+        run_id, created_at = document.run_id, document.created_at
         entries: list[Entry] = [(layout.index_key(run_id, created_at), b"{}")]
-        if task.kind != "none":
-            entries.append((layout.active_key(run_id, created_at, 1), b"{}"))
+        if task.kind != "none" or not document.ended:
+            entries.append((layout.active_key(run_id, created_at, task.active_seq), b"{}"))
+        entry = entry_of(document, task)
+        if entry is not None:
+            entries.append(entry)
         since = await self._index.add(entries)
         await self._index.freshen(entries, since)
-        return await self._put_log(run_id, 1, log)
 
     async def _put_log(self, run_id: RunId, first_seq: int, log: LogObject) -> LogObject:
         """What stands at that place of the log afterwards."""
@@ -126,6 +155,27 @@ class ObjectArchive:
                     continue
         except (Unavailable, StoreUnusable) as error:
             self._index.note(error)
+
+    # ---- putting right
+
+    async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
+        for _ in range(SAVE_TRIES_MAX):
+            # In this order: whoever commits after the listing changes nothing that this would spoil.
+            saved, etag = await self._runs.saved(run_id)
+            keys = await self._bucket.list(layout.log_prefix(run_id))
+            last = await self._runs.log_object(run_id, layout.number_of(keys[-1])) if keys else None
+            if last is None or last.purged is not None or last.last_seq != head_seq:
+                return False
+            task = last.task if saved is None else newer_task(last.task, saved.task)
+            counter = 0 if saved is None else saved.counter
+            view = View(run_id=run_id, head_seq=head_seq, document=document, task=task, etag=etag, counter=counter)
+            await self._announce(document, task)
+            try:
+                await self._runs.save(view)
+                return True
+            except Changed:
+                continue
+        raise Unavailable(f"the document of {run_id} is changed by others all the time; try again")
 
     # ---- removing
 
@@ -192,9 +242,17 @@ class ObjectArchive:
 
 
 def _task(copy: RunCopy) -> TaskState:
-    """Nobody drives it, and all that it was sent counts as seen."""
-    kind = TaskState("none" if copy.document.ended else "parked", 1, generation=copy.generation)
-    return msgspec.structs.replace(kind, seen=max((each.number for each in copy.messages), default=0))
+    """Nobody drives it, unless it was found otherwise; all that it was sent counts as seen."""
+    found = copy.found or TaskFound("missing" if copy.document.ended else "parked")
+    return TaskState(
+        "none" if found.state == "missing" else found.state,
+        # Whoever begins a log for a document that had none comes later.
+        1 if copy.events else 0,
+        holder=found.holder if found.state == "held" else None,
+        due_at=found.due_at if found.state == "due" else None,
+        seen=max((each.number for each in copy.messages), default=0),
+        generation=copy.generation,
+    )
 
 
 def _grave(tombstone: Tombstone, task: TaskState) -> LogObject:

@@ -230,7 +230,9 @@ class Claims:
                 continue
             seen = max(change.seen, self._runs.seen.get(run_id, 0))
             kind: TaskKind = "parked" if change.due_at is None else "due"
-            task = next_task(view.task, kind, due_at=change.due_at, cause=change.cause, seen=seen)
+            task = next_task(
+                view.task, kind, due_at=change.due_at, cause=change.cause, evidence=change.evidence, seen=seen
+            )
             if await self._runs.move(view, task) is not None:
                 self._runs.seen.pop(run_id, None)
                 return True

@@ -54,7 +54,9 @@ class Commits:
             return base
         events, last_seq = write.events, write.after_seq + len(write.events)
         assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
-        task = task_after(write, None if base is None else base.task, self._runs.seen.get(write.run_id, 0))
+        # A document that came without a log has no task that could go on.
+        old = base.task if base is not None and base.head_seq else None
+        task = task_after(write, old, self._runs.seen.get(write.run_id, 0))
         log = LogObject(
             last_seq=last_seq,
             events=msgspec.Raw(encode_events(events)),
@@ -140,7 +142,7 @@ def _entries(write: Write, base: View | None, task: TaskState) -> list[Entry]:
     """What must be findable once this commit stands."""
     first, document = write.after_seq + 1, write.document
     entries: list[Entry] = []
-    if base is None:
+    if write.after_seq == 0:
         entries.append((layout.index_key(write.run_id, document.created_at), b"{}"))
     if task.active_seq == first and not (task.kind == "none" and document.ended):
         entries.append((layout.active_key(write.run_id, document.created_at, first), b"{}"))

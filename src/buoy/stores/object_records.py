@@ -101,13 +101,18 @@ class View(msgspec.Struct, frozen=True):
     saved_version: Version | None = None
 
 
-def state_object(view: View) -> StateObject:
+def envelope_of(view: View) -> Envelope:
+    """Who drives the run. What came without a log was never driven by Buoy."""
     generation = view.task.generation
+    return Envelope(orchestrate_task_id(view.run_id, generation) if view.head_seq else None, generation)
+
+
+def state_object(view: View) -> StateObject:
     return StateObject(
         counter=view.counter + 1,
         head_seq=view.head_seq,
         document=view.document,
-        envelope=Envelope(orchestrate_task_id(view.run_id, generation), generation),
+        envelope=envelope_of(view),
         task=view.task,
     )
 
@@ -134,7 +139,8 @@ def newer_task(one: TaskState, other: TaskState) -> TaskState:
 
 def merged(one: View, other: View, *, state: View) -> View:
     """What is known from two looks at a run, in whichever order they happened; of `state.json` what `state` saw."""
-    head = one if one.head_seq >= other.head_seq else other
+    # Of two with one head the later look counts: documents are put right without an event.
+    head = one if one.head_seq > other.head_seq else other
     return msgspec.structs.replace(
         state, head_seq=head.head_seq, document=head.document, task=newer_task(one.task, other.task)
     )
@@ -171,6 +177,7 @@ def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
         seq=first,
         due_at=due_at,
         cause=change.cause,
+        evidence=change.evidence,
         seen=max(seen, change.seen),
         active_seq=active_seq,
         generation=generation,

@@ -42,7 +42,7 @@ class Runners:
         try:
             etag = await self._bucket.create(layout.runner_key(info.id), msgspec.json.encode(first))
         except Exists:
-            if not await self._change(info.id, info=info):
+            if not await self._change(info.id, info=info, suspected_at=None, suspected_beat=None):
                 raise WrongState(f"runner {info.id} was declared gone; register under a new id") from None
         else:
             self._last[info.id] = (first, etag)
@@ -50,17 +50,36 @@ class Runners:
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         return await self._change(runner, beat=beat, beat_at=self._clock.now(), suspected_at=None, suspected_beat=None)
 
-    async def declare_gone(self, runner: RunnerId, why: str) -> None:
-        await self._change(runner, gone_at=self._clock.now(), gone_why=why)
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        known = await self._beating(runner, beat_number)
+        if known is None or known.suspected_beat == beat_number:
+            return known
+        await self._change(runner, beat_number, suspected_at=self._clock.now(), suspected_beat=beat_number)
+        return await self._beating(runner, beat_number)
+
+    async def _beating(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        """The runner, if it is not gone and its last beat is that one."""
+        found = await self._read(runner)
+        return found[0].record if found is not None and _still(found[0].record, beat_number) else None
+
+    async def declare_gone(self, runner: RunnerId, why: str, beat_number: int | None = None) -> bool:
+        """False if it has beaten since `beat_number`."""
+        changed = await self._change(runner, beat_number, gone_at=self._clock.now(), gone_why=why)
+        if not changed and beat_number is not None and await self.why_not_living(runner) is None:
+            return False
         self._last.pop(runner, None)
         await self._index.drop([layout.living_key(runner)])
+        return True
 
-    async def _change(self, runner: RunnerId, **fields: object) -> bool:
-        """Changes the record of a runner that is not gone. False if it is, or if there is none."""
+    async def _change(self, runner: RunnerId, beat_number: int | None = None, **fields: object) -> bool:
+        """Changes the record of a runner that is not gone, or whose last beat is that one. False if it is not so."""
         known = self._last.pop(runner, None)
+        if beat_number is not None:
+            # What is remembered may be older than what the caller saw.
+            known = None
         for _ in range(TRIES_MAX):
             known = known or await self._read(runner)
-            if known is None or known[0].record.gone_at is not None:
+            if known is None or not _still(known[0].record, beat_number):
                 return False
             changed = RunnerObject(known[0].counter + 1, msgspec.structs.replace(known[0].record, **fields))
             try:
@@ -119,3 +138,7 @@ class Runners:
 
 def _since(record: RunnerRecord) -> float:
     return record.registered_at
+
+
+def _still(record: RunnerRecord, beat_number: int | None) -> bool:
+    return record.gone_at is None and beat_number in (None, record.beat.number)

@@ -13,10 +13,10 @@ from buoy.core.codec import decode_events
 from buoy.core.document import Document
 from buoy.core.document import document as document_of
 from buoy.core.events import Event
-from buoy.core.ids import RunId, check_run_id, orchestrate_task_id
+from buoy.core.ids import RunId, check_run_id
 from buoy.core.state import fold
 from buoy.errors import CorruptLog, Unavailable
-from buoy.ports import Envelope, RunRecord
+from buoy.ports import RunRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
@@ -26,6 +26,7 @@ from buoy.stores.object_records import (
     TaskState,
     View,
     entry_of,
+    envelope_of,
     merged,
     passed,
     saved_view,
@@ -85,6 +86,12 @@ class Runs:
             before = saved_view(run_id, saved, etag)
             view = merged(view, before, state=before)
         return self.remember(view)
+
+    async def saved(self, run_id: RunId) -> tuple[StateObject | None, str | None]:
+        """`state.json` and its etag, whatever the log says. What is remembered of the run is forgotten."""
+        self._known.pop(run_id, None)
+        found = await self._bucket.get(layout.state_key(check_run_id(run_id)))
+        return (None, None) if found is None else (_state(found[0]), found[1])
 
     async def log_object(self, run_id: RunId, first_seq: int) -> LogObject | None:
         key = layout.log_key(run_id, first_seq)
@@ -230,10 +237,11 @@ class Runs:
             due_at = now if due_at is None else min(due_at, now)
         return RunRecord(
             document=view.document,
-            envelope=Envelope(orchestrate_task_id(view.run_id, task.generation), task.generation),
+            envelope=envelope_of(view),
             holder=task.holder if task.kind == "held" else None,
             due_at=due_at,
             inbox_head=inbox_head,
+            has_task=task.kind != "none",
         )
 
 

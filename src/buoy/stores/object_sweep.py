@@ -34,8 +34,11 @@ class Sweeps:
         self._clock = clock
         self._place: str | None = None
 
-    async def bury(self, runner: RunnerId, why: str, cause: str, evidence: Evidence) -> int:
-        await self._runners.declare_gone(runner, why)
+    async def bury(
+        self, runner: RunnerId, why: str, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        if not await self._runners.declare_gone(runner, why, beat_number):
+            return None
         by_run: dict[RunId, list[layout.HeldEntry]] = {}
         for entry in await self._held(layout.held_prefix(runner)):
             by_run.setdefault(entry.run_id, []).append(entry)
@@ -156,7 +159,8 @@ class Sweeps:
         task, holder = view.task, _holder(view)
         why: str | None = None
         if task.kind == "none":
-            why = None if view.document.ended else "it has no task"
+            # What has no log is no run of ours, though it has a document.
+            why = None if view.document.ended or not view.head_seq else "it has no task"
         elif holder is not None:
             reason = None if holder in living else await self._runners.why_not_living(holder)
             why = None if reason is None else f"held by {holder}, which {reason}"

@@ -38,6 +38,7 @@ from buoy.ports import (
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Exists
 from buoy.stores.object_archive import ObjectArchive
+from buoy.stores.object_checkup import ObjectCheckup
 from buoy.stores.object_claims import Claims
 from buoy.stores.object_commit import Commits
 from buoy.stores.object_inbox import Inboxes
@@ -74,6 +75,7 @@ class ObjectStore:
         self._sweeps = Sweeps(bucket, self.index, self._runs, self._runners, clock)
         self._lists = Lists(bucket, self.index, self._runs, clock)
         self.archive = ObjectArchive(bucket, self.index, self._runs)
+        self.checkup = ObjectCheckup(bucket, self.index, self._runs, self._runners, clock)
         self.timetable = ObjectTimetable(bucket)
         self._watch = Watch(bucket.pulse)
 
@@ -90,6 +92,15 @@ class ObjectStore:
     @property
     def one_host(self) -> bool:
         return self._one_host
+
+    @property
+    def prompt(self) -> bool:
+        return False
+
+    @property
+    def keeps_time(self) -> bool:
+        """False: a bucket has no clock; its times are those of the machine that wrote them."""
+        return False
 
     @property
     def lock_dir(self) -> Path | None:
@@ -146,8 +157,13 @@ class ObjectStore:
     async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
         return await self._runners.all(gone=gone)
 
-    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
-        freed = await self._sweeps.bury(runner, why, cause, evidence)
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        return await self._runners.suspect(runner, beat_number)
+
+    async def bury(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        freed = await self._sweeps.bury(runner, why, cause, evidence, beat_number)
         self._watch.notify()
         return freed
 

@@ -8,17 +8,12 @@ Absent on purpose: SQL. It stands next to the table it is about, in `sqlite_comm
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
-import tempfile
-import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
 from pathlib import Path
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
-from buoy.errors import StoreUnusable
 from buoy.ports import (
     Beat,
     Clock,
@@ -41,10 +36,10 @@ from buoy.ports import (
 from buoy.stores import sqlite_runs as runs
 from buoy.stores import sqlite_tasks as tasks
 from buoy.stores.sqlite_archive import SqliteArchive
+from buoy.stores.sqlite_checkup import SqliteCheckup
 from buoy.stores.sqlite_commit import commit_work, wakes_others
-from buoy.stores.sqlite_errors import translated
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
-from buoy.stores.sqlite_schema import connect, prepare
+from buoy.stores.sqlite_opening import open_file
 from buoy.stores.sqlite_timetable import SqliteTimetable
 from buoy.stores.watch import Watch
 
@@ -56,8 +51,17 @@ SMALL_CLAIMS_MAX = 8
 class SqliteStore:
     """A store in one SQLite file. Open it with `await SqliteStore.open(path, clock=clock)`."""
 
-    def __init__(self, path: Path, clock: Clock, writer: sqlite3.Connection, reader: sqlite3.Connection) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        writer: sqlite3.Connection,
+        reader: sqlite3.Connection,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self._path = path
+        self._read_only = read_only
         self._clock = clock
         self._writer = WriteLane(writer, path, f"buoy-writer-{path.name}", clock)
         self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
@@ -65,10 +69,13 @@ class SqliteStore:
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock) -> SqliteStore:
-        """The store at that path; made if it is not there, brought to today's schema if it is older."""
+        """The store at that path; made if it is not there, brought to today's schema if it is older.
+
+        Where this user may not write it can still be looked at; every change is then refused.
+        """
         path = path.absolute()
-        writer, reader = await asyncio.to_thread(_open_file, path)
-        return cls(path, clock, writer, reader)
+        opened = await asyncio.to_thread(open_file, path, _lock_dir(path))
+        return cls(path, clock, opened.writer, opened.reader, read_only=opened.read_only)
 
     @property
     def url(self) -> str:
@@ -79,6 +86,15 @@ class SqliteStore:
         return True
 
     @property
+    def prompt(self) -> bool:
+        return True
+
+    @property
+    def keeps_time(self) -> bool:
+        """False: its times are those of the machine that wrote them."""
+        return False
+
+    @property
     def lock_dir(self) -> Path:
         """Where the runners of this store keep their lock files."""
         return _lock_dir(self._path)
@@ -86,6 +102,10 @@ class SqliteStore:
     @property
     def archive(self) -> SqliteArchive:
         return SqliteArchive(self._writer, self._reader)
+
+    @property
+    def checkup(self) -> SqliteCheckup:
+        return SqliteCheckup(self._writer, self._reader, self._clock, read_only=self._read_only)
 
     @property
     def timetable(self) -> SqliteTimetable:
@@ -152,8 +172,13 @@ class SqliteStore:
     async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
         return await self._reader.read(lambda c: tasks.all_runners(c, gone=gone))
 
-    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
-        work = tasks.bury_work(runner, why, cause, evidence, self._clock.now())
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        return await self._writer.write(tasks.suspect_work(runner, beat_number, self._clock.now()))
+
+    async def bury(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        work = tasks.bury_work(runner, why, cause, evidence, self._clock.now(), beat_number)
         released = await self._writer.write(work, small=False)
         self._watch.notify()
         return released
@@ -182,48 +207,6 @@ class SqliteStore:
     async def close(self) -> None:
         await self._writer.close()
         await self._reader.close()
-
-
-def _open_file(path: Path) -> tuple[sqlite3.Connection, sqlite3.Connection]:
-    """The connections that write and read."""
-    try:
-        _make_private_file(path)
-        with ExitStack() as opened:
-            writer = opened.enter_context(closing(connect(path)))
-            prepare(writer, path, threading.Event().wait)
-            # The writing lane waits for locks by itself, in shorter steps.
-            writer.execute("PRAGMA busy_timeout = 0")
-            reader = opened.enter_context(closing(connect(path)))
-            reader.execute("PRAGMA query_only = 1")
-            _lock_dir(path).mkdir(mode=0o700, exist_ok=True)
-            opened.pop_all()
-            return writer, reader
-    except sqlite3.Error as error:
-        raise translated(error, path) from error
-    except OSError as error:
-        raise StoreUnusable(
-            f"{path} cannot be used as a store: {error}; correct the path or its permissions"
-        ) from error
-
-
-def _make_private_file(path: Path) -> None:
-    """An empty file that only this user can read, unless there is one. The other files of SQLite copy its permissions.
-
-    Never opens a file that is there: closing it would drop the locks that this process holds on it through SQLite.
-    """
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    os.close(handle)
-    made = Path(name)
-    try:
-        path.hardlink_to(made)
-    except FileExistsError:
-        # Another process was quicker; its file is as good.
-        return
-    finally:
-        made.unlink()
 
 
 def _lock_dir(path: Path) -> Path:

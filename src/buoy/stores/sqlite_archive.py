@@ -16,7 +16,7 @@ from buoy.core.document import Document
 from buoy.core.events import Event
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.errors import WrongState
-from buoy.ports import RunCopy, Tombstone
+from buoy.ports import RunCopy, TaskFound, Tombstone
 from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, TOMBSTONE, Row, task_row
 from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
 
@@ -27,11 +27,15 @@ _ENCODER = msgspec.json.Encoder()
 _TOMBSTONES = msgspec.json.Decoder(Tombstone)
 
 _THERE = "SELECT number FROM runs WHERE run_id = ?"
-_CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
-    orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
+_CREATE = """INSERT INTO runs (run_id, workflow, status, ended, created_at, updated_at, parent_run, parent_leaf, doc,
+    head_seq, generation, orchestrator_task_id) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 _APPEND = "INSERT INTO log (run, first_seq, last_seq, nonce, body) VALUES (?, ?, ?, ?, ?)"
 _SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
-_ALL_SEEN = "UPDATE tasks SET seen = inbox_head WHERE run = ?"
+_ALL_SEEN = "UPDATE tasks SET seen = inbox_head, holder = ? WHERE run = ?"
+_ENDS_AT = "SELECT number FROM runs r WHERE run_id = ? AND ? = (SELECT max(last_seq) FROM log WHERE run = r.number)"
+_REWRITE = """UPDATE runs SET workflow = ?, status = ?, ended = ?, created_at = ?, updated_at = ?, parent_run = ?,
+    parent_leaf = ?, doc = ?, head_seq = ? WHERE number = ?"""
+_RESORT = "UPDATE tasks SET workflow = ?, queue = ?, stack = ?, env = ? WHERE run = ?"
 _OVER = """SELECT number FROM runs r WHERE run_id = ? AND ended = 1 AND head_seq = ?
     AND NOT EXISTS (SELECT 1 FROM tasks WHERE run = r.number)"""
 _DELETE_LOG = "DELETE FROM log WHERE run = ?"
@@ -58,6 +62,9 @@ class SqliteArchive:
         row = await self._reader.read(lambda c: c.execute(_TOMB, (run_id,)).fetchone(), quick=True)
         return None if row is None else _TOMBSTONES.decode(row[0])
 
+    async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
+        return await self._writer.write(_rewrite_work(run_id, document, head_seq))
+
     async def half_purged(self) -> list[RunId]:
         """None ever: a purge is one transaction."""
         return []
@@ -65,9 +72,9 @@ class SqliteArchive:
 
 def _import_work(copy: RunCopy) -> Work[bool]:
     """The transaction for a copy. Encoding is done here, before the lock is taken."""
-    document = copy.document
-    assert len(copy.events) == document.head_seq, f"the copy of {document.run_id} has not the log of its document"
-    created = _run_row(document, copy.generation)
+    document, head_seq = copy.document, len(copy.events)
+    assert copy.found or head_seq == document.head_seq, f"the copy of {document.run_id} has not the log of its document"
+    created = _run_row(document, head_seq, copy.generation)
     chunks = [
         (part[0].seq, part[-1].seq, part[0].nonce, encode_events(part)) for part in _chunks(copy.events, CHUNK_EVENTS)
     ]
@@ -85,31 +92,51 @@ def _import_work(copy: RunCopy) -> Work[bool]:
             [(number, each.number, each.dedupe, each.kind, each.by, each.sent_at, bytes(each.body))
              for each in copy.messages],
         )  # fmt: skip
-        if not document.ended:
-            row = task_row(document, number, copy.generation, due_at=None, cause="woken", evidence=NO_EVIDENCE)
+        task = copy.found or TaskFound("missing" if document.ended else "parked")
+        if task.state != "missing":
+            due_at = task.due_at if task.state == "due" else None
+            row = task_row(document, number, copy.generation, due_at=due_at, cause="woken", evidence=NO_EVIDENCE)
             connection.execute(NEW_TASK, row)
-            connection.execute(_ALL_SEEN, (number,))
+            connection.execute(_ALL_SEEN, (task.holder if task.state == "held" else None, number))
         return True
 
     return work
 
 
-def _run_row(document: Document, generation: int) -> Row:
+def _run_row(document: Document, head_seq: int, generation: int) -> Row:
+    # What came without a log was never driven by Buoy.
+    task_id = orchestrate_task_id(document.run_id, generation) if head_seq else None
+    return (document.run_id, *_summary(document), head_seq, generation, task_id)
+
+
+def _summary(document: Document) -> Row:
+    """What the columns of a run's row repeat of its document, and the document."""
     parent = document.parent
     return (
-        document.run_id,
         document.workflow,
         document.status.value,
         document.ended,
-        document.head_seq,
         document.created_at,
         document.updated_at,
-        generation,
-        orchestrate_task_id(document.run_id, generation),
         None if parent is None else parent.run,
         None if parent is None else parent.leaf,
         _ENCODER.encode(document),
     )
+
+
+def _rewrite_work(run_id: RunId, document: Document, head_seq: int) -> Work[bool]:
+    summary = _summary(document)
+    sorted_by = (document.workflow, document.queue, document.stack, document.env)
+
+    def work(connection: sqlite3.Connection) -> bool:
+        found = connection.execute(_ENDS_AT, (run_id, head_seq)).fetchone()
+        if found is None:
+            return False
+        connection.execute(_REWRITE, (*summary, head_seq, *found))
+        connection.execute(_RESORT, (*sorted_by, *found))
+        return True
+
+    return work
 
 
 def _chunks(events: Sequence[Event], size: int) -> Iterator[Sequence[Event]]:

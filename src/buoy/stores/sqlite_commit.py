@@ -41,6 +41,9 @@ _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, create
     orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"""
 # The id of a purged run is used up.
 TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
+# The fence and the update in one statement, for the commonest commit: one run goes on.
+_MOVE = """UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE run_id = ? AND head_seq = ?
+    AND ended = ? RETURNING number"""
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
 _SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
@@ -81,17 +84,48 @@ class _Rows:
 def commit_work(writes: Sequence[Write], now: float) -> Work[list[Outcome]]:
     """The transaction for these writes. Encoding is done here, before the lock is taken."""
     encoded = [(_ENCODER.encode(write.document), encode_events(write.events)) for write in writes]
+    if len(writes) == 1 and writes[0].after_seq and writes[0].task is None:
+        return _one_more(writes[0], *encoded[0], now)
+
+    return lambda connection: _in_general(connection, writes, encoded, now)
+
+
+def _in_general(
+    connection: sqlite3.Connection, writes: Sequence[Write], encoded: Sequence[tuple[bytes, bytes]], now: float
+) -> list[Outcome]:
+    heads = _heads(connection, writes)
+    rows = _Rows()
+    outcomes = [
+        _plan(connection, heads, rows, write, doc, body) for write, (doc, body) in zip(writes, encoded, strict=True)
+    ]
+    _apply(connection, rows, now)
+    return outcomes
+
+
+def _one_more(write: Write, doc: bytes, body: bytes, now: float) -> Work[list[Outcome]]:
+    """The transaction of a single run that goes on, whose task stays as it is."""
+    document, events = write.document, write.events
+    last_seq = _last_seq(write)
+    moved = (document.status._value_, last_seq, document.updated_at, doc, write.run_id, write.after_seq, document.ended)
 
     def work(connection: sqlite3.Connection) -> list[Outcome]:
-        heads = _heads(connection, writes)
-        rows = _Rows()
-        outcomes = [
-            _plan(connection, heads, rows, write, doc, body) for write, (doc, body) in zip(writes, encoded, strict=True)
-        ]
-        _apply(connection, rows, now)
-        return outcomes
+        # All rows are asked for: a statement with RETURNING is only done when it was read to its end.
+        found = connection.execute(_MOVE, moved).fetchall()
+        if not found:
+            return _in_general(connection, [write], [(doc, body)], now)
+        number = found[0][0]
+        connection.execute(_APPEND, (number, write.after_seq + 1, last_seq, events[0].nonce, body))
+        if write.seen:
+            connection.execute(_SEEN, (write.seen, number, write.seen))
+        return [Committed(last_seq)]
 
     return work
+
+
+def _last_seq(write: Write) -> int:
+    last_seq, events = write.after_seq + len(write.events), write.events
+    assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
+    return last_seq
 
 
 def wakes_others(writes: Sequence[Write]) -> bool:
@@ -121,12 +155,11 @@ def _plan(
         buried = connection.execute(TOMBSTONE, (run_id,)).fetchone()
         if buried is not None:
             return FencedOut(buried[0])
-    last_seq = after_seq + len(events)
-    assert events and events[0].seq == after_seq + 1 and events[-1].seq == last_seq, f"gap in {run_id}"
+    last_seq = _last_seq(write)
     status = document.status
     ended = status in TERMINAL
     if number:
-        rows.updated.append((status.value, last_seq, document.updated_at, doc, number))
+        rows.updated.append((status._value_, last_seq, document.updated_at, doc, number))
         if was_ended != ended:
             rows.ended.append((ended, number))
     else:
@@ -207,7 +240,8 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
             held.append((task.runner, change.seen, number))
         else:
             due_at = None if change.document.status is Status.PAUSED else task.due_at
-            released.append((change.seen, task.cause, NO_EVIDENCE, due_at, now, number))
+            evidence = _ENCODER.encode(task.evidence) if task.evidence else NO_EVIDENCE
+            released.append((change.seen, task.cause, evidence, due_at, now, number))
     for statement, some in (
         (NEW_TASK, made),
         (_SET_TASK, envelopes),

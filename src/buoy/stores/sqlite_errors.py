@@ -30,6 +30,11 @@ def busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and _code(error) in _BUSY
 
 
+def may_not_write(error: sqlite3.Error) -> bool:
+    """Whether this may be for want of permission to write, be it the file or its folder."""
+    return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+
 def translated(error: sqlite3.Error, path: Path) -> Problem:
     """The same trouble in Buoy's words. Raise it `from` the original."""
     advice = _FOR_A_PERSON.get(_code(error))

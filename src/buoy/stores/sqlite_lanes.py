@@ -116,6 +116,19 @@ class WriteLane(Lane):
         finally:
             self._lock.release()
 
+    async def settings(self) -> tuple[str, int]:
+        """The journal mode and how much is synced, on the connection that commits."""
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._settings)
+
+    def _settings(self) -> tuple[str, int]:
+        with self._lock:
+            try:
+                mode = self._connection.execute("PRAGMA journal_mode").fetchone()[0]
+                return mode, self._connection.execute("PRAGMA synchronous").fetchone()[0]
+            except sqlite3.Error as error:
+                raise translated(error, self._path) from error
+
     def _write_patiently(self, work: Work[T]) -> T:
         with self._lock:
             waited_s, pause_s = 0.0, _PAUSE_FIRST_S

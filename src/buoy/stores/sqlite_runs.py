@@ -29,10 +29,10 @@ QUICK_COMMITS_MAX = 32
 _DOCUMENTS = msgspec.json.Decoder(Document)
 _RECORD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
     CASE WHEN t.holder IS NULL THEN t.due_at END,
-    coalesce(t.inbox_head, (SELECT max(number) FROM inbox WHERE run = r.number), 0)
+    coalesce(t.inbox_head, (SELECT max(number) FROM inbox WHERE run = r.number), 0), t.run IS NOT NULL
     FROM runs r LEFT JOIN tasks t ON t.run = r.number"""
 _RUN = f"{_RECORD} WHERE r.run_id = ?"
-_HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder, NULL, t.inbox_head
+_HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder, NULL, t.inbox_head, 1
     FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
 # From the commit that holds event `after + 1`, which may have begun earlier.
 _LOG = """SELECT l.last_seq, l.body FROM runs r CROSS JOIN log l ON l.run = r.number WHERE r.run_id = ?1
@@ -67,13 +67,14 @@ def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> D
 
 
 def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord:
-    number, doc, task_id, generation, holder, due_at, inbox_head = row
+    number, doc, task_id, generation, holder, due_at, inbox_head, has_task = row
     return RunRecord(
         document=document_of(connection, number, doc),
         envelope=Envelope(orchestrator_task_id=task_id, generation=generation),
         holder=holder,
         due_at=due_at,
         inbox_head=inbox_head,
+        has_task=bool(has_task),
     )
 
 

@@ -16,7 +16,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.errors import WrongState
 from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
-from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, NO_EVIDENCE, RELEASE, task_row
+from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, RELEASE, task_row
 from buoy.stores.sqlite_lanes import Work
 from buoy.stores.sqlite_runs import document_of
 
@@ -39,11 +39,15 @@ _POKES = "SELECT run_id FROM tasks WHERE holder = ? AND inbox_head > seen"
 _SEEN = """UPDATE tasks SET seen = max(seen, ?3)
     WHERE run = (SELECT number FROM runs WHERE run_id = ?1) AND holder = ?2"""
 _REGISTER = """INSERT INTO runners (runner_id, info, registered_at, beat_at, beat) VALUES (?1, ?2, ?3, ?3, ?4)
-    ON CONFLICT (runner_id) DO UPDATE SET info = excluded.info WHERE gone_at IS NULL"""
-_BEAT = "UPDATE runners SET beat_at = ?, beat = ? WHERE runner_id = ? AND gone_at IS NULL"
+    ON CONFLICT (runner_id) DO UPDATE
+    SET info = excluded.info, suspected_at = NULL, suspected_beat = NULL WHERE gone_at IS NULL"""
+_BEAT = """UPDATE runners SET beat_at = ?, beat = ?, suspected_at = NULL, suspected_beat = NULL
+    WHERE runner_id = ? AND gone_at IS NULL"""
 _RUNNERS = """SELECT info, registered_at, beat_at, beat, gone_at, gone_why, suspected_at, suspected_beat FROM runners"""
 _RUNNERS_LIVING = f"{_RUNNERS} WHERE gone_at IS NULL ORDER BY registered_at"
 _RUNNERS_GONE = f"{_RUNNERS} WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT {RUNS_PAGE_MAX}"
+_RUNNER = f"{_RUNNERS} WHERE runner_id = ? AND gone_at IS NULL"
+_SUSPECT = "UPDATE runners SET suspected_at = ?, suspected_beat = ? WHERE runner_id = ?"
 _BURY = "UPDATE runners SET gone_at = ?, gone_why = ? WHERE runner_id = ? AND gone_at IS NULL"
 # Work that comes back keeps its place in the queue: its own due time, if that has passed.
 _RELEASE_ALL = """UPDATE tasks SET holder = NULL, due_at = min(coalesce(due_at, ?1), ?1), cause = ?2, evidence = ?3
@@ -57,10 +61,11 @@ _HOLDERS = """WITH RECURSIVE h (holder) AS (
     SELECT h.holder, r.gone_at IS NOT NULL FROM h LEFT JOIN runners r ON r.runner_id = h.holder
     WHERE h.holder IS NOT NULL AND (r.runner_id IS NULL OR r.gone_at IS NOT NULL)"""
 _HOLDS = "SELECT run_id FROM tasks WHERE holder = ? LIMIT ?"
+# What has no log is no run of ours, though it has a document.
 _WITHOUT_TASK = """SELECT r.run_id FROM runs r LEFT JOIN tasks t ON t.run = r.number
-    WHERE r.ended = 0 AND t.run IS NULL LIMIT ?"""
+    WHERE r.ended = 0 AND t.run IS NULL AND r.head_seq > 0 LIMIT ?"""
 _BARE = """SELECT r.number, r.generation, r.doc FROM runs r LEFT JOIN tasks t ON t.run = r.number
-    WHERE r.run_id = ? AND r.ended = 0 AND t.run IS NULL"""
+    WHERE r.run_id = ? AND r.ended = 0 AND t.run IS NULL AND r.head_seq > 0"""
 _SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
 
 
@@ -103,7 +108,8 @@ def release_work(
         if isinstance(change, Ended):
             connection.execute(END_TASK, (held[0],))
             return True
-        connection.execute(RELEASE, (change.seen, change.cause, NO_EVIDENCE, change.due_at, now, held[0]))
+        evidence = _ENCODER.encode(change.evidence)
+        connection.execute(RELEASE, (change.seen, change.cause, evidence, change.due_at, now, held[0]))
         return True
 
     return work
@@ -144,13 +150,39 @@ def all_runners(connection: sqlite3.Connection, *, gone: bool) -> list[RunnerRec
     rows = connection.execute(_RUNNERS_LIVING).fetchall()
     if gone:
         rows += connection.execute(_RUNNERS_GONE).fetchall()
-    return [RunnerRecord(_INFOS.decode(row[0]), row[1], row[2], _BEATS.decode(row[3]), *row[4:]) for row in rows]
+    return [_runner(row) for row in rows]
 
 
-def bury_work(runner: RunnerId, why: str, cause: str, evidence: Evidence, now: float) -> Work[int]:
+def _runner(row: tuple[Any, ...]) -> RunnerRecord:
+    return RunnerRecord(_INFOS.decode(row[0]), row[1], row[2], _BEATS.decode(row[3]), *row[4:])
+
+
+def suspect_work(runner: RunnerId, beat_number: int, now: float) -> Work[RunnerRecord | None]:
+    def work(connection: sqlite3.Connection) -> RunnerRecord | None:
+        record = _beating(connection, runner, beat_number)
+        if record is None or record.suspected_beat == beat_number:
+            return record
+        connection.execute(_SUSPECT, (now, beat_number, runner))
+        return msgspec.structs.replace(record, suspected_at=now, suspected_beat=beat_number)
+
+    return work
+
+
+def _beating(connection: sqlite3.Connection, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+    """The runner, if it is not gone and its last beat is that one."""
+    row = connection.execute(_RUNNER, (runner,)).fetchone()
+    record = None if row is None else _runner(row)
+    return record if record is not None and record.beat.number == beat_number else None
+
+
+def bury_work(
+    runner: RunnerId, why: str, cause: str, evidence: Evidence, now: float, beat_number: int | None = None
+) -> Work[int | None]:
     values = (now, cause, _ENCODER.encode(evidence), runner)
 
-    def work(connection: sqlite3.Connection) -> int:
+    def work(connection: sqlite3.Connection) -> int | None:
+        if beat_number is not None and _beating(connection, runner, beat_number) is None:
+            return None
         connection.execute(_BURY, (now, why, runner))
         return connection.execute(_RELEASE_ALL, values).rowcount
 

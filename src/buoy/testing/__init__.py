@@ -1,1 +1,26 @@
-"""For tests, yours too: the contract that every store keeps, and a clock that moves by hand."""
+"""For tests, yours too.
+
+For workflows: `local_app` and `LocalApp` (a store in memory and a clock that skips what is waited for), `crash_test`
+(crashes a workflow at every point), and the fixtures `buoy_app`, `buoy_clock` and `crashtest` for pytest.
+For stores: `buoy.testing.contracts`, the contract that every store keeps. For Buoy itself: `buoy.testing.sim`.
+"""
+
+from buoy.testing.clock import ManualClock
+from buoy.testing.crashtest import Finding, Options, Report, crash_test
+from buoy.testing.local import LocalApp, Stuck, local_app
+from buoy.testing.script import Script, read_script
+from buoy.testing.skipping import SkippingClock
+
+__all__ = [
+    "Finding",
+    "LocalApp",
+    "ManualClock",
+    "Options",
+    "Report",
+    "Script",
+    "SkippingClock",
+    "Stuck",
+    "crash_test",
+    "local_app",
+    "read_script",
+]

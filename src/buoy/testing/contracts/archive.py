@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from buoy.core import events as e
 from buoy.core.document import document
-from buoy.core.ids import LeafId, RunId
+from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.core.lifecycle import Status
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.state import fold
 from buoy.errors import UnknownRun, WrongState
-from buoy.ports import Ended, FencedOut, Held, Message, RunCopy, RunQuery, Store, Tombstone
+from buoy.ports import (
+    Committed,
+    Ended,
+    FencedOut,
+    Held,
+    Message,
+    Orphan,
+    RunCopy,
+    RunQuery,
+    Store,
+    TaskFound,
+    Tombstone,
+)
 from buoy.testing.contracts.stage import (
     Author,
     Contract,
@@ -23,6 +37,7 @@ from buoy.testing.contracts.stage import (
     committed,
     message,
     on_stage,
+    play,
     register,
 )
 
@@ -191,3 +206,102 @@ class ArchiveContract(Contract):
             assert (await store.run(run_id) is None) == purged
             assert len(await other.events(run_id)) == (0 if purged else 4)
         assert len((await store.find_runs(RunQuery(), limit=RUNS_PAGE_MAX)).runs) <= 10
+
+    @on_stage
+    async def test_a_document_is_rewritten_if_the_log_still_ends_there(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        author = await stage.author(RUN).create(store, Held(runner))
+        await author.append(store, claimed("r1"))
+        truth = document(fold(RUN, author.log))
+        lie = msgspec.structs.replace(truth, status=Status.COMPLETED, branch=7, head_seq=9)
+        assert not await other.archive.rewrite(RUN, lie, 1)
+        assert not await other.archive.rewrite(RUN, lie, 3)
+        assert not await other.archive.rewrite(RunId("nobody"), lie, 2)
+        assert await other.archive.rewrite(RUN, lie, 2)
+        for each in (store, other, await stage.open()):
+            record = await each.run(RUN)
+            assert record is not None and (record.document, record.holder) == (lie, runner)
+            assert (await each.find_runs(RunQuery(("running", "pending")))).runs == ()
+        assert await store.archive.rewrite(RUN, truth, 2)
+        for each in (store, other, await stage.open()):
+            record = await each.run(RUN)
+            assert record is not None and (record.document, record.holder) == (truth, runner)
+        assert await committed(other, author.draft(OVER, task=Ended())) == Committed(3)
+
+    @on_stage
+    async def test_a_lie_does_not_keep_its_run_from_going_on(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        author = await stage.author(RUN).create(store, Held(await register(store, "r1")))
+        lie = msgspec.structs.replace(document(fold(RUN, author.log)), status=Status.AWAITING_INPUT)
+        assert await other.archive.rewrite(RUN, lie, 1)
+        await author.append(store, claimed("r1"))
+        record = await other.run(RUN)
+        assert record is not None and record.document == document(fold(RUN, author.log))
+
+    @pytest.mark.parametrize("state", ["due", "held", "parked", "missing"])
+    def test_a_copy_as_it_was_found_has_its_task_as_it_was(self, tmp_path: Path, state: str) -> None:
+        asyncio.run(play(self, lambda stage: self._found_with_a_task(stage, state), tmp_path))
+
+    async def _found_with_a_task(self, stage: Stage, state: str) -> None:
+        store, other = await stage.open_many(2)
+        due_at = stage.clock.now() + 5.0
+        task = TaskFound(
+            state,  # type: ignore[arg-type]
+            RunnerId("lost-runner") if state == "held" else None,
+            due_at if state == "due" else None,
+        )
+        copy = msgspec.structs.replace(copy_of(claimed("lost-runner"), messages=2), found=task)
+        assert await store.archive.import_run(copy)
+        for each in (store, other):
+            record = await each.run(RUN)
+            assert record is not None and record.document == copy.document
+            assert (record.holder, record.due_at, record.envelope.generation) == (task.holder, task.due_at, 3)
+            assert await each.events(RUN) == list(copy.events)
+            assert [found.document.run_id for found in (await each.find_runs(RunQuery(("running",)))).runs] == [RUN]
+        orphans = await other.orphans(10)
+        assert [orphan.run_id for orphan in orphans] == ([RUN] if state in ("held", "missing") else [])
+        runner = await register(store, "r1")
+        assert await claim(store, runner) == []
+        stage.clock.advance(10.0)
+        for orphan in orphans:
+            assert await store.adopt(orphan)
+        assert await claim(store, runner) == ([] if state == "parked" else [RUN])
+
+    @on_stage
+    async def test_a_copy_as_it_was_found_keeps_a_document_that_lies(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        honest = copy_of(claimed("r0"), e.StepStarted(leaf=LeafId("a#1"), name="a"))
+        truth = honest.document
+        lie = msgspec.structs.replace(truth, status=Status.AWAITING_INPUT, open=(), open_count=0, head_seq=2)
+        copy = msgspec.structs.replace(honest, document=lie, found=TaskFound("parked"))
+        assert await store.archive.import_run(copy)
+        assert await other.archive.import_run(copy) in (True, False)
+        for each in (store, other, await stage.open()):
+            record = await each.run(RUN)
+            assert record is not None and record.document == lie
+        assert await other.archive.rewrite(RUN, truth, 3)
+        record = await store.run(RUN)
+        assert record is not None and record.document == truth
+        author = await stage.reader_of(other, RUN)
+        await author.append(other, claimed("r1"), task=Held(await register(other, "r1")))
+
+    @on_stage
+    async def test_a_document_without_a_log_is_kept_and_nobody_drives_it(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        told = msgspec.structs.replace(copy_of().document, status=Status.RUNNING, head_seq=7)
+        copy = RunCopy(id="foreign", document=told, events=(), found=TaskFound("missing"))
+        assert await store.archive.import_run(copy)
+        for each in (store, other, await stage.open()):
+            record = await each.run(RUN)
+            assert record is not None and record.document == told
+            assert (record.envelope.orchestrator_task_id, record.holder, record.due_at) == (None, None, None)
+            assert await each.events(RUN) == []
+            assert [found.document.run_id for found in (await each.find_runs(RunQuery(("running",)))).runs] == [RUN]
+            assert await each.orphans(10) == []
+        assert not await store.adopt(Orphan(RUN, None, "so they say"))
+        assert not await store.archive.import_run(copy)
+        assert await committed(other, stage.author(RUN).first()) == Committed(1)
+        assert await claim(store, await register(store, "r1")) == [RUN]
+        record = await other.run(RUN)
+        assert record is not None and record.envelope.orchestrator_task_id is not None

@@ -18,7 +18,13 @@ PROOF: Evidence = {"proof": "lock free", "pid": 7, "sure": True, "age_s": 1.5, "
 
 
 async def bury(store: Store, runner: RunnerId, why: str = "killed") -> int:
-    return await store.bury(runner, why, cause="taken_over", evidence=PROOF)
+    freed = await store.bury(runner, why, cause="taken_over", evidence=PROOF)
+    assert freed is not None
+    return freed
+
+
+async def bury_silent(store: Store, runner: RunnerId, beat_number: int) -> int | None:
+    return await store.bury(runner, "silent", cause="taken_over", evidence=PROOF, beat_number=beat_number)
 
 
 class RunnerContract(Contract):
@@ -193,3 +199,72 @@ class RunnerContract(Contract):
         (again,) = await store.runners()
         assert again.info.queues == ("fast",)
         assert (await store.orphans(10), await bury(store, runner)) == ([], 1)
+
+    @on_stage
+    async def test_a_first_look_is_noted_once_and_seen_by_all(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        await store.beat(runner, Beat(number=4, holding=2))
+        noted_at = stage.clock.advance(130.0)
+        found = await other.suspect(runner, 4)
+        assert found is not None and (found.suspected_at, found.suspected_beat) == (noted_at, 4)
+        stage.clock.advance(60.0)
+        assert await store.suspect(runner, 4) == found
+        assert await store.runners() == await other.runners() == [found]
+        assert found.beat == Beat(number=4, holding=2)
+
+    @on_stage
+    async def test_a_beat_clears_the_first_look(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        assert await other.suspect(runner, 0) is not None
+        stage.clock.advance(1.0)
+        assert await store.beat(runner, Beat(number=1))
+        (record,) = await other.runners()
+        assert (record.suspected_at, record.suspected_beat) == (None, None)
+        assert await other.suspect(runner, 0) is None
+        again = await other.suspect(runner, 1)
+        assert again is not None and (again.suspected_at, again.suspected_beat) == (stage.clock.now(), 1)
+        await store.register(again.info)
+        (record,) = await other.runners()
+        assert record.suspected_beat is None, "to register is a sign of life"
+
+    @on_stage
+    async def test_nobody_looks_at_the_gone_and_the_unknown(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        assert await other.suspect(RunnerId("ghost"), 0) is None
+        await bury(other, runner)
+        assert await store.suspect(runner, 0) is None
+        (record,) = await store.runners(gone=True)
+        assert (record.suspected_beat, record.gone_why) == (None, "killed")
+
+    @on_stage
+    async def test_a_verdict_on_a_beat_is_refused_after_the_next_one(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        await stage.author(RUN).create(store, Held(runner))
+        assert await other.suspect(runner, 0) is not None
+        assert await store.beat(runner, Beat(number=1))
+        assert await bury_silent(other, runner, 0) is None
+        record = await other.run(RUN)
+        assert record is not None and record.holder == runner
+        assert await store.beat(runner, Beat(number=2))
+        assert await other.suspect(runner, 2) is not None
+        assert await bury_silent(other, runner, 2) == 1
+        assert not await store.beat(runner, Beat(number=3))
+        assert await bury_silent(store, runner, 2) in (0, None)
+
+    @on_stage
+    async def test_of_a_beat_and_a_verdict_at_once_one_wins(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        for number in range(12):
+            runner = await register(store, f"r{number}")
+            await stage.author(f"run-{number}").create(store, Held(runner))
+            both = [bury_silent(other, runner, 0), store.beat(runner, Beat(number=1))]
+            freed, beaten = await asyncio.gather(*(both if number % 2 else reversed(both)))
+            if not number % 2:
+                freed, beaten = beaten, freed
+            assert (freed, beaten) in ((1, False), (None, True))
+            held = await store.run(RunId(f"run-{number}"))
+            assert held is not None and held.holder == (runner if beaten else None)

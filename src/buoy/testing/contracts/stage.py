@@ -69,17 +69,18 @@ def on_stage(test: Callable[[C, Stage], Awaitable[None]]) -> Callable[[C, Path],
 
     # No functools.wraps: pytest would look through it and ask for a fixture named `stage`.
     def played(self: C, tmp_path: Path) -> None:
-        asyncio.run(_play(self, test, tmp_path))
+        asyncio.run(play(self, lambda stage: test(self, stage), tmp_path))
 
     played.__name__ = test.__name__
     played.__doc__ = test.__doc__
     return played
 
 
-async def _play(contract: C, test: Callable[[C, Stage], Awaitable[None]], place: Path) -> None:
+async def play(contract: Contract, test: Callable[[Stage], Awaitable[None]], place: Path) -> None:
+    """One test on a stage of its own, for those that have parameters."""
     stage = Stage(contract, place)
     try:
-        await test(contract, stage)
+        await test(stage)
     finally:
         await stage.close()
 

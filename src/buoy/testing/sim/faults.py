@@ -2,11 +2,15 @@
 
 A write can fail before it happened, or happen and lose its answer; both look the same to the caller. A process can die
 before, between or after; it can be slow; and for a while everybody can be cut off.
+
+Invariant: each process has its own dice, and each pass through its gate its own number. So a fault has a name
+(`worker-2:17`), and a story can be told again with this one and without that one, all else being as it was.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -31,68 +35,113 @@ class Rates(msgspec.Struct):
     very_slow: float = 0.0
     # A write that nobody answered arrives all the same, later.
     late: float = 0.0
+    # An inbox is read with its messages twice over, and in another order.
+    twice: float = 0.0
 
 
 class Faults:
     """The faults of one seed. With `on` false the storage is only a little slow."""
 
-    def __init__(self, rng: Random, rates: Rates) -> None:
-        self.rng = rng
+    def __init__(self, seed: str, rates: Rates, only: Collection[str] | None) -> None:
+        self._seed = seed
+        self._only = only
         self.rates = rates
         self.on = True
-        # Until when nobody, or nobody of these processes, gets an answer.
+        # What went wrong, by the names of the faults, and how often by kind.
+        self.struck: list[str] = []
+        self.counts: dict[str, int] = {}
+        # Until when nobody, or nobody of these processes, gets an answer; and whose beats get none.
         self.outage_until = 0.0
         self.cut_off: dict[str, float] = {}
+        self.silent: dict[str, float] = {}
+
+    def dice(self, name: str) -> Random:
+        return Random(f"{self._seed} {name}")
 
     def out(self, process: Process, now: float) -> bool:
         return now < self.outage_until or now < self.cut_off.get(process.name, 0.0)
+
+    def strikes(self, name: str, kind: str) -> bool:
+        """Whether this fault is part of the story, which it then is."""
+        if self._only is not None and name not in self._only:
+            return False
+        self.struck.append(name)
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        return True
 
 
 class Gate:
     """Stands before and after each call that one process makes to the storage."""
 
-    def __init__(self, process: Process, faults: Faults) -> None:
+    def __init__(self, process: Process, faults: Faults, name: str, *, beats: bool = False) -> None:
         self.kernel = process.loop.kernel
         self._process = process
         self._faults = faults
+        self._name = name
+        self._beats = beats
+        self._passed = 0
+        self._dice = faults.dice(name)
+        self._pace = faults.dice(f"{name} pace")
 
     async def before(self, what: str) -> None:
-        faults = self._faults
+        faults, process = self._faults, self._process
         if not faults.on:
             await self._dawdle(0.1)
             return
-        rates, process = faults.rates, self._process
-        if faults.out(process, self.kernel.time):
-            await asyncio.sleep(faults.rng.random() * 0.2)
+        self._passed += 1
+        dice, amount = self._dice.random(), self._dice.random()
+        if faults.out(process, self.kernel.time) or (self._beats and self._silent()):
+            await asyncio.sleep(amount * 0.2)
             raise Unavailable(f"no answer to {what}")
-        dice = faults.rng.random()
+        rates, name = faults.rates, f"{self._name}:{self._passed}"
         if dice < rates.crash:
-            await self._die(f"before {what}")
+            if faults.strikes(name, "crash before a call"):
+                await self._die(f"before {what}")
         elif dice < rates.crash + rates.fail:
-            process.tell(f"{what} fails")
-            raise Unavailable(f"no answer to {what}")
+            if faults.strikes(name, "call that did not happen"):
+                process.tell(f"{what} fails")
+                raise Unavailable(f"no answer to {what}")
+        elif dice > 1.0 - rates.very_slow and faults.strikes(name, "slow call"):
+            await asyncio.sleep(amount * _LONG_S)
         await self._dawdle(rates.slow)
 
     async def after(self, what: str) -> None:
         faults = self._faults
         if not faults.on:
             return
-        rates = faults.rates
-        dice = faults.rng.random()
+        dice, amount = self._dice.random(), self._dice.random()
+        rates, name = faults.rates, f"{self._name}:{self._passed}a"
         if dice < rates.crash:
-            await self._die(f"after {what}")
+            if faults.strikes(name, "crash after a call"):
+                await self._die(f"after {what}")
         elif dice < rates.crash + rates.lost:
-            self._process.tell(f"{what} loses its answer")
-            raise Unavailable(f"no answer to {what}")
+            if faults.strikes(name, "lost answer"):
+                self._process.tell(f"{what} loses its answer")
+                raise Unavailable(f"no answer to {what}")
+        elif dice > 1.0 - rates.very_slow and faults.strikes(name, "slow call"):
+            await asyncio.sleep(amount * _LONG_S)
         await self._dawdle(rates.slow)
 
     def late_s(self, what: str) -> float | None:
         """How much later this write will arrive, while its sender believes that it got no answer; None: in time."""
         faults = self._faults
-        if not faults.on or faults.rng.random() >= faults.rates.late:
+        if not faults.on:
+            return None
+        dice, amount = self._dice.random(), self._dice.random()
+        if dice >= faults.rates.late or not faults.strikes(f"{self._name}:{self._passed}l", "late write"):
             return None
         self._process.tell(f"{what} is on its way, but gets no answer")
-        return faults.rng.random() * _LONG_S
+        return amount * _LONG_S
+
+    def doubles(self) -> bool:
+        """Whether what is read now is delivered twice."""
+        faults = self._faults
+        if not faults.on or self._dice.random() >= faults.rates.twice:
+            return False
+        return faults.strikes(f"{self._name}:{self._passed}t", "delivered twice")
+
+    def _silent(self) -> bool:
+        return self.kernel.time < self._faults.silent.get(self._process.name, 0.0)
 
     async def _die(self, when: str) -> None:
         self._process.crash(when)
@@ -100,11 +149,8 @@ class Gate:
             await self._process.loop.create_future()
 
     async def _dawdle(self, slow: float) -> None:
-        rng = self._faults.rng
-        dice = rng.random()
+        dice, amount = self._pace.random(), self._pace.random()
         if dice < slow:
-            await asyncio.sleep(rng.random() * _SHORT_S)
-        elif self._faults.on and dice < slow + self._faults.rates.very_slow:
-            await asyncio.sleep(rng.random() * _LONG_S)
+            await asyncio.sleep(amount * _SHORT_S)
         elif dice > 0.7:
             await asyncio.sleep(0)

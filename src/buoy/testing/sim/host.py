@@ -13,15 +13,22 @@ from buoy.testing.sim.kernel import Kernel
 EPOCH = 1_700_000_000.0
 
 
-class SimClock:
-    """Virtual time. The wall clocks of processes on several hosts differ by `skew_s`."""
+class Wall:
+    """The wall clock of one host. Somebody may set it, forth or back."""
 
-    def __init__(self, kernel: Kernel, skew_s: float = 0.0) -> None:
+    def __init__(self, skew_s: float = 0.0) -> None:
+        self.skew_s = skew_s
+
+
+class SimClock:
+    """Virtual time, as a process reads it: the wall clocks of several hosts differ, and are set at times."""
+
+    def __init__(self, kernel: Kernel, wall: Wall | None = None) -> None:
         self._kernel = kernel
-        self._skew_s = skew_s
+        self._wall = wall or Wall()
 
     def now(self) -> float:
-        return EPOCH + self._kernel.time + self._skew_s
+        return EPOCH + self._kernel.time + self._wall.skew_s
 
     def monotonic(self) -> float:
         return self._kernel.time
@@ -38,7 +45,7 @@ class SimIds:
         return f"{prefix}{self._process}-{next(self._count)}"
 
     def nonce(self) -> str:
-        return f"{self._process}.{next(self._count)}"
+        return f"{self._process}/{next(self._count)}"
 
 
 class SimLiveness:
@@ -53,6 +60,9 @@ class SimLiveness:
 
     def withdraw(self, runner: RunnerId) -> None:
         """Nothing: a process that said good-bye is gone in the store too."""
+
+    def sees(self, record: RunnerRecord) -> bool:
+        return self._one_host
 
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         if self._one_host and self._dead(record.info.id):

@@ -1,7 +1,9 @@
 """The kernel: virtual time, and the order in which simulated processes get their turn. All chance comes from one seed.
 
 Invariants: within one process callbacks run in the order in which asyncio made them ready; between processes any order
-is possible, and the seed decides. Time stands still while anybody is ready. A dead process never runs again: what is
+is possible, and the seed decides: each process draws tickets of its own, and the lowest one has its turn. So what one
+process does when another one is left out of the story stays as alike as can be. Time stands still while anybody is
+ready. A dead process never runs again: what is
 handed to its loop is dropped; its tasks are kept, so that no `finally` of theirs runs before the simulation is over.
 """
 
@@ -23,9 +25,11 @@ _BURSTS = (1, 1, 1, 2, 3, 5, 8)
 class SimLoop(asyncio.AbstractEventLoop):
     """The event loop of one simulated process."""
 
-    def __init__(self, kernel: Kernel, name: str, on_trouble: Callable[[str], None]) -> None:
+    def __init__(self, kernel: Kernel, name: str, rng: Random, on_trouble: Callable[[str], None]) -> None:
         self.kernel = kernel
         self.name = name
+        self._rng = rng
+        self.ticket = rng.random()
         self.dead = False
         self.frozen = False
         self.ready: deque[asyncio.Handle] = deque()
@@ -94,6 +98,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         if error is not None:
             self._on_trouble(f"the loop {task.get_name()} died of {error!r}")
 
+    def get_task_factory(self) -> Any:
+        """Not None, so that whoever could make tasks by himself has them made here, where they are known."""
+        return self.create_task
+
     def get_debug(self) -> bool:
         return False
 
@@ -125,9 +133,11 @@ class SimLoop(asyncio.AbstractEventLoop):
             heapq.heappop(timers)
         return timers[0][0] if timers else None
 
-    def run_some(self, turns: int) -> int:
-        """Up to that many callbacks. How many there were."""
+    def run_some(self) -> int:
+        """As many callbacks as the process gets in a row. How many there were."""
         asyncio._set_running_loop(self)
+        turns = self._rng.choice(_BURSTS)
+        self.ticket = self._rng.random()
         done = 0
         try:
             while done < turns and self.ready and self.runs:
@@ -146,8 +156,8 @@ class SimLoop(asyncio.AbstractEventLoop):
 class Kernel:
     """Runs loops, one turn after the other."""
 
-    def __init__(self, rng: Random, turns_max: int) -> None:
-        self.rng = rng
+    def __init__(self, seed: str, turns_max: int) -> None:
+        self._seed = seed
         self.time = 0.0
         self.turns = 0
         self.turns_max = turns_max
@@ -162,7 +172,7 @@ class Kernel:
         return self.turns >= self.turns_max
 
     def make_loop(self, name: str, on_trouble: Callable[[str], None]) -> SimLoop:
-        loop = SimLoop(self, name, on_trouble)  # type: ignore[abstract]
+        loop = SimLoop(self, name, Random(f"{self._seed} {name}"), on_trouble)  # type: ignore[abstract]
         self.loops.append(loop)
         self._living.append(loop)
         return loop
@@ -192,13 +202,11 @@ class Kernel:
         return False
 
     def _run_ready(self) -> None:
-        choose, burst = self.rng.randrange, self.rng.choice
         while not self.exhausted:
             ready = [loop for loop in self._living if loop.ready and not loop.frozen]
             if not ready:
                 return
-            loop = ready[choose(len(ready))] if len(ready) > 1 else ready[0]
-            self.turns += loop.run_some(burst(_BURSTS))
+            self.turns += min(ready, key=_ticket).run_some()
 
     def _next_time(self) -> float | None:
         times = [when for loop in self._living if not loop.frozen and (when := loop.next_timer()) is not None]
@@ -213,6 +221,10 @@ class Kernel:
         for loop in self._living:
             if not loop.frozen:
                 loop.ripen(self.time)
+
+
+def _ticket(loop: SimLoop) -> float:
+    return loop.ticket
 
 
 def bury_loops(kernel: Kernel) -> int:

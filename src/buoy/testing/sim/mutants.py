@@ -1,106 +1,77 @@
-"""Planted mutants: each breaks one promise of the store or the engine, and the invariants must find it.
+"""Mutants: bugs that are planted on purpose. Each breaks one promise, and the invariants must notice it.
 
-`SEEDS_ENOUGH` says within how many seeds; a test holds it.
+`enough` says within how many seeds; a test holds it. A patch of something that the engine does not have any more fails:
+a mutant that changes nothing would prove nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId
+from buoy.ports import Ended, Message, Orphan, Outcome, Receipt, Released, Store, Task, Wants, Write
 
-from buoy.core.ids import RunId
-from buoy.engine.ledger import Ledger
-from buoy.ports import Committed, Message, Outcome, Store, Write
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+_ABSENT = object()
 
 
 class Mutant:
     """No mutant: the store and the engine as they are. Subclasses break one promise each."""
 
     name = "none"
+    enough = 0
+    # Where it can show at all.
+    stores: tuple[str, ...] = ("objects", "sqlite")
 
-    def install(self) -> None:
+    def __init__(self) -> None:
+        self._patched: list[tuple[Any, str, Any]] = []
+
+    def install(self, world: World) -> None:
         """Patches the engine."""
+
+    def patch(self, owner: Any, name: str, value: Any) -> Any:
+        """Puts something else in the place of what is there, until `remove`. What was there."""
+        real = owner.__dict__.get(name, _ABSENT)
+        assert real is not _ABSENT, f"{owner!r} has no {name} any more: the mutant would change nothing"
+        self._patched.append((owner, name, real))
+        setattr(owner, name, value)
+        return real
 
     def remove(self) -> None:
         """Undoes the patches."""
+        for owner, name, real in reversed(self._patched):
+            setattr(owner, name, real)
+        self._patched.clear()
+
+    # ---- between a process and its store
 
     async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
         return await store.commit(writes)
 
+    async def events(self, store: Store, run_id: RunId, after: int, limit: int | None) -> list[Event]:
+        return await store.events(run_id, after, limit)
+
+    async def send(self, store: Store, message: Message) -> Receipt:
+        return await store.send(message)
+
     def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
         return messages
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        return await store.claim_tasks(runner, wants, limit)
+
+    def release(self, change: Released | Ended) -> Released | Ended:
+        return change
+
+    def orphans(self, found: list[Orphan]) -> list[Orphan]:
+        return found
 
     def seen(self, run_id: RunId, number: int) -> None:
         """A runner says that it has looked at messages up to this number."""
 
-
-class NoFencing(Mutant):
-    """The store accepts a stale append: it gives the events the next free numbers."""
-
-    name = "no-fencing"
-
-    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
-        # A writer that was let through once knows wrong numbers from then on.
-        writes = [_renumbered(write, write.after_seq) for write in writes]
-        outcomes = await store.commit(writes)
-        for place, write in enumerate(writes):
-            for _ in range(5):
-                if isinstance(outcomes[place], Committed) or not write.after_seq:
-                    break
-                outcomes[place] = (await store.commit([_renumbered(write, outcomes[place].head_seq)]))[0]
-        return outcomes
-
-
-def _renumbered(write: Write, after_seq: int) -> Write:
-    behind = after_seq + 1 - write.events[0].seq
-    moved = tuple(msgspec.structs.replace(event, seq=event.seq + behind) for event in write.events)
-    return msgspec.structs.replace(write, after_seq=after_seq, events=moved)
-
-
-class ForgetInbox(Mutant):
-    """A message that somebody looked at is never shown again, although nobody consumed it."""
-
-    name = "forget-inbox"
-
-    def __init__(self) -> None:
-        self._seen: dict[RunId, int] = {}
-
-    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes = await store.commit(writes)
-        for write in writes:
-            self.seen(write.run_id, write.seen)
-        return outcomes
-
-    def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
-        return [message for message in messages if message.number > self._seen.get(run_id, 0)]
-
-    def seen(self, run_id: RunId, number: int) -> None:
-        self._seen[run_id] = max(number, self._seen.get(run_id, 0))
-
-
-class EffectsBeforeCommit(Mutant):
-    """Bodies and alarms start at once, not when the commit that they rest on is durable."""
-
-    name = "effects-before-commit"
-
-    def install(self) -> None:
-        self._real = Ledger.after_commit
-
-        def at_once(ledger: Ledger, effect: Callable[[], None]) -> None:
-            effect()
-
-        _patch("after_commit", at_once)
-
-    def remove(self) -> None:
-        _patch("after_commit", self._real)
-
-
-def _patch(name: str, function: Any) -> None:
-    assert hasattr(Ledger, name), f"the engine has no {name} any more: the mutant would change nothing"
-    setattr(Ledger, name, function)
-
-
-MUTANTS: dict[str, type[Mutant]] = {each.name: each for each in (NoFencing, EffectsBeforeCommit, ForgetInbox)}
-SEEDS_ENOUGH = {"no-fencing": 50, "effects-before-commit": 5, "forget-inbox": 50}
+    def purges(self, run_id: RunId) -> None:
+        """Somebody purges this run."""

@@ -8,25 +8,41 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from buoy.core.events import Event, Interrupted
 from buoy.core.ids import RunId, RunnerId
-from buoy.ports import Committed, Evidence, Message, Orphan, Outcome, Receipt, Store, Task, Wants, Write
+from buoy.ports import (
+    Archive,
+    Committed,
+    Evidence,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Store,
+    Task,
+    Tombstone,
+    Wants,
+    Write,
+)
+from buoy.testing.sim.faults import Gate
 from buoy.testing.sim.witness import Acknowledged, Sent
 
 if TYPE_CHECKING:
     from buoy.testing.sim.process import Process
 
 
-def observed(store: Store, process: Process) -> Store:
+def observed(store: Store, process: Process, gate: Gate) -> Store:
     """The store as that process's engine gets it."""
-    return cast(Store, _Observed(store, process))
+    return cast(Store, _Observed(store, process, gate))
 
 
 class _Observed:
     """One process's store."""
 
-    def __init__(self, store: Store, process: Process) -> None:
+    def __init__(self, store: Store, process: Process, gate: Gate) -> None:
         self._store = store
         self._process = process
+        self._gate = gate
         self._world = process.world
 
     def __getattr__(self, name: str) -> Any:
@@ -36,9 +52,13 @@ class _Observed:
     def one_host(self) -> bool:
         return self._world.plan.one_host
 
+    @property
+    def archive(self) -> Archive:
+        return cast(Archive, _ObservedArchive(self._store.archive, self._process))
+
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         for write in writes:
-            self._world.expect_children(write.events)
+            self._world.expect_kin(write.run_id, write.events)
             nonce = write.events[0].nonce
             assert nonce is not None, "a commit without a nonce"
             self._world.witness.writers[nonce] = self._process.name
@@ -54,12 +74,16 @@ class _Observed:
         self._process.tell(f"{write.run_id} {write.after_seq + 1}: {kinds} -> {'durable' if done else 'fenced'}")
         if done:
             first, last = write.events[0], write.events[-1]
-            self._world.witness.commits.append(
-                Acknowledged(write.run_id, first.nonce, first.seq, last.seq, self._process.name)
+            self._world.witness.committed(
+                Acknowledged(write.run_id, first.nonce, first.seq, last.seq, self._process.name),
+                gives_back=any(isinstance(event.body, Interrupted) for event in write.events),
             )
 
+    async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
+        return await self._world.mutant.events(self._store, run_id, after, limit)
+
     async def send(self, message: Message) -> Receipt:
-        receipt = await self._store.send(message)
+        receipt = await self._world.mutant.send(self._store, message)
         self._world.witness.sends.append(
             Sent(message.run_id, receipt.number, message.dedupe, message.kind, receipt.duplicate)
         )
@@ -69,16 +93,21 @@ class _Observed:
         return receipt
 
     async def inbox(self, run_id: RunId, after: int = 0) -> list[Message]:
-        return self._world.mutant.inbox(run_id, await self._store.inbox(run_id, after))
+        found = self._world.mutant.inbox(run_id, await self._store.inbox(run_id, after))
+        if found and self._gate.doubles():
+            self._process.tell(f"{run_id}: its messages are delivered twice")
+            return [*found[::-1], *found]
+        return found
 
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
-        tasks = await self._store.claim_tasks(runner, wants, limit)
+        tasks = await self._world.mutant.claim_tasks(self._store, runner, wants, limit)
         for task in tasks:
             self._process.tell(f"{task.run_id}: took the task ({task.cause})")
         return tasks
 
     async def release(self, run_id: RunId, runner: RunnerId, change: Any, head_seq: int | None = None) -> bool:
-        done = await self._store.release(run_id, runner, change, head_seq)
+        changed = self._world.mutant.release(change)
+        done = await self._store.release(run_id, runner, changed, head_seq)
         self._process.tell(f"{run_id}: {'gave the task back' if done else 'had no task to give back'}")
         self._world.hints.changed()
         return done
@@ -87,13 +116,18 @@ class _Observed:
         await self._store.seen(run_id, runner, number)
         self._world.mutant.seen(run_id, number)
 
-    async def bury(self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence) -> int:
+    async def bury(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
         # Known before it is durable: from here on nothing may be expected of that runner any more.
-        self._world.gone(runner)
-        released = await self._store.bury(runner, why, cause=cause, evidence=evidence)
+        self._world.gone(runner, by=self._process)
+        released = await self._store.bury(runner, why, cause=cause, evidence=evidence, beat_number=beat_number)
         self._process.tell(f"buried {runner} ({why}), {released} runs due")
         self._world.hints.changed()
         return released
+
+    async def orphans(self, limit: int) -> list[Orphan]:
+        return self._world.mutant.orphans(await self._store.orphans(limit))
 
     async def adopt(self, orphan: Orphan) -> bool:
         adopted = await self._store.adopt(orphan)
@@ -102,4 +136,22 @@ class _Observed:
         return adopted
 
     async def changed(self, timeout_s: float) -> bool:
-        return await self._world.hints.wait(timeout_s)
+        return await self._world.hints.wait(self._process.name, timeout_s)
+
+
+class _ObservedArchive:
+    """One process's archive. What is purged is remembered outside of the store."""
+
+    def __init__(self, archive: Archive, process: Process) -> None:
+        self._archive = archive
+        self._process = process
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._archive, name)
+
+    async def purge(self, tombstone: Tombstone) -> bool:
+        self._process.world.remember(tombstone.run_id)
+        self._process.world.mutant.purges(tombstone.run_id)
+        done = await self._archive.purge(tombstone)
+        self._process.tell(f"{tombstone.run_id}: {'purged' if done else 'not purged'}")
+        return done

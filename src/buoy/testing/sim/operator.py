@@ -1,6 +1,7 @@
 """The operator: across hosts nobody can prove a death by a lock, so somebody declares silent runners gone.
 
-It is right about the dead. About frozen ones it is wrong, as everybody is at times: they must be fenced by the log.
+It is right about the dead. About frozen and silent ones it is wrong, as everybody is at times: they must be fenced by
+the log.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Operator(Process):
     async def _look(self) -> None:
         store = self.open_store()
         while True:
-            await asyncio.sleep(self.world.rng.random() * _LOOK_S)
+            await asyncio.sleep(self.rng.random() * _LOOK_S)
             try:
                 for record in await store.runners():
                     if self._seems_gone(record.info.id):
@@ -31,8 +32,10 @@ class Operator(Process):
                 self.tell(f"could not look: {problem}")
 
     def _seems_gone(self, runner: str) -> bool:
-        process = self.world.processes[runner]
-        return not process.alive or (process.loop.frozen and self.world.rng.random() < 0.5)
+        world = self.world
+        process = world.processes[runner]
+        silent = process.loop.frozen or world.kernel.time < world.faults.silent.get(runner, 0.0)
+        return not process.alive or (silent and self.rng.random() < 0.3)
 
     def crash(self, when: str) -> None:
         """Never dies: the simulation has only one."""

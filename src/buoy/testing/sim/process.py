@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from buoy.engine.calls import info
@@ -36,13 +37,12 @@ class Process:
         self.world = world
         self.name = name
         self.loop = world.kernel.make_loop(name, self.trouble)
-        skew_s = 0.0 if world.plan.one_host else world.rng.uniform(-world.plan.skew_s, world.plan.skew_s)
-        self.clock = SimClock(world.kernel, skew_s)
+        self.rng = Random(f"{world.seed} {name} itself")
+        self.clock = SimClock(world.kernel, world.wall_of(name))
         self.ids = SimIds(name)
         self.gone = False
         # Things that it still wants to say to runs: until then nothing is at rest.
         self.busy = 0
-        self._gate = Gate(self, world.faults)
 
     @property
     def alive(self) -> bool:
@@ -56,8 +56,9 @@ class Process:
         self.tell(what)
         self.world.witness.broken("unforeseen error", f"{self.name}: {what}")
 
-    def open_store(self) -> Store:
-        return observed(self.world.storage.open(self._gate, self.clock), self)
+    def open_store(self, *, beats: bool = False) -> Store:
+        gate = Gate(self, self.world.faults, f"{self.name}+" if beats else self.name, beats=beats)
+        return observed(self.world.storage.open(gate, self.clock), self, gate)
 
     def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begins a task of this process."""

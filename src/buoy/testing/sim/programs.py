@@ -7,6 +7,7 @@ where a replay compares it.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from random import Random
 from typing import Any
 
@@ -17,11 +18,12 @@ RETRIES = 2
 
 _PARTS = (
     *("step", "step", "step", "sync", "slow", "derive", "sleep", "race", "ask", "signal", "signal_or", "hurry"),
-    *("book", "child", "spawn"),
+    *("book", "child", "spawn", "errand"),
 )
 _FORMS = ("seq", "seq", "gather", "group", "completed", "first", "rest", "cleanup")
-_SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or", "book", "child")
+_SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or", "book", "child", "errand")
 _SYNC_FORMS = ("seq", "seq", "both")
+_ALL_FORMS = frozenset((*_FORMS, *_SYNC_FORMS))
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -36,6 +38,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     catch: bool = True
     name: str = ""
     answer: str = ""
+    # Of a whole program: how often it continues as a new run before it gives its result.
+    again: int = 0
 
 
 class Fails(Exception):
@@ -48,7 +52,11 @@ def make_program(rng: Random, *, is_async: bool, size: int, depth: int = 0) -> N
     kids = []
     while maker.left > 0:
         kids.append(maker.part(0))
-    return Node("seq", "main", tuple(kids))
+    if rng.random() < 0.12:
+        # One that fails at its end, with something to undo.
+        kids.insert(rng.randint(0, len(kids)), maker.made("book"))
+        kids.append(Node("step", "last", fails=RETRIES + 1, catch=False))
+    return Node("seq", "main", tuple(kids), again=rng.choice((0, 0, 0, 0, 0, 0, 1, 2)))
 
 
 class _Maker:
@@ -64,7 +72,10 @@ class _Maker:
         if depth < 2 and self.left > 2 and self._rng.random() < 0.35:
             return self._form(depth)
         op = self._rng.choice(self._parts)
-        return self._leaf("step" if op in ("child", "spawn") and self._depth else op)
+        return self._leaf("step" if op in ("child", "spawn", "errand") and self._depth else op)
+
+    def made(self, op: str) -> Node:
+        return self._leaf(op)
 
     def _form(self, depth: int) -> Node:
         op = self._rng.choice(self._forms)
@@ -90,6 +101,8 @@ class _Maker:
                 )
             case "slow":
                 return Node(op, name, takes_s=rng.choice((0.1, 3.0)), fails=rng.choice((0, 1)))
+            case "errand":
+                return Node(op, name, takes_s=rng.choice((0.0, 0.5, 5.0)))
             case "sleep":
                 return Node(op, name, takes_s=rng.choice((0.0, 0.1, 1.0, 5.0, 15.0)), name=rng.choice(("buoy", "")))
             case "race":
@@ -114,6 +127,8 @@ class _Maker:
 def expected(node: Node) -> Any:
     """What a program gives when nothing goes wrong, in the form in which it is stored. Raises `Fails`."""
     match node.op:
+        case "spec":
+            return _graph(node)
         case "step" | "sync":
             if node.fails > RETRIES:
                 if not node.catch:
@@ -138,6 +153,14 @@ def expected(node: Node) -> Any:
     return node.id
 
 
+def _graph(node: Node) -> Any:
+    """A spec fails if one of its steps does; the others are done all the same."""
+    if any(part.op == "call" and part.fails > RETRIES for part in parts(node)):
+        raise Fails(node.id)
+    plain = [kid for kid in node.kids if kid.op != "modules"]
+    return {kid.id: kid.answer if kid.op == "ask" else kid.id for kid in plain}
+
+
 def _child(node: Node) -> Any:
     try:
         return expected(node.kids[0])
@@ -147,9 +170,23 @@ def _child(node: Node) -> Any:
         return f"{node.id} failed"
 
 
+def without(node: Node, dropped: Collection[str], run_id: str) -> Node:
+    """The program without these parts of it, named `run/part`."""
+    if node.op in ("child", "spawn"):
+        return node
+    kids = (without(kid, dropped, run_id) for kid in node.kids if f"{run_id}/{kid.id}" not in dropped)
+    left = tuple(kid for kid in kids if kid.kids or kid.op not in _ALL_FORMS)
+    return msgspec.structs.replace(node, kids=left, again=0 if f"{run_id}/again" in dropped else node.again)
+
+
 def root_of(run_id: str) -> str:
     """The run that was started by a person: the ids of children begin with it."""
     return run_id.partition(".")[0]
+
+
+def next_of(program: Node) -> Node:
+    """What a program continues as."""
+    return msgspec.structs.replace(program, again=program.again - 1)
 
 
 def parts(node: Node) -> list[Node]:

@@ -5,22 +5,27 @@ from __future__ import annotations
 import gc
 import sys
 import warnings
+from collections.abc import Collection
 from random import Random
 
 import msgspec
 
+from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import RunId
-from buoy.testing.sim.invariants import Evidence, broken, ending_of
+from buoy.testing.sim.conduct import broken
+from buoy.testing.sim.invariants import Evidence, endings_of
 from buoy.testing.sim.kernel import bury_loops
-from buoy.testing.sim.mutants import MUTANTS, Mutant
-from buoy.testing.sim.plan import make_plan
+from buoy.testing.sim.mutants import Mutant
+from buoy.testing.sim.plan import make_plan, restricted
+from buoy.testing.sim.planted import MUTANTS
 from buoy.testing.sim.process import Process
 from buoy.testing.sim.programs import root_of
 from buoy.testing.sim.replays import replay_differences
+from buoy.testing.sim.specs import workflow_of
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.witness import Violation
-from buoy.testing.sim.workflows import run_async, run_sync
+from buoy.testing.sim.workflows import FIRST
 from buoy.testing.sim.world import World
 
 
@@ -36,21 +41,34 @@ class Verdict(msgspec.Struct):
     virtual_s: float
     runs: int
     events: int
+    # What of the plan took part, and the faults that struck: all that could be left out of the story.
+    parts: list[str]
+    # How much of what: faults by kind, what people did, recoveries by cause.
+    faults: dict[str, int] = {}
+    acts: dict[str, int] = {}
+    recoveries: dict[str, int] = {}
+    only: tuple[str, ...] | None = None
 
     @property
     def command(self) -> str:
         """Plays it again."""
         mutant = "" if self.mutant == "none" else f" --mutant {self.mutant}"
-        return f"python -m buoy.testing.sim --seed {self.seed} --store {self.store} --trace{mutant}"
+        only = "" if self.only is None else f" --only {','.join(self.only) or 'nothing'}"
+        return f"python -m buoy.testing.sim --seed {self.seed} --store {self.store} --trace{mutant}{only}"
 
 
-def run_seed(seed: int, store: str, mutant: str = "none", *, trace: bool = False) -> Verdict:
-    """Plays one seed and judges it. The same seed gives the same verdict, with the same story."""
+def run_seed(
+    seed: int, store: str, mutant: str = "none", *, trace: bool = False, only: Collection[str] | None = None
+) -> Verdict:
+    """Plays one seed and judges it. The same seed gives the same verdict, with the same story.
+
+    `only`: with nothing in it but what is named, of the plan and of the faults (see `Verdict.parts`).
+    """
     hook, gc_was_on = sys.unraisablehook, gc.isenabled()
     # What is collected when would depend on what was played before.
     gc.disable()
     try:
-        return _play(seed, store, mutant, Story(whole=trace))
+        return _play(seed, store, mutant, Story(whole=trace), only)
     finally:
         # What dropped processes still have to say concerns nobody.
         sys.unraisablehook = _ignore
@@ -62,10 +80,11 @@ def run_seed(seed: int, store: str, mutant: str = "none", *, trace: bool = False
             gc.enable()
 
 
-def _play(seed: int, store: str, mutant: str, story: Story) -> Verdict:
+def _play(seed: int, store: str, mutant: str, story: Story, only: Collection[str] | None) -> Verdict:
     chosen = Mutant() if mutant == "none" else MUTANTS[mutant]()
-    world = World(seed, make_plan(seed, store), chosen, story)
-    chosen.install()
+    plan = make_plan(seed, store)
+    world = World(seed, plan if only is None else restricted(plan, only), chosen, story)
+    chosen.install(world)
     try:
         world.play()
         if not world.witness.violations:
@@ -92,7 +111,25 @@ def _verdict(world: World, mutant: str) -> Verdict:
         virtual_s=world.kernel.time,
         runs=len(world.programs),
         events=sum(world.state(run_id).head_seq for run_id in world.programs),
+        parts=[*world.plan.names(), *world.faults.struck],
+        faults=world.faults.counts,
+        acts=world.acts,
+        recoveries=_recoveries(world),
+        only=world.plan.only,
     )
+
+
+def _recoveries(world: World) -> dict[str, int]:
+    """Takeovers and branches, by cause."""
+    found: dict[str, int] = {}
+    for run_id in world.programs:
+        for event in world.look(run_id)[0]:
+            body = event.body
+            if isinstance(body, e.WorkflowRecovered):
+                found[body.finding] = found.get(body.finding, 0) + 1
+            elif isinstance(body, e.Claimed) and body.cause in ("taken_over", "interrupted"):
+                found[body.cause] = found.get(body.cause, 0) + 1
+    return found
 
 
 def _judge(world: World) -> list[Violation]:
@@ -100,29 +137,44 @@ def _judge(world: World) -> list[Violation]:
     documents = _documents(world)
     found: list[Violation] = []
     rng = Random(f"replay {world.seed}")
-    ends = {run_id: ending_of(world.storage.log(RunId(run_id))) for run_id in world.programs}
+    ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.programs}
     for run_id in world.programs:
         evidence = _evidence(world, run_id, documents.get(run_id))
         evidence.ends = ends
         found += broken(evidence)
-        created = evidence.state.created
-        if created is not None:
-            workflow = run_async if created.workflow == run_async.name else run_sync
-            for text in replay_differences(run_id, evidence.log, workflow, rng, world.kernel):
-                found.append(Violation("a replay gives the same end", f"{run_id}: {text}"))
+        if not world.plan.deploys:
+            found += _replayed(world, evidence, rng)
     return found
+
+
+def _replayed(world: World, evidence: Evidence, rng: Random) -> list[Violation]:
+    """What a process that knows nothing makes of the log."""
+    created = evidence.state.created
+    if created is None:
+        return []
+    spec = evidence.program.op == "spec"
+    workflow = workflow_of(evidence.program) if spec else world.releases[FIRST].named(created.workflow)
+    rule = "a replay gives the same end"
+    differences = replay_differences(evidence.run_id, evidence.log, workflow, rng, world.kernel)
+    return [Violation(rule, f"{evidence.run_id}: {text}") for text in differences]
 
 
 def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
     witness = world.witness
+    log, purged = world.final_log(run_id)
     return Evidence(
         run_id=run_id,
-        log=world.storage.log(RunId(run_id)),
-        inbox=world.storage.inbox(RunId(run_id)),
+        log=log,
+        inbox=world.inbox(run_id),
         document=document,
         program=world.programs[run_id],
         started=run_id in witness.starts,
         cancelled=root_of(run_id) in world.cancelled,
+        purged=purged,
+        damaged_at=world.damaged.get(run_id),
+        deployed=world.plan.deploys,
+        earlier=world.look(run_id)[0],
+        runners={worker.name: worker.info for worker in world.all_workers()},
         writers=witness.writers,
         commits=[commit for commit in witness.commits if commit.run_id == run_id],
         sends=[sent for sent in witness.sends if sent.run_id == run_id],

@@ -8,18 +8,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import count
-from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from buoy.core.document import OpenLeaf
+from buoy.core import events as e
+from buoy.core.document import OpenLeaf, document
+from buoy.core.ids import RunId
 from buoy.core.lifecycle import TERMINAL
+from buoy.core.state import fold
 from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
+from buoy.engine.definitions import Workflow
+from buoy.engine.loading import read_log
 from buoy.errors import BadInput, Unavailable, UserError
-from buoy.testing.sim.plan import RunPlan
+from buoy.ports import Released, Write
+from buoy.recovery.purging import Purge, purge
+from buoy.testing.sim.plan import Act, RunPlan
 from buoy.testing.sim.process import Process
 from buoy.testing.sim.programs import root_of
-from buoy.testing.sim.workflows import run_async, run_sync
+from buoy.testing.sim.specs import workflow_of
+from buoy.testing.sim.workflows import Release
 
 if TYPE_CHECKING:
     from buoy.testing.sim.world import World
@@ -27,59 +33,79 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _TRIES = 12
-_ACTIONS_MAX = 60
 
 
 class Sender(Process):
     """A process that starts runs and sends messages."""
 
-    def __init__(self, world: World, name: str, registry: Registry, seed: str) -> None:
+    def __init__(self, world: World, name: str, release: Release) -> None:
         super().__init__(world, name)
-        self._rng = Random(seed)
         self._serial = count(1)
+        self.release = release
         self.client = Client(
-            self.open_store(), registry, clock=self.clock, ids=self.ids, liveness=world.liveness, actor=name
-        )
+            self.open_store(), release.registry(specs=False), clock=self.clock, ids=self.ids,
+            liveness=world.liveness, actor=name,
+        )  # fmt: skip
 
-    def begin(self) -> None:
-        self.spawn(self._talk)
+    def begin(self, acts: list[Act]) -> None:
+        """Does these things, each at its time or as soon as those before it are done."""
+        self.spawn(lambda: self._live(acts))
 
-    async def _talk(self) -> None:
-        for _ in range(_ACTIONS_MAX):
-            await asyncio.sleep(self._rng.expovariate(0.7))
-            runs = self.world.known_runs()
+    async def _live(self, acts: list[Act]) -> None:
+        for act in acts:
+            await asyncio.sleep(max(0.0, act.at - self.world.kernel.time))
+            kin = [run_id for run_id in self.world.known_runs() if root_of(run_id) == act.run]
             if not self.world.faults.on:
                 return
-            if runs:
+            if kin:
                 with self.speaking():
-                    await self._act(self._rng.choice(runs))
+                    await self._act(act, kin[int(act.pick * len(kin))])
 
-    async def _act(self, run_id: str) -> None:
-        dice = self._rng.random()
-        if dice < 0.4:
-            await self._say(run_id)
-        elif dice < 0.75:
-            await self.help_on(run_id, wrong=self._rng.random() < 0.2)
-        elif dice < 0.85:
-            await self._try("pause", lambda: self.client.pause(run_id))
-        elif dice < 0.95:
-            await self._try("resume", lambda: self.client.resume(run_id))
-        elif self.world.plan.cancels:
-            # A child that is cancelled changes what its parent gets.
-            self.world.cancelled.add(root_of(run_id))
-            await self._try("cancel", lambda: self.client.cancel(run_id, "no longer wanted"))
+    async def _act(self, act: Act, run_id: str) -> None:
+        self.world.count_act(act.kind)
+        match act.kind:
+            case "say":
+                await self._say(run_id, act.luck)
+            case "answer" | "wrong":
+                await self.help_on(run_id, wrong=act.kind == "wrong")
+            case "pause":
+                await self._try("pause", lambda: self.client.pause(run_id))
+            case "resume":
+                await self._try("resume", lambda: self.client.resume(run_id))
+            case "cancel":
+                # A child that is cancelled changes what its parent gets.
+                self.world.cancelled.add(root_of(run_id))
+                await self._try("cancel", lambda: self.client.cancel(run_id, "no longer wanted"))
+            case "jump" | "retry":
+                await self._go_back(run_id, act)
+            case "purge":
+                order = Purge(older_than_s=act.luck * 20.0)
+                await self._try("purge", lambda: purge(self.client, order))
 
-    async def _say(self, run_id: str) -> None:
+    async def _say(self, run_id: str, luck: float) -> None:
         """A signal that may be wanted, perhaps before anybody waits for it, perhaps twice."""
         names = self.world.signal_names(run_id)
         if names:
-            await self._signal(run_id, self._rng.choice(names), twice=self._rng.random() < 0.3)
+            await self._signal(run_id, names[int(luck * 10) % len(names)], twice=luck * 10 % 1 < 0.3)
 
     async def _signal(self, run_id: str, name: str, *, twice: bool = False) -> None:
         dedupe = f"{self.name}-{next(self._serial)}"
         payload = {"value": name, "by": dedupe}
         for _ in range(2 if twice else 1):
             await self._try(f"signal {name}", lambda: self.client.signal(run_id, name, payload, dedupe))
+
+    async def _go_back(self, run_id: str, act: Act) -> None:
+        """To any step, or to the one that failed last."""
+        leaves = [leaf.id for leaf in self.world.state(run_id).leaves.values() if leaf.kind != "compensation"]
+        keep = act.luck * 100 % 1 < 0.3
+        if act.kind == "retry" and act.luck < 0.6:
+            await self._try("retry", lambda: self.client.retry(run_id, keep_answers=keep))
+        elif leaves:
+            to = leaves[int(act.luck * 10) % len(leaves)]
+            call = self.client.retry if act.kind == "retry" else self.client.jump
+            plan = await self._try(f"{act.kind} to {to}", lambda: call(run_id, to, keep_answers=keep))
+            if plan is not None:
+                self.tell(f"{run_id}: {act.kind} to {to}: again {list(plan.again)}, kept {list(plan.kept)}")
 
     async def help_on(self, run_id: str, *, wrong: bool = False) -> None:
         """Answers what is asked and signals what is waited for."""
@@ -118,19 +144,55 @@ class Sender(Process):
                 state = self.world.state(run_id)
                 if state.status is None or state.status in TERMINAL:
                     continue
-                if state.pause is not None:
+                if state.pause is not None and state.pause.reason != "version":
                     await self._try("resume", lambda run_id=run_id: self.client.resume(run_id))  # type: ignore[misc]
                 await self.help_on(run_id)
             await asyncio.sleep(1.0)
 
 
-async def start_run(process: Process, client: Client, run: RunPlan) -> None:
+async def start_run(process: Process, client: Client, release: Release, run: RunPlan) -> None:
     """Starts a run; again and again, until there is an answer."""
-    workflow = run_async if run.is_async else run_sync
+    workflow: Workflow[..., Any] = release.run_async if run.is_async else release.run_sync
+    if run.program.op == "spec":
+        workflow = workflow_of(run.program)
+        stored = workflow.arguments.encode((), {"directory": "."})
+    else:
+        stored = workflow.arguments.encode((run.program,), {})
     with process.speaking():
-        if await patiently(process, f"start {run.run_id}", lambda: client.start_as(run.run_id, workflow, run.program)):
-            process.tell(f"{run.run_id}: started")
-            process.world.witness.starts[run.run_id] = process.name
+        made: object
+        if run.env is None:
+            made = await patiently(
+                process, f"start {run.name}", lambda: client.start_stored(run.name, workflow, stored)
+            )  # fmt: skip
+        else:
+            made = await patiently(process, f"start {run.name}", lambda: _start_in(run, client, workflow, stored))
+        if made is not None:
+            process.tell(f"{run.name}: started")
+            process.world.witness.starts[run.name] = process.name
+
+
+async def _start_in(run: RunPlan, client: Client, workflow: Workflow[..., Any], stored: Any) -> bool:
+    """A run of an environment of its own, which the client has no words for."""
+    if run.program.op == "spec":
+        await client.store.define(workflow.version, workflow_of(run.program).stored)
+    created = e.WorkflowCreated(
+        workflow=workflow.name, input=stored, version=workflow.version, env=run.env, by=client.actor
+    )
+    now, run_id = client.clock.now(), RunId(run.name)
+    event = e.Event(1, now, created, nonce=client.ids.nonce())
+    doc = document(fold(run_id, [event]))
+    await client.store.commit([Write(run_id, 0, (event,), doc, Released(due_at=now, cause="created"))])
+    return await client.store.run(run_id) is not None
+
+
+async def rebuild(process: Process, client: Client, run_ids: list[str]) -> None:
+    """Makes documents anew from their logs."""
+    with process.speaking():
+        for run_id in map(RunId, run_ids):
+            for _ in range(_TRIES):
+                log = await read_log(client.store, run_id)
+                if not log or await client.store.archive.rewrite(run_id, document(fold(run_id, log)), len(log)):
+                    break
 
 
 async def patiently(process: Process, what: str, work: Callable[[], Awaitable[_T]]) -> _T | None:
@@ -139,7 +201,7 @@ async def patiently(process: Process, what: str, work: Callable[[], Awaitable[_T
         try:
             return await work()
         except Unavailable:
-            await asyncio.sleep(process.world.rng.random() * 2)
+            await asyncio.sleep(process.rng.random() * 2)
         except UserError as refused:
             process.tell(f"{what}: {type(refused).__name__}: {refused}")
             return None

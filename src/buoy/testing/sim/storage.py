@@ -1,7 +1,7 @@
 """Storage: the data that the simulated processes share, under the real stores.
 
 Each process has a store of its own on it, with a gate before and after every call. `log` and `inbox` read the truth at
-once, past all gates: only checks may use them.
+once, past all gates: only checks may use them. `damage` spoils a run's document, which is no more than a cache.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 
 from buoy.core.codec import decode_events
+from buoy.core.document import document
 from buoy.core.events import Event
 from buoy.core.ids import RunId
+from buoy.core.state import fold
 from buoy.errors import Unavailable
 from buoy.ports import Clock, Message, Store
 from buoy.stores import layout, sqlite_runs
@@ -32,6 +34,8 @@ from buoy.testing.sim.faults import Gate
 
 T = TypeVar("T")
 
+_STATE = "/state.json"
+
 
 class Storage(Protocol):
     """One kind of shared data."""
@@ -41,6 +45,18 @@ class Storage(Protocol):
     def log(self, run_id: RunId, after: int = 0) -> list[Event]: ...
 
     def inbox(self, run_id: RunId) -> list[Message]: ...
+
+    def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
+        """Whether the commit with that nonce begins at that number."""
+        ...
+
+    def damage(self, run_id: RunId, luck: float) -> str | None:
+        """Makes the document of a run unreadable, old or absent. How, in words; None if it has none."""
+        ...
+
+    def erase(self, run_id: RunId, first_seq: int | None = None) -> None:
+        """For mutants: deletes a run, or only the commit that begins at that number."""
+        ...
 
     def close(self) -> None: ...
 
@@ -62,6 +78,34 @@ class SqliteStorage:
 
     def inbox(self, run_id: RunId) -> list[Message]:
         return sqlite_runs.messages(self._connection, run_id, 0)
+
+    def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
+        query = "SELECT l.nonce FROM runs r JOIN log l ON l.run = r.number WHERE r.run_id = ? AND l.first_seq = ?"
+        return (nonce,) in self._connection.execute(query, (run_id, first_seq)).fetchall()
+
+    def damage(self, run_id: RunId, luck: float) -> str | None:
+        log = self.log(run_id)
+        if not log:
+            return None
+        if luck < 0.5:
+            how, data = "garbage", b"\x00not a document"
+        else:
+            ends = [event.seq - 1 for event in log if event.nonce is not None and event.seq > 1] or [len(log)]
+            old = ends[int(luck * 100) % len(ends)]
+            how, data = f"as of event {old}", msgspec.json.encode(document(fold(run_id, log[:old])))
+        self._connection.execute("UPDATE runs SET doc = ? WHERE run_id = ?", (data, run_id))
+        return how
+
+    def erase(self, run_id: RunId, first_seq: int | None = None) -> None:
+        number = self._connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if number is None:
+            return
+        if first_seq is not None:
+            self._connection.execute("DELETE FROM log WHERE run = ? AND first_seq = ?", (*number, first_seq))
+            return
+        for statement in ("DELETE FROM log WHERE run = ?", "DELETE FROM tasks WHERE run = ?"):
+            self._connection.execute(statement, number)
+        self._connection.execute("DELETE FROM runs WHERE number = ?", number)
 
     def close(self) -> None:
         self._connection.close()
@@ -153,11 +197,24 @@ class _Bucket(MemoryBucket):
         raise Unavailable(f"no answer to {what}")
 
 
+class _Remembering(MemoryData):
+    """Knows what documents were before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, list[bytes]] = {}
+
+    def put(self, key: str, data: bytes) -> str:
+        if key.endswith(_STATE):
+            self.before.setdefault(key, []).append(data)
+        return super().put(key, data)
+
+
 class ObjectStorage:
     """The object store over buckets in memory; each call to a bucket is one indivisible moment."""
 
     def __init__(self, *, one_host: bool) -> None:
-        self._data = MemoryData()
+        self._data = _Remembering()
         self._data.put(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
         self._one_host = one_host
 
@@ -174,6 +231,8 @@ class ObjectStorage:
         found: list[Event] = []
         for key in self._keys(layout.log_prefix(run_id)):
             stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
+            if stored.purged is not None:
+                return []
             if stored.last_seq > after:
                 found += decode_events(stored.events, f"the log of {run_id}")
         return [event for event in found if event.seq > after]
@@ -182,6 +241,29 @@ class ObjectStorage:
         objects = self._data.objects
         keys = self._keys(layout.inbox_prefix(run_id))
         return [msgspec.json.decode(objects[key][0], type=Message) for key in keys]
+
+    def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
+        found = self._data.objects.get(layout.log_key(run_id, first_seq))
+        return found is not None and msgspec.json.decode(found[0], type=LogObject).nonce == nonce
+
+    def damage(self, run_id: RunId, luck: float) -> str | None:
+        key = layout.state_key(run_id)
+        if key not in self._data.objects:
+            return None
+        if luck < 0.3:
+            self._data.remove(key)
+            return "lost"
+        if luck < 0.6:
+            self._data.put(key, b"\x00not a document")
+            return "garbage"
+        before = self._data.before[key]
+        self._data.put(key, before[int(luck * 100) % len(before)])
+        return "an older one"
+
+    def erase(self, run_id: RunId, first_seq: int | None = None) -> None:
+        keys = [layout.log_key(run_id, first_seq)] if first_seq is not None else self._keys(layout.run_prefix(run_id))
+        for key in keys:
+            self._data.remove(key)
 
     def _keys(self, prefix: str) -> list[str]:
         keys = self._data.keys

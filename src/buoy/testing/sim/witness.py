@@ -11,6 +11,7 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.ids import RunId
+from buoy.core.lineage import visible
 from buoy.testing.sim.storage import Storage
 
 
@@ -53,6 +54,8 @@ class BodyEvent(msgspec.Struct, frozen=True):
     process: str
     # The process had been declared gone by then: it is fenced by the log, and cannot know it yet.
     gone: bool = False
+    # How often this leaf had been called back by then, by people or by its compensation: each time is a new effect.
+    redone: int = 0
 
 
 class Witness:
@@ -72,23 +75,50 @@ class Witness:
     def broken(self, rule: str, text: str) -> None:
         self.violations.append(Violation(rule, text))
 
+    # ---- commits
+
+    def committed(self, commit: Acknowledged, *, gives_back: bool = False) -> None:
+        """Judged at once: what is called done must be there now; and who gives a run back executes nothing of it."""
+        self.commits.append(commit)
+        if not self._storage.holds(RunId(commit.run_id), commit.first_seq, commit.nonce):
+            text = f"{commit.run_id}: events {commit.first_seq} to {commit.last_seq} of {commit.writer} are not there"
+            self.broken("acknowledged before it was durable", text)
+        for (run_id, leaf), running in self._running.items():
+            if gives_back and run_id == commit.run_id and any(each.process == commit.writer for each in running):
+                text = f"{run_id}: {commit.writer} gave it back and still executes {leaf}"
+                self.broken("what executes is not given back", text)
+
     # ---- bodies
 
     def body_started(self, event: BodyEvent, alive: set[str]) -> None:
         """Judged at once: what is durable now decides whether this body may run."""
-        self.bodies.append(event)
         log = self._durable(event.run_id)
+        event = msgspec.structs.replace(event, redone=times_redone(log, event.leaf.removesuffix(_UNDO)))
+        self.bodies.append(event)
+        seen = visible(log)
         who = f"{event.run_id} {event.leaf} attempt {event.attempt} in {event.process}"
-        if not any(_begins(each.body, event) for each in log):
+        if not any(_begins(each.body, event) for each in (log if event.gone else seen)):
             self.broken("effect before commit", f"{who}: its body runs, but no durable event says so")
-        ended = [each for each in log if _ends(each.body, event)]
-        if ended and not event.gone:
+        ended = [each for each in seen if _ends(each.body, event)]
+        if ended and not event.gone and not self._unanswered(event, ended[0]):
             self.broken("executed again", f"{who}: its body runs, but event {ended[0].seq} is {ended[0].type}")
+        pause = pause_of(log)
+        if pause is not None and not event.gone:
+            self.broken("a paused run starts nothing", f"{who}: its body runs, but event {pause.seq} paused the run")
         running = self._running.setdefault((event.run_id, event.leaf), [])
         others = [each for each in running if each.process in alive and not event.gone]
         if others:
             self.broken("executed twice at once", f"{who}: its body already runs in {others[0].process}")
         running.append(event)
+
+    def _unanswered(self, event: BodyEvent, end: e.Event) -> bool:
+        """A process that gives a leaf up may start its body before it hears that this is durable. No more than that."""
+        if not isinstance(end.body, e.LeafCancelled):
+            return False
+        log = self._logs[event.run_id]
+        nonce = next(each.nonce for each in reversed(log[: end.seq]) if each.nonce is not None)
+        told = any(commit.nonce == nonce for commit in self.commits)
+        return self.writers.get(nonce) == event.process and not told
 
     def body_ended(self, event: BodyEvent) -> None:
         self.bodies.append(event)
@@ -107,15 +137,41 @@ class Witness:
 _UNDO = "!compensation"
 
 
+def pause_of(log: list[e.Event]) -> e.Event | None:
+    """The event that paused the run, if it is paused. Whatever branches hide, a pause lasts until somebody ends it."""
+    last: e.Event | None = None
+    for event in log:
+        if isinstance(event.body, e.Paused):
+            last = event
+        elif isinstance(event.body, (e.Resumed, *e.ENDINGS)):
+            last = None
+    return last
+
+
+def times_redone(log: list[e.Event], leaf: str) -> int:
+    """How often people have called this leaf back, or its effect was undone on a branch that is left."""
+    branches = [each.body for each in log if isinstance(each.body, e.BranchCreated)]
+    if not branches:
+        return 0
+    shown = {each.seq for each in visible(log)}
+    undone = [
+        each for each in log
+        if isinstance(each.body, e.CompensationStarted) and each.body.leaf == leaf and each.seq not in shown
+    ]  # fmt: skip
+    return len(undone) + sum(leaf in each.dropped for each in branches if each.cause in ("jump", "retry"))
+
+
 def _begins(body: e.Body, event: BodyEvent) -> bool:
     """Whether that durable event lets this body begin. The attempts of a compensation are not recorded one by one."""
     if event.leaf.endswith(_UNDO):
         return isinstance(body, e.CompensationStarted) and body.leaf == event.leaf.removesuffix(_UNDO)
-    return isinstance(body, e.StepStarted) and (body.leaf, body.attempt) == (event.leaf, event.attempt)
+    starts = e.StepStarted | e.ModuleStarted
+    return isinstance(body, starts) and (body.leaf, body.attempt) == (event.leaf, event.attempt)
 
 
 def _ends(body: e.Body, event: BodyEvent) -> bool:
     if event.leaf.endswith(_UNDO):
         ends = e.CompensationCompleted | e.CompensationFailed
         return isinstance(body, ends) and body.leaf == event.leaf.removesuffix(_UNDO)
-    return isinstance(body, e.StepCompleted | e.StepFailed | e.LeafCancelled) and body.leaf == event.leaf
+    kinds = e.StepCompleted | e.StepFailed | e.ModuleCompleted | e.ModuleFailed | e.LeafCancelled
+    return isinstance(body, kinds) and body.leaf == event.leaf

@@ -6,19 +6,26 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from buoy.core.ids import RunnerId
+from buoy.core.limits import SWEEP_LOOKS_MAX
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem
 from buoy.ports import RunnerInfo, Store
+from buoy.recovery.scope import Scope
+from buoy.recovery.sweep import SweepOptions
 from buoy.recovery.sweeper import Sweeper
+from buoy.recovery.versions import go_on_with_this_code
+from buoy.testing.sim.plan import Slot
 from buoy.testing.sim.process import Process
+from buoy.testing.sim.workflows import Release
 
 if TYPE_CHECKING:
     from buoy.testing.sim.world import World
 
 _LOOK_S = 2.0
+# More often than elsewhere: the chaos does not last long.
+_SWEEP_S = 30.0
 _UNFORESEEN = frozenset(
     {
         "AssertionError",
@@ -26,6 +33,7 @@ _UNFORESEEN = frozenset(
         "IndexError",
         "KeyError",
         "NameError",
+        "NotImplementedError",
         "RuntimeError",
         "TypeError",
         "ValueError",
@@ -36,11 +44,14 @@ _UNFORESEEN = frozenset(
 class Worker(Process):
     """A process that drives runs. When its runner was declared gone it exits; whoever watches starts a new one."""
 
-    def __init__(self, world: World, name: str, registry: Registry, options: RunnerOptions) -> None:
+    def __init__(self, world: World, name: str, slot: Slot, release: Release, options: RunnerOptions) -> None:
         super().__init__(world, name)
+        self.slot = slot
+        self.release = release
         self._store = self.open_store()
         self.stopping = False
-        info = RunnerInfo(
+        registry = release.registry(specs=True)
+        self.info = RunnerInfo(
             id=RunnerId(name),
             host="host" if world.plan.one_host else f"host-{name}",
             boot_id="boot",
@@ -48,13 +59,14 @@ class Worker(Process):
             pid=1,
             process_started="1",
             nonce=name,
+            env=slot.env,
+            queues=slot.queues,
             workflows=registry.versions(),
         )
         self.runner = Runner(
-            self._store, registry, info, clock=self.clock, ids=self.ids, threads=None, options=options
+            self._store, registry, self.info, clock=self.clock, ids=self.ids, threads=None, options=options
         )  # fmt: skip
         self.beats = Beats(self.runner, self._beat_store)
-        self.sweeper = Sweeper(self._store, world.liveness, me=info.id)
         self.client = Client(
             self._store,
             registry,
@@ -62,12 +74,17 @@ class Worker(Process):
             ids=self.ids,
             liveness=world.liveness,
             runner=self.runner,
-            actor=info.id,
+            actor=self.info.id,
         )
+        sweeps = SweepOptions(scope=Scope(self.info.stack, self.info.env), looks_max=SWEEP_LOOKS_MAX)
+        self.sweeper = Sweeper(
+            self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
+        )
+        self.runner.watched.append(self.sweeper)
         self.spawn(self._live)
 
     async def _beat_store(self) -> Store:
-        return self.open_store()
+        return self.open_store(beats=True)
 
     async def _live(self) -> None:
         try:
@@ -78,10 +95,21 @@ class Worker(Process):
             return
         self.spawn(self.beats.run)
         self.sweeper.start()
+        self.spawn(self._look_for_paused)
         await self._gone()
         self.tell(f"was declared gone: {self.runner.gone}")
         if not self.stopping:
             await self._stop(0.0)
+
+    async def _look_for_paused(self) -> None:
+        """What waits for this code goes on. As the wiring does it, but until it was possible."""
+        while True:
+            try:
+                await go_on_with_this_code(self.client)
+                return
+            except Problem as problem:
+                self.tell(f"could not look for runs that wait for its code: {problem}")
+                await asyncio.sleep(_LOOK_S)
 
     async def _gone(self) -> None:
         while self.runner.gone is None:
@@ -90,7 +118,7 @@ class Worker(Process):
 
     def _look_at_troubles(self) -> None:
         """The engine's loops survive every error; one that nobody foresaw is a finding all the same."""
-        last = self.runner.troubles()[1] or self.sweeper.last_error or self.beats.last_error
+        last = self.runner.troubles()[1] or self.beats.last_error
         if last is not None and last.partition(":")[0] in _UNFORESEEN:
             self.trouble(last)
 

@@ -1,4 +1,4 @@
-"""The world of one seed: its processes, what happens to them, and the way from chaos to rest.
+"""The world of one seed: its processes, what is known of its runs, and the way from chaos to rest.
 
 Phases: runs are started and things go wrong; then nothing goes wrong any more, and every run must come to rest by
 itself; then everything that is asked is answered, and every run must end; then all workers stop.
@@ -16,24 +16,26 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.lineage import visible
 from buoy.core.state import State, fold
-from buoy.engine.definitions import Registry
 from buoy.engine.runner import RunnerOptions
+from buoy.ports import Message
+from buoy.testing.sim.agenda import Agenda
 from buoy.testing.sim.faults import Faults
 from buoy.testing.sim.hints import Hints
-from buoy.testing.sim.host import SimLiveness
+from buoy.testing.sim.host import SimLiveness, Wall
 from buoy.testing.sim.invariants import disagreements, restless, unread
 from buoy.testing.sim.kernel import Kernel
 from buoy.testing.sim.mutants import Mutant
-from buoy.testing.sim.operator import Operator
-from buoy.testing.sim.plan import CHAOS_S, REST_S, TURNS_MAX, Plan, RunPlan
+from buoy.testing.sim.plan import CHAOS_S, REST_S, TURNS_MAX, Plan, Slot
 from buoy.testing.sim.programs import Node, parts
-from buoy.testing.sim.sender import Sender, start_run
+from buoy.testing.sim.sender import Sender
+from buoy.testing.sim.specs import CALLS
 from buoy.testing.sim.storage import ObjectStorage, SqliteStorage, Storage
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.witness import Witness
 from buoy.testing.sim.worker import Worker
-from buoy.testing.sim.workflows import WORKFLOWS
+from buoy.testing.sim.workflows import FIRST, MORE, SAME, Release
 
 if TYPE_CHECKING:
     from buoy.testing.sim.process import Process
@@ -51,35 +53,55 @@ class World:
         self.plan = plan
         self.mutant = mutant
         self.story = story
-        self.rng = Random(f"world {seed}")
-        self.kernel = Kernel(self.rng, TURNS_MAX)
-        self.faults = Faults(self.rng, plan.rates)
+        self.kernel = Kernel(f"turns {seed}", TURNS_MAX)
+        self.faults = Faults(f"faults {seed}", plan.rates, plan.only)
         self.storage: Storage = SqliteStorage() if plan.store == "sqlite" else ObjectStorage(one_host=plan.one_host)
         self.witness = Witness(self.storage)
-        self.hints = Hints(self.kernel, self.rng, lost=plan.hints_lost)
+        self.hints = Hints(self.kernel, f"hints {seed}", lost=plan.hints_lost)
         self.liveness = SimLiveness(self._is_dead, one_host=plan.one_host)
-        self.programs: dict[str, Node] = {run.run_id: run.program for run in plan.runs}
+        self.releases = {number: Release(number) for number in (FIRST, SAME, MORE)}
+        # Of each slot the release that is deployed there, and how many workers it has had.
+        self.deployed = {slot.name: FIRST for slot in plan.slots}
+        self._made: dict[str, int] = {}
+        self.programs: dict[str, Node] = {run.name: run.program for run in plan.runs}
         self.cancelled: set[str] = set()
+        self.damaged: dict[str, int] = {}
+        self.acts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.closing = False
-        self._registry = Registry()
-        for workflow in WORKFLOWS:
-            self._registry.add(workflow)
-        self._options = RunnerOptions(
-            waiting_runs_max=plan.waiting_runs_max, driving_runs_max=plan.driving_runs_max, step_threads=1
+        self.options = RunnerOptions(
+            waiting_runs_max=plan.waiting_runs_max,
+            driving_runs_max=plan.driving_runs_max,
+            step_threads=1,
+            calls=CALLS,
         )
-        self._made = 0
+        self._walls: dict[str, Wall] = {}
+        self._agenda = Agenda(self)
         self._logs: dict[str, tuple[list[e.Event], State]] = {}
+        self._graves: dict[str, tuple[list[e.Event], list[Message]]] = {}
 
     # ---- what processes ask
+
+    def wall_of(self, process: str) -> Wall:
+        """The wall clock of the host that a process is on. A worker that comes back is on the same host."""
+        host = "host" if self.plan.one_host else process.partition(".")[0]
+        if host not in self._walls:
+            skew_s = 0.0 if self.plan.one_host else self.plan.skew_s
+            self._walls[host] = Wall(Random(f"{self.seed} {host}").uniform(-skew_s, skew_s))
+        return self._walls[host]
 
     def counted_on(self) -> set[str]:
         """Processes whose work nobody else may do: alive, and not declared gone."""
         return {name for name, process in self.processes.items() if process.alive and not process.gone}
 
-    def gone(self, runner: RunnerId) -> None:
-        if runner in self.processes:
-            self.processes[runner].gone = True
+    def gone(self, runner: RunnerId, *, by: Process) -> None:
+        """Somebody declares a runner gone. Where death can be proven nobody is to do so with the living."""
+        process = self.processes.get(runner)
+        if process is None:
+            return
+        process.gone = True
+        if self.plan.one_host and process.alive and process is not by:
+            self.witness.broken("nobody is buried alive", f"{by.name} buries {runner}, which is alive")
 
     def _is_dead(self, runner: RunnerId) -> bool:
         return not self.processes[runner].alive
@@ -87,15 +109,29 @@ class World:
     def ended(self, process: Process) -> None:
         """A process has ended: a worker is started again, under a new name."""
         if isinstance(process, Worker) and not self.closing:
-            delay_s = self.rng.random() * _RESTART_S
-            self.kernel.at(self.kernel.time + delay_s, self._more_workers)
+            slot, delay_s = process.slot, process.rng.random() * _RESTART_S
+            self.kernel.at(self.kernel.time + delay_s, lambda: self.fill(slot))
 
-    def expect_children(self, events: Iterable[e.Event]) -> None:
-        """A run is about to start others."""
+    def expect_kin(self, run_id: str, events: Iterable[e.Event]) -> None:
+        """A run is about to start others, or to go on as another one."""
         for event in events:
-            if isinstance(event.body, e.ChildStarted):
-                found = msgspec.json.decode(event.body.input, type=dict[str, Node])
-                self.programs.setdefault(event.body.child, found["program"])
+            body = event.body
+            if isinstance(body, e.ChildStarted):
+                self._expect(body.child, body.workflow, body.input)
+            elif isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
+                self._expect(body.continued_as, "", body.next_input)
+
+    def _expect(self, run_id: str, workflow: str, stored: msgspec.Raw) -> None:
+        if workflow.startswith("step:"):
+            self.programs.setdefault(run_id, Node("errand", msgspec.json.decode(stored)["id"]))
+        else:
+            self.programs.setdefault(run_id, msgspec.json.decode(stored, type=dict[str, Node])["program"])
+
+    def remember(self, run_id: RunId) -> None:
+        """A run is about to be purged."""
+        log = self.storage.log(run_id)
+        if log:
+            self._graves[run_id] = (log, self.storage.inbox(run_id))
 
     def known_runs(self) -> list[str]:
         """Runs that somebody has started, and their children."""
@@ -107,16 +143,18 @@ class World:
     def question(self, run_id: str, title: str) -> Node:
         return next(node for node in parts(self.programs[run_id]) if node.id == title)
 
+    def count_act(self, kind: str) -> None:
+        self.acts[kind] = self.acts.get(kind, 0) + 1
+
     # ---- people of this world
 
-    def _new_name(self, kind: str) -> str:
-        self._made += 1
-        return f"{kind}-{self._made}"
-
-    def _more_workers(self) -> None:
-        if len(self.workers()) < self.plan.workers and not self.closing:
-            worker = Worker(self, self._new_name("worker"), self._registry, self._options)
-            self.processes[worker.name] = worker
+    def fill(self, slot: Slot) -> None:
+        """Puts a worker where there is none."""
+        if any(worker.slot is slot for worker in self.workers()) or self.closing:
+            return
+        number = self._made[slot.name] = self._made.get(slot.name, 0) + 1
+        name = slot.name if number == 1 else f"{slot.name}.{number}"
+        self.processes[name] = Worker(self, name, slot, self.releases[self.deployed[slot.name]], self.options)
 
     def workers(self) -> list[Worker]:
         return [worker for worker in self.all_workers() if worker.alive]
@@ -125,94 +163,35 @@ class World:
         """The dead ones too."""
         return [each for each in self.processes.values() if isinstance(each, Worker)]
 
-    def new_sender(self) -> Sender:
-        name = self._new_name("sender")
-        sender = Sender(self, name, self._registry, f"{self.seed} {name}")
-        self.processes[name] = sender
+    def new_sender(self, name: str) -> Sender:
+        assert name not in self.processes
+        sender = self.processes[name] = Sender(self, name, self.releases[FIRST])
         return sender
-
-    # ---- chaos
-
-    def begin(self) -> None:
-        """Everybody starts; what will happen to them is put on the agenda."""
-        plan, at = self.plan, self.kernel.at
-        for _ in range(plan.workers):
-            at(self.rng.random(), self._more_workers)
-        for _ in range(plan.senders):
-            self.new_sender().begin()
-        if not plan.one_host:
-            operator = Operator(self, self._new_name("operator"))
-            self.processes[operator.name] = operator
-            operator.begin()
-        for run in plan.runs:
-            for _ in range(2 if run.twice else 1):
-                at(run.at, self._starting(run))
-        for when in plan.crashes:
-            at(when, lambda: self._to_somebody(lambda process: process.crash("by a kill")))
-        for when, span in plan.freezes:
-            at(when, lambda span=span: self._to_somebody(lambda process: process.freeze(span)))  # type: ignore[misc]
-        for when, span in plan.stops:
-            at(when, lambda span=span: self._stop_somebody(span))  # type: ignore[misc]
-        for when, span in plan.outages:
-            at(when, lambda span=span: self._outage(span))  # type: ignore[misc]
-        for when, span in plan.cuts:
-            at(when, lambda span=span: self._to_somebody(lambda process: self._cut_off(process, span)))  # type: ignore[misc]
-
-    def _starting(self, run: RunPlan) -> Callable[[], None]:
-        def start() -> None:
-            workers = [worker for worker in self.workers() if worker.loop.runs]
-            if run.by_worker and workers:
-                worker = self.rng.choice(workers)
-                worker.spawn(lambda: start_run(worker, worker.client, run))
-            else:
-                sender = self.new_sender()
-                sender.spawn(lambda: start_run(sender, sender.client, run))
-
-        return start
-
-    def _to_somebody(self, action: Callable[[Process], None]) -> None:
-        alive = [process for process in self.processes.values() if process.alive]
-        workers: list[Process] = list(self.workers())
-        choice = workers if workers and self.rng.random() < 0.8 else alive
-        if self.faults.on and choice:
-            action(self.rng.choice(choice))
-
-    def _stop_somebody(self, grace_s: float) -> None:
-        if self.faults.on and self.workers():
-            self.rng.choice(self.workers()).stop(grace_s)
-
-    def _outage(self, for_s: float) -> None:
-        if self.faults.on:
-            self.story.tell(self.kernel.time, "storage", f"no answers for {for_s:.1f} s")
-            self.faults.outage_until = self.kernel.time + for_s
-
-    def _cut_off(self, process: Process, for_s: float) -> None:
-        process.tell(f"is cut off for {for_s:.1f} s")
-        self.faults.cut_off[process.name] = self.kernel.time + for_s
 
     # ---- the way to rest
 
     def play(self) -> None:
         """From the beginning to the end, or to the first promise that is broken."""
-        self.begin()
+        self._agenda.begin()
         self.kernel.run_until(lambda: bool(self.witness.violations), CHAOS_S)
         for phase in (self._come_to_rest, self._come_to_an_end, self._stop_all):
             if not self.witness.violations:
                 phase()
 
     def _come_to_rest(self) -> None:
-        self._calm_down()
+        self._agenda.calm_down()
         if not self._goes_on_until(self._all_rest):
             self._report_restless()
 
     def _come_to_an_end(self) -> None:
-        self.new_sender().finish()
+        self.new_sender("finisher").finish()
         if not self._goes_on_until(self._all_ended):
             self._report_restless()
             for run_id in self.programs:
-                status = self.state(run_id).status
-                if status is not None and status not in TERMINAL:
-                    self.witness.broken("runs end when all is answered", f"{run_id} is still {status}")
+                state = self.state(run_id)
+                if state.status is not None and state.status not in TERMINAL:
+                    why = f": {state.pause.reason}: {state.pause.detail}" if state.pause is not None else ""
+                    self.witness.broken("runs end when all is answered", f"{run_id} is still {state.status}{why}")
 
     def _stop_all(self) -> None:
         self.closing = True
@@ -221,13 +200,6 @@ class World:
         if not self._goes_on_until(lambda: not self.workers()):
             names = ", ".join(worker.name for worker in self.workers())
             self.witness.broken("workers stop", f"{names} did not stop")
-
-    def _calm_down(self) -> None:
-        self.story.tell(self.kernel.time, "world", "from here on nothing goes wrong any more")
-        self.faults.on = False
-        for process in list(self.processes.values()):
-            process.thaw()
-        self._more_workers()
 
     def _goes_on_until(self, done: Callable[[], bool]) -> bool:
         """Whether it came to that, asked every virtual second."""
@@ -246,13 +218,22 @@ class World:
                 self.witness.broken("runs end or wait for something real", f"{run_id}: {reason}, and nothing moves")
 
     def _restless(self, run_id: str) -> Iterator[str]:
-        log, state = self._look(run_id)
-        yield from restless(state, unread(log, self.storage.inbox(RunId(run_id))))
-        started = {event.body.leaf: event.body.child for event in log if isinstance(event.body, e.ChildStarted)}
+        log, state = self.look(run_id)
+        yield from restless(state, unread(log, self.inbox(run_id)))
+        if state.pause is not None and state.pause.reason == "version":
+            yield f"it waits for other code, which is there: {state.pause.detail}"
         for leaf in state.open.values():
-            child = self.state(started[leaf.id]).status if leaf.id in started else Status.RUNNING
-            if state.status is not Status.PAUSED and (child is None or child in TERMINAL):
-                yield f"{leaf.id} waits for {started[leaf.id]}, which is {child or 'not there'}"
+            if leaf.child is None or state.status is Status.PAUSED:
+                continue
+            child = self.state(leaf.child.child).status
+            if child is None or (child in TERMINAL and not self._goes_on(leaf.child.child)):
+                yield f"{leaf.id} waits for {leaf.child.child}, which is {child or 'not there'}"
+
+    def _goes_on(self, run_id: str) -> bool:
+        """Whether a run ended only to go on as another one, which has not ended."""
+        ends = [each.body for each in self.look(run_id)[0] if isinstance(each.body, e.WorkflowCompleted)]
+        after = ends[-1].continued_as if ends else None
+        return after is not None and (self.state(after).status not in TERMINAL or self._goes_on(after))
 
     def _all_rest(self) -> bool:
         if any(process.alive and process.busy for process in self.processes.values()):
@@ -260,22 +241,42 @@ class World:
         return not any(True for run_id in self.programs for _ in self._restless(run_id))
 
     def _all_ended(self) -> bool:
-        return all(status is None or status in TERMINAL for status in map(self._status, self.programs))
+        return all(self._has_ended(run_id) for run_id in list(self.programs))
 
-    def _status(self, run_id: str) -> object:
-        return self.state(run_id).status
+    def _has_ended(self, run_id: str) -> bool:
+        """Nothing of it is left, nor of what it promised to start."""
+        log, state = self.look(run_id)
+        promised: list[str] = []
+        for body in (event.body for event in visible(log)):
+            if isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
+                promised.append(body.continued_as)
+            elif isinstance(body, e.ChildStarted) and body.detach:
+                promised.append(body.child)
+        born = all(self.state(other).status is not None for other in promised)
+        return born and (state.status is None or state.status in TERMINAL)
 
     def state(self, run_id: str) -> State:
-        return self._look(run_id)[1]
+        return self.look(run_id)[1]
 
-    def _look(self, run_id: str) -> tuple[list[e.Event], State]:
+    def look(self, run_id: str) -> tuple[list[e.Event], State]:
         """The durable log and what it amounts to; read on from where the last look ended."""
         log, state = self._logs.get(run_id, ([], State(run_id=RunId(run_id))))
-        new = self.storage.log(RunId(run_id), log[-1].seq if log else 0)
+        seen = log[-1].seq if log else 0
+        new = self.storage.log(RunId(run_id), seen) or self._graves.get(run_id, ([], []))[0][seen:]
         if new:
-            for text in disagreements(new):
-                self.witness.broken("code and log agree", f"{run_id}: {text}")
             log = [*log, *new]
+            for text in disagreements(log, deployed=self.plan.deploys):
+                self.witness.broken("code and log agree", f"{run_id}: {text}")
             state = fold(RunId(run_id), log)
             self._logs[run_id] = (log, state)
         return log, state
+
+    def final_log(self, run_id: str) -> tuple[list[e.Event], bool]:
+        """The whole log as it is stored, or as it was when it was purged; and whether it was."""
+        log = self.storage.log(RunId(run_id))
+        return (log, False) if log or run_id not in self._graves else (self._graves[run_id][0], True)
+
+    def inbox(self, run_id: str) -> list[Message]:
+        """All that was ever sent to a run."""
+        purged = self.final_log(run_id)[1]
+        return self._graves[run_id][1] if purged else self.storage.inbox(RunId(run_id))

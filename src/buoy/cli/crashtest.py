@@ -1,0 +1,203 @@
+"""`buoy crashtest`: crash a workflow of yours at every point, and see whether it comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import Progress, TaskID
+from rich.table import Table
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.cli.inputs import no_input, parse_json, stored_input
+from buoy.cli.output import print_json, results_alone
+from buoy.cli.program import Exit
+from buoy.cli.spec_targets import is_spec_file
+from buoy.cli.workflow_files import find_workflow
+from buoy.errors import BadInput
+
+if TYPE_CHECKING:
+    from buoy.testing.crashtest import Crash, Finding, Report
+
+_ROWS_MAX = 40
+_INDENT = 5
+# What the columns beside the write need.
+_MARKS_COLUMNS = 50
+_PHASES = ("before", "after", "twice", "cancel")
+
+
+@click.command()
+@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
+@click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
+@click.option("--answers", metavar="FILE", help="A script (YAML or JSON): what is answered and signalled, and when.")
+@click.option("--stub", "stubs", metavar="STEP=JSON", multiple=True, help="A canned result: this step is not executed.")
+@click.option("--repeatable", metavar="STEP", multiple=True, help="A step that may run twice (a name or a pattern).")
+@click.option("--allow", metavar="KIND", multiple=True, help="A kind of finding that is none here, as clock or random.")
+@click.option("--max-crashes", type=int, metavar="N", help="Try only so many points, chosen by the seed.")
+@click.option("--no-cancel", is_flag=True, help="Do not also cancel the run at every point.")
+@click.option("--real", is_flag=True, help="Real processes, real SIGKILL, SQLite on disk: slower, and beyond doubt.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Decides about points and Python's random.")
+@click.option("--junit", metavar="FILE", help="Also write a JUnit report, for CI.")
+@click.option("--prints", is_flag=True, help="Show what the steps print; it is hidden else, since they run so often.")
+@click.option(
+    "--store", type=click.Choice(["memory", "sqlite", "folder"]), default="memory", show_default=True,
+    help="The kind of store to test on; a new one each time, never yours.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **given: Any) -> int:
+    """Crash a workflow before and after everything that it writes, and see whether it comes back.
+
+    Runs it once without a crash, then once for every point: the process dies there, another one takes the run over,
+    and the outcome is compared. Reported are outcomes that differ, steps that act twice, code that does not repeat
+    itself, results that are not JSON, cancellation that is swallowed, and how long recovery took.
+
+    STEPS ARE REALLY EXECUTED, many times: use test doubles, or --stub STEP=JSON. Time is skipped: a sleep of days
+    takes milliseconds.
+
+    \b
+    Example:
+      buoy crashtest flows.py:checkout --input '{"order": 7}' --answers answers.yaml
+      buoy crashtest flows.py:checkout --arg order=7 --stub charge='"receipt-1"' --repeatable load_order
+
+    Exit code: 0 nothing found, 1 findings, 2 bad input.
+    """
+    with results_alone(as_json=as_json):
+        report = _tested(target, prints=prints, quiet=as_json, **given)
+    if junit is not None:
+        _write_junit(Path(junit), report)
+    if as_json:
+        took = report.recovery_ms()
+        recovery = None if took is None else {"median_ms": took[0], "longest_ms": took[1]}
+        findings = [{"title": each.title, **msgspec.to_builtins(each)} for each in report.findings]
+        print_json({"ok": report.ok, **msgspec.to_builtins(report), "findings": findings, "recovery": recovery})
+    else:
+        _show(report)
+    return Exit.OK if report.ok else Exit.FAILED
+
+
+def _tested(
+    target: str, *, prints: bool, quiet: bool, given: str | None, pairs: tuple[str, ...], answers: str | None,
+    stubs: tuple[str, ...], no_cancel: bool, **options: Any,
+) -> Report:  # fmt: skip
+    from buoy.testing.crashtest import Options, crash_test
+    from buoy.testing.script import read_script
+
+    if is_spec_file(target):
+        raise BadInput(f"a crash test takes workflows in Python (FILE.py:WORKFLOW), and {target} is a spec")
+    workflow = find_workflow(target)
+    stored = stored_input(workflow.arguments, given, pairs) or no_input(workflow.arguments)
+    script = None if answers is None else read_script(answers)
+    canned = dict(_stub(text) for text in stubs)
+    # What the engine logs about processes that are being dropped concerns nobody.
+    logging.getLogger("buoy").addHandler(logging.NullHandler())
+    hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
+    with _progress(quiet=quiet) as told, hidden:
+        return crash_test(workflow, stored, script, Options(stubs=canned, cancels=not no_cancel, **options), told)
+
+
+def _stub(text: str) -> tuple[str, Any]:
+    name, mark, value = text.partition("=")
+    if not mark or not name:
+        raise BadInput(f"--stub {text!r} has not the form STEP=JSON")
+    return name, parse_json(value, f"--stub {name}")
+
+
+@contextlib.contextmanager
+def _progress(*, quiet: bool) -> Iterator[Any]:
+    if quiet or not sys.stderr.isatty():
+        yield None
+        return
+    with Progress(console=render.console(err=True), transient=True) as bar:
+        task: TaskID = bar.add_task("crashing", total=None)
+
+        def told(done: int, of: int, crash: Crash) -> None:
+            bar.update(task, completed=done, total=of, description=f"{crash.phase} write {crash.number}")
+
+        yield told
+
+
+def _write_junit(path: Path, report: Report) -> None:
+    from buoy.testing.crashtest.junit import junit
+
+    try:
+        path.write_text(junit(report))
+    except OSError as error:
+        raise BadInput(f"--junit {path} cannot be written: {error}") from error
+
+
+# ---- for people
+
+
+def _show(report: Report) -> None:
+    out = render.console()
+    out.print(Text(report.summary()))
+    out.print(Text(f"without a crash: {report.reference}\n"))
+    out.print(_table(report, out.width))
+    for repeat in report.repeats:
+        if repeat.looks_at_key:
+            text = f"{repeat.leaf} ran {repeat.executions} times under one key, which it looks at: {repeat.key}"
+            out.print(Text(f"\n{text}", style="dim"), end="")
+    out.print()
+    if report.ok:
+        out.print(Text("✓ every crash was recovered from, with the same outcome", style="bold green"))
+    for number, finding in enumerate(report.findings, 1):
+        _show_finding(out, number, finding)
+
+
+def _show_finding(out: Console, number: int, finding: Finding) -> None:
+    from buoy.testing.crashtest.report import seen_at
+
+    out.print(Text(f"✗ {number}. {finding.title}", style="bold red"))
+    _indented(out, finding.what)
+    _indented(out, f"What to do: {finding.advice}", "bold")
+    if finding.points:
+        _indented(out, f"Seen: {seen_at(finding.points)}", "dim")
+    out.print()
+
+
+def _indented(out: Console, text: str, style: str = "") -> None:
+    """Wrapped to a terminal's width; one whole line for a pipe."""
+    lines = textwrap.wrap(text, max(out.width - _INDENT, _INDENT)) if out.is_terminal else [text]
+    for line in lines:
+        out.print(Text(" " * _INDENT + line, style=style))
+
+
+def _table(report: Report, columns: int) -> Table:
+    """One line per write: what it was, and how each crash around it went."""
+    table = render.plain_table("#", "write", "before", "after", "twice", "cancel", "recovery")
+    rows: dict[int, dict[str, Crash]] = {}
+    for crash in report.crashes:
+        rows.setdefault(crash.number, {})[crash.phase] = crash
+    wrong = [number for number, row in rows.items() if not all(crash.ok for crash in row.values())]
+    shown = [number for number in rows if number in wrong or len(rows) <= _ROWS_MAX][: 2 * _ROWS_MAX]
+    for number in shown:
+        row = rows[number]
+        what = next(iter(row.values())).what
+        took = [crash.recovery_ms for crash in row.values() if crash.recovery_ms is not None]
+        marks = [_mark(row.get(phase)) for phase in _PHASES]
+        table.add_row(
+            str(number),
+            textwrap.shorten(what, max(columns - _MARKS_COLUMNS, 20), placeholder="..."),
+            *marks,
+            f"{max(took):.1f} ms" if took else "",
+        )
+    if len(shown) < len(rows):
+        table.add_row("", f"... and {len(rows) - len(shown)} more writes, all fine", "", "", "", "", "")
+    return table
+
+
+def _mark(crash: Crash | None) -> Text:
+    if crash is None:
+        return Text("·", style="dim")
+    return Text("✓", style="green") if crash.ok else Text("✗", style="bold red")

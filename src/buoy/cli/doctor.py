@@ -1,0 +1,93 @@
+"""`buoy doctor`: is the store sound, and do its documents and indexes say what the logs say."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.core.catalogue import CATALOGUE
+from buoy.core.phrases import counted
+from buoy.ports import Clock
+from buoy.recovery.doctor import Doctor, Report
+
+_SHOWN_MAX = 30
+_TELL_EVERY_S = 2.0
+
+
+class _Progress:
+    """Long work says how far it has come, on standard error, now and then."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._told_at = clock.monotonic()
+        self._last = ""
+
+    def __call__(self, text: str) -> None:
+        now = self._clock.monotonic()
+        if text.startswith("waiting") or (now - self._told_at >= _TELL_EVERY_S and text != self._last):
+            self._told_at, self._last = now, text
+            click.echo(f"{text}...", err=True)
+
+
+@click.command()
+@click.option("--fix", is_flag=True, help="Mend what can be made anew from the logs: documents, index entries, tasks.")
+@click.option("--rebuild", is_flag=True, help="Also make every document anew, those of ended runs too.")
+@shared_options
+def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
+    """Check the store itself, every active run's document against its log, and every index entry.
+
+    Without --fix nothing is changed. No event is ever added, changed or removed: runs that need a remedy are 'buoy
+    recover's. Safe at any time, also while workers are at work. On an object store --fix may wait a minute before it
+    removes an entry that points at nothing, since its writer may be about to write the rest.
+
+    \b
+    Examples:
+      buoy doctor
+      buoy doctor --rebuild --json
+
+    Exit code: 0 healthy, or all that was found is mended, 1 troubles are left, 2 bad input, 5 store unusable.
+    """
+    report = go(_report(store, fix=fix, rebuild=rebuild))
+    if as_json:
+        print_json({**{name: getattr(report, name) for name in report.__struct_fields__}, "healthy": report.healthy})
+    else:
+        _show(report, mended=fix or rebuild)
+    return Exit.OK if report.healthy else Exit.FAILED
+
+
+async def _report(store: str | None, *, fix: bool, rebuild: bool) -> Report:
+    async with connected(store) as client:
+        return await Doctor(client, fix=fix, rebuild=rebuild, progress=_Progress(client.clock)).examine()
+
+
+def _show(report: Report, *, mended: bool) -> None:
+    out = render.console()
+    out.print(f"store      {report.store}")
+    for check in report.checks:
+        out.print(Text(f"{check.name:<10} {check.text}", style="" if check.ok else "red"))
+    more = [(report.lagging, "behind its log"), (report.foreign, "without a log (Q6)"), (report.rebuilt, "rebuilt")]
+    told = "".join(f", {number:,} {what}" for number, what in more if number)
+    out.print(f"documents  {counted(report.runs, 'run')} looked at{told}")
+    if not report.counts:
+        out.print(Text("healthy", style="green"))
+        return
+    for code, number in sorted(report.counts.items()):
+        entry = CATALOGUE.get(code)
+        out.print(f"{code:<10} {number:,}{'' if entry is None else f'  {entry.title}'}")
+    for each in report.troubles[:_SHOWN_MAX]:
+        whose = "" if each.run_id is None else f"{each.run_id}: "
+        out.print(Text(f"  {'mended ' if each.fixed else ''}{each.code} {whose}{each.text}"))
+    hidden = len(report.troubles) + report.untold - _SHOWN_MAX
+    if hidden > 0:
+        out.print(f"  and {hidden:,} more")
+    out.print(Text(_end(report, mended=mended), style="red" if report.left else "green"))
+
+
+def _end(report: Report, *, mended: bool) -> str:
+    if not report.left:
+        return f"{counted(report.fixed, 'trouble')} mended, none left"
+    advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "mend what can be mended: buoy doctor --fix"
+    return f"{counted(report.left, 'trouble')} left, {report.fixed:,} mended; {advice}"

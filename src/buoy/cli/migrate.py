@@ -1,0 +1,113 @@
+"""`buoy migrate`: tells runs under way that steps have other names now, so that new code can go on with them."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.returning import spec_for
+from buoy.core.phrases import counted
+from buoy.engine.migration import Migration
+from buoy.errors import BadInput
+from buoy.recovery.versions import Migrations, migrate_all
+
+_SHOWN_MAX = 20
+
+
+@click.command()
+@click.argument("run_id", metavar="RUN", required=False)
+@click.option("--rename", "pairs", metavar="OLD=NEW", multiple=True, help="A step and its new name; may be repeated.")
+@click.option("--all", "workflow", metavar="WORKFLOW", help="All runs of it that are paused because no code fits.")
+@click.option("--to", "version", metavar="VERSION", help="Bind to this version of the code. [the one that did not fit]")
+@click.option("--spec", "file", metavar="FILE", help="For runs of a spec: the file with the new names.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done.")
+@shared_options
+def migrate(
+    run_id: str | None,
+    pairs: tuple[str, ...],
+    workflow: str | None,
+    version: str | None,
+    file: str | None,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Map renamed steps, for runs that began under the old names.
+
+    What the log has of OLD counts as done by NEW from then on; the log itself is not changed. Idempotency keys,
+    question ids and child runs of steps that began stay what they were. A run that is paused because the code does not
+    fit goes on; one that a live worker drives must be paused first. Modules of a spec are named STEP/MODULE.
+
+    \b
+    Example:
+      buoy migrate order-1 --rename charge=take_payment --dry-run
+      buoy migrate --all checkout --rename charge=take_payment
+
+    Exit code: 0 done, 1 with --all: some runs were left, 2 not possible, 5 store unusable.
+    """
+    renamed = _renames(pairs)
+    if (run_id is None) == (workflow is None):
+        raise BadInput("name one RUN, or all runs of a workflow with --all WORKFLOW")
+    if not renamed and file is None:
+        raise BadInput("say what was renamed, for example --rename charge=take_payment")
+    found = go(_migrate(run_id, workflow, renamed, version, file, store, dry_run=dry_run))
+    if as_json:
+        print_json(found if workflow is not None else found.migrated[0])
+    else:
+        click.echo("\n".join(_lines(found)))
+    return Exit.FAILED if found.left else Exit.OK
+
+
+def _renames(pairs: tuple[str, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for pair in pairs:
+        old, mark, new = pair.partition("=")
+        if not mark or not old or not new:
+            raise BadInput(f"--rename {pair!r} has not the form old=new")
+        if old in found:
+            raise BadInput(f"--rename {pair!r}: {old!r} is renamed twice")
+        found[old] = new
+    return found
+
+
+async def _migrate(
+    run_id: str | None,
+    workflow: str | None,
+    renamed: dict[str, str],
+    version: str | None,
+    file: str | None,
+    store: str | None,
+    *,
+    dry_run: bool,
+) -> Migrations:
+    async with connected(store) as client:
+        spec = None if file is None else await spec_for(client, run_id, file)
+        if run_id is not None:
+            one = await client.migrate(run_id, renamed, version=version, spec=spec, dry_run=dry_run)
+            return Migrations(migrated=(one,))
+        assert workflow is not None
+        return await migrate_all(client, workflow, renamed, version=version, spec=spec, dry_run=dry_run)
+
+
+def _lines(found: Migrations) -> list[str]:
+    lines: list[str] = []
+    for each in found.migrated[:_SHOWN_MAX]:
+        lines += _one(each)
+    lines += [f"run {each.run_id} is left as it is: {each.reason}" for each in found.left[:_SHOWN_MAX]]
+    total = len(found.migrated) + len(found.left)
+    if total != 1:
+        lines.append(f"{counted(len(found.migrated), 'run')} migrated, {len(found.left)} left")
+    return lines
+
+
+def _one(found: Migration) -> list[str]:
+    verb = "is bound" if found.done else "would be bound"
+    shown = [f"{old} to {new}" for old, new in list(found.leaves.items())[:_SHOWN_MAX]]
+    more = len(found.leaves) - len(shown)
+    rest = "goes on" if found.goes_on else "stays as it is otherwise"
+    return [
+        f"run {found.run_id} {verb} to {found.version or 'the next code that fits'} (was {found.previous or 'none'})",
+        f"  renamed:  {', '.join(shown) or 'nothing'}{f' and {more} more' if more else ''}",
+        f"  the run:  {rest}",
+    ]

@@ -1,0 +1,218 @@
+"""`buoy sweeper`: finds runs that nobody cares for any more, and brings them back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+import msgspec
+
+from buoy.cli.output import json_line, print_json
+from buoy.cli.program import Exit, check_store, go, shared_options, span
+from buoy.cli.render import clock
+from buoy.cli.signals import stop_signals
+from buoy.config import configured_env, configured_stack
+from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_S
+from buoy.core.phrases import counted
+from buoy.errors import BadInput
+from buoy.recovery.recover import Recovery
+from buoy.recovery.scope import Scope
+from buoy.recovery.sweep import SweepOptions, Swept
+from buoy.recovery.sweeper import Round
+from buoy.wiring import Lookout, open_lookout
+
+_WORDS = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
+_LOOK_S = 0.2
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person asked for."""
+
+    options: SweepOptions
+    interval_s: float
+    store: str | None
+    as_json: bool
+
+
+@click.command()
+@click.option(
+    "--interval",
+    metavar="TIME",
+    default=f"{SWEEP_S:g}",
+    show_default=True,
+    callback=span,
+    help="Between two whole sweeps: seconds, or 5m, 1h... Dead processes are looked for every second.",
+)
+@click.option(
+    "--stale-after",
+    metavar="TIME",
+    default=f"{STALE_AFTER_S:g}",
+    show_default=True,
+    callback=span,
+    help="Look closely at runs that have not moved for so long.",
+)
+@click.option("--once", is_flag=True, help="Sweep once and end: for cron.")
+@click.option("--stack", metavar="NAME", help="Only runs of this stack. [the configured one]")
+@click.option("--all-stacks", is_flag=True, help="Runs of all stacks.")
+@click.option("--env", metavar="NAME", help="Only runs of this env; '' is the default one. [the configured one]")
+@click.option("--adopt", is_flag=True, help="Take in runs that another system wrote.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most so many runs in one sweep.")
+@click.option(
+    "--rate",
+    metavar="N",
+    type=click.FloatRange(0.0, min_open=True),
+    help="Recover at most so many runs per second: after an outage, all at once may be too much.",
+)
+@shared_options
+def sweeper(
+    interval: float,
+    stale_after: float,
+    once: bool,
+    stack: str | None,
+    all_stacks: bool,
+    env: str | None,
+    adopt: bool,
+    dry_run: bool,
+    limit: int | None,
+    rate: float | None,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Find runs that were left behind, and bring them back.
+
+    What dead processes held, runs whose task or wake-up was lost, and runs whose state is broken are put back into
+    their queues, restarted, failed or held, as their workflow says. The sweeper runs no workflow itself. Any number of
+    sweepers may work at once. Every worker sweeps by itself; this is for when none is there, or for cron.
+
+    \b
+    Example:
+      buoy sweeper --interval 300
+      buoy sweeper --once --dry-run
+
+    Exit code: 0 swept, 1 with --once: some runs are still in trouble, 2 bad input, 5 store unusable.
+    """
+    if stack is not None and all_stacks:
+        raise BadInput("say either --stack or --all-stacks")
+    options = SweepOptions(
+        scope=Scope(
+            None if all_stacks else stack or configured_stack(), configured_env() if env is None else env or None
+        ),
+        stale_after_s=stale_after,
+        adopt=adopt,
+        dry_run=dry_run,
+        limit=limit,
+        rate=rate,
+    )
+    plan = Plan(options=options, interval_s=interval, store=store, as_json=as_json)
+    return go(_once(plan) if once else _loop(plan))
+
+
+async def _once(plan: Plan) -> Exit:
+    found: list[Recovery] = []
+    url = check_store(plan.store)
+    async with open_lookout(url, plan.options, interval_s=plan.interval_s, once=True) as lookout:
+        lookout.sweeper.told = found.append
+        done = await lookout.sweeper.whole()
+        # One of another host that was suspected before is looked at a second time, and then it is certain.
+        later = await lookout.sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)
+    swept = _sum(done.swept, later)
+    done = msgspec.structs.replace(done, swept=swept)
+    if plan.as_json:
+        print_json({**_counts(done), "dry_run": plan.options.dry_run, "runs": [_told(each) for each in found]})
+    else:
+        for each in found:
+            click.echo(_line(each, dry_run=plan.options.dry_run))
+        click.echo(_summary(done, dry_run=plan.options.dry_run))
+    return Exit.FAILED if swept.troubles or swept.unknown or done.reconciled.troubles else Exit.OK
+
+
+async def _loop(plan: Plan) -> Exit:
+    """Until somebody stops it."""
+    dry_run = plan.options.dry_run
+    url = check_store(plan.store)
+    async with open_lookout(url, plan.options, interval_s=plan.interval_s) as lookout:
+        now = lookout.clock.now
+
+        def say(what: str, text: str, facts: object) -> None:
+            shown = (
+                json_line({"at": now(), "what": what, **_dict(facts)}) if plan.as_json else f"{clock(now())}  {text}"
+            )
+            click.echo(shown)
+
+        sweeper = lookout.sweeper
+        sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), _told(found))
+        sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), _counts(done))
+        with stop_signals() as stop:
+            say("started", f"sweeping {lookout.store.url} as {lookout.id}", {"runner": lookout.id})
+            sweeper.start()
+            await _until(lookout, stop.asked)
+        said = f"declared gone: {lookout.gone}" if lookout.gone else "stopped"
+        say("stopped", said, {"signal": stop.name})
+    return Exit.FAILED if lookout.gone else Exit.OK
+
+
+async def _until(lookout: Lookout, asked: asyncio.Event) -> None:
+    errors = 0
+    while not asked.is_set() and lookout.gone is None:
+        await asyncio.sleep(_LOOK_S)
+        if lookout.sweeper.errors > errors:
+            errors = lookout.sweeper.errors
+            click.echo(f"error: {lookout.sweeper.last_error}; trying again", err=True)
+
+
+def _sum(first: Swept, second: Swept) -> Swept:
+    numbers = {word: getattr(first, word) + getattr(second, word) for word in (*_WORDS, "dead_runners")}
+    return msgspec.structs.replace(first, **numbers, troubles=first.troubles + second.troubles)
+
+
+def _dict(facts: object) -> dict[str, object]:
+    found: dict[str, object] = msgspec.to_builtins(facts)
+    return found
+
+
+def _counts(done: Round) -> dict[str, object]:
+    swept = {word: getattr(done.swept, word) for word in (*_WORDS, "dead_runners", "more", "troubles")}
+    return {**swept, "reconciled": done.reconciled, "duration_s": round(done.duration_s, 3), "left": done.left}
+
+
+def _told(found: Recovery) -> dict[str, object]:
+    return {
+        "run_id": found.run_id,
+        "action": found.action,
+        "needed": found.needed,
+        "new_branch_id": found.new_branch_id,
+        "reason": found.reason,
+        "error": found.error,
+        "note": found.note,
+    }
+
+
+def _line(found: Recovery, *, dry_run: bool) -> str:
+    verb = {
+        "resume": "resumed",
+        "retry": "resumed, to run a failed step again",
+        "compensate": "resumed, to undo what is done and fail",
+        "restart": "restarted",
+        "fail": "failed",
+        "hold": "held for a person",
+        "quarantine": "quarantined",
+        "lost": "was taken by another",
+        "unknown": "unknown",
+    }.get(found.action, "left alone")
+    why = "; ".join(text for text in (found.reason, found.error, found.note) if text)
+    return f"{found.run_id} {'would be ' if dry_run and found.plan else ''}{verb}: {why or 'its task was lost'}"
+
+
+def _summary(done: Round, *, dry_run: bool) -> str:
+    swept = done.swept
+    parts = [f"{getattr(swept, word):,} {word}" for word in _WORDS if word == "scanned" or getattr(swept, word)]
+    if swept.dead_runners:
+        parts.append(counted(swept.dead_runners, "dead runner"))
+    if done.reconciled.replayed:
+        parts.append(f"{done.reconciled.replayed:,} woken again")
+    if done.left:
+        parts.append(f"{counted(len(done.left), 'silent runner')} left to the next look")
+    if swept.more:
+        parts.append("limit reached, there may be more")
+    return f"{'would have swept' if dry_run else 'swept'} in {done.duration_s:.1f} s: {', '.join(parts)}"

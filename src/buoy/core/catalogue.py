@@ -1,0 +1,258 @@
+"""Catalogue: every state in which a run may be found after something went wrong, or seemed to. Data, and nothing else.
+
+Invariant: the docs page, `buoy why` and the web page are made from this table, so they cannot disagree with it. A code
+never changes its meaning.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """What a person can do, and the words of the command for it. `RUN` stands for the run's id."""
+
+    text: str
+    command: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text if not self.command else f"{self.text}: `buoy {' '.join(self.command)}`"
+
+
+_RECOVER = (Advice("do it now", ("recover", "RUN")), Advice("see first what that is", ("recover", "RUN", "--dry-run")))
+_ANSWER = Advice("answer it", ("answer", "RUN", "ANSWER"))
+_WORKER = Advice("start a worker that can run it", ("worker", "FILE.py"))
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One code. `trouble` False: it looks odd and is healthy; `remedy` then says why nothing need be done."""
+
+    code: str
+    title: str
+    trouble: bool = True
+    # How a run gets there.
+    how: str
+    # What Buoy does about it.
+    remedy: str
+    you_can: tuple[Advice, ...] = ()
+
+
+_ENTRIES = (
+    Entry(
+        code="A1",
+        title="Status awaiting_input, but no question is open",
+        how="A question was answered and its module went on, but the document still says that the run waits.",
+        remedy="A new branch at the last stable event (step_completed, module_completed or interaction_response, "
+        "whichever is last); the run goes on from there. A stored answer is replayed, nobody is asked again.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="A2",
+        title="Status running, but a question is open and nobody drives the run",
+        how="A module asked its question, and the process ended before the document said so.",
+        remedy="A new branch at the module's module_started (code that asks by itself: just before the question). "
+        "The same question is asked again, under the same id.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="A3",
+        title="Status running, but every step of the spec has completed",
+        how="The last step completed, and the process ended before the end of the run was recorded.",
+        remedy="A new branch at the last module_completed (without modules: step_completed). The engine walks to the "
+        "end and records it; no completed step is executed again.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="A4",
+        title="A step failed, and nobody acted on it",
+        how="A failure was recorded, and the process ended before the run could act on it.",
+        remedy="By class of the error. transient: run again on a branch cut before it, at most 3 times; resource "
+        "(memory, time): the same with more, at most twice; permanent: the run undoes what is done and fails; "
+        "misconfiguration: on hold for a person; unknown: by the run's policy.",
+        you_can=(Advice("correct the cause, if it lies with you"), *_RECOVER),
+    ),
+    Entry(
+        code="NS",
+        title="A branch is needed, but no stable event was found",
+        how="The run was damaged before anything in it had completed.",
+        remedy="A new branch at 0: the run begins anew, and its audit event says so.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="B1",
+        title="A question is open",
+        trouble=False,
+        how="The run asked somebody and waits.",
+        remedy="A run may wait for an answer as long as it takes.",
+        you_can=(_ANSWER,),
+    ),
+    Entry(
+        code="B2",
+        title="A question has been open for long",
+        trouble=False,
+        how="Whoever was asked has not answered for a week or more.",
+        remedy="The answer is welcome at any time; questions have no time-out of their own.",
+        you_can=(_ANSWER,),
+    ),
+    Entry(
+        code="C1",
+        title="A module or step was started and has not completed",
+        trouble=False,
+        how="The process ended while it was under way, or it still executes.",
+        remedy="Whoever takes the run executes it again, under the same idempotency key.",
+    ),
+    Entry(
+        code="C2",
+        title="A step was started, and some of its modules have not completed",
+        trouble=False,
+        how="The process ended between two modules, or the step still goes on.",
+        remedy="Whoever takes the run goes on with the first module that has no result.",
+    ),
+    Entry(
+        code="D1",
+        title="A branch that nothing leads to",
+        trouble=False,
+        how="A branch was recorded, and the run went on elsewhere.",
+        remedy="No lineage refers to it; it does no harm.",
+    ),
+    Entry(
+        code="D2",
+        title="A jump was recorded, but its branch is not active",
+        how="The jump was written down, and the process ended before the run moved to its branch.",
+        remedy="A new branch at the event before the jump; the run goes on as if it had not been asked for.",
+        you_can=(*_RECOVER, Advice("afterwards ask for the jump again", ("jump", "RUN", "STEP"))),
+    ),
+    Entry(
+        code="E1",
+        title="The run names no version",
+        how="It comes from another system, or from a Buoy without versions.",
+        remedy="Code: nothing, it is bound to the code that takes it and fits. A spec: it is bound to its first "
+        "version if that is known, else it is held: nobody can tell what to run.",
+        you_can=(Advice("start the spec in this store, then move the run to it", ("migrate", "RUN")), *_RECOVER),
+    ),
+    Entry(
+        code="E2",
+        title="The run's version is not in this store",
+        how="The definition was never copied here, or was removed by hand.",
+        remedy="It is bound to the version that it began with if that is here, else held: it cannot be recovered as it "
+        "is.",
+        you_can=(
+            Advice("start the same spec in this store once, so that its definition is there", ("run", "SPEC.yaml")),
+            Advice("then let the run go on", ("resume", "RUN")),
+        ),
+    ),
+    Entry(
+        code="F1",
+        title="Somebody watches live, but nobody executes",
+        how="The process that drove the run ended, and a stream to a client stayed open.",
+        remedy="The stream says so, and the run is diagnosed and recovered like any other.",
+        you_can=(Advice("see why", ("why", "RUN")), *_RECOVER),
+    ),
+    Entry(
+        code="F2",
+        title="The run executes, and nobody watches",
+        trouble=False,
+        how="The client went away; the work goes on.",
+        remedy="Events are stored whether anybody watches or not.",
+    ),
+    Entry(
+        code="H1",
+        title="The runner that holds the run is dead",
+        how="Its process was killed, crashed, or its machine was lost.",
+        remedy="All that it held is released at once and taken over, by policy: resume, restart, fail or hold.",
+        you_can=(_WORKER, *_RECOVER),
+    ),
+    Entry(
+        code="H2",
+        title="The run was interrupted and nobody took it over",
+        how="Its runner stopped in good order and gave it back.",
+        remedy="It is queued again.",
+        you_can=(Advice("bring it back", ("resume", "RUN")),),
+    ),
+    Entry(
+        code="H3",
+        title="No progress past the deadline, and the owner is not proven dead",
+        how="A step takes long, hangs, or its machine cannot be reached.",
+        remedy="It is reported as suspect; a living process is never taken for dead because it is silent.",
+        you_can=(Advice("look at the process that is named; end it if it hangs"),),
+    ),
+    Entry(
+        code="Q1",
+        title="The run is active and has no task",
+        how="The task was lost, or was never made.",
+        remedy="A new one under the key RUN:orchestrate:GENERATION, the generation raised; nothing else is changed.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="Q2",
+        title="The run is active and its task has ended",
+        how="The task was ended without the run.",
+        remedy="A new one, the generation raised, so that the ended one never comes back under its key.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="Q3",
+        title="The run's task is held by somebody whom the store does not know",
+        how="The holder's record was lost, or its hold has lapsed.",
+        remedy="The task is made due; nothing else is changed.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="Q4",
+        title="A wake-up was lost",
+        how="A timer or retry is overdue, a message was not read, a child ended, or work is ready, and nobody woke the "
+        "run.",
+        remedy="It is queued again; the end of a child is told to its parent again.",
+        you_can=_RECOVER,
+    ),
+    Entry(
+        code="Q5",
+        title="Nobody alive can run it",
+        how="No live worker knows its workflow, or serves its queue, stack and env.",
+        remedy="It is reported, with what is missing. It stays queued; nothing is lost.",
+        you_can=(_WORKER,),
+    ),
+    Entry(
+        code="Q6",
+        title="A foreign document without a task and without workflow_created",
+        how="Another system wrote it into this store.",
+        remedy="It is skipped and counted; a sweep with --adopt takes it in.",
+        you_can=(Advice("take it in", ("sweeper", "--once", "--adopt")),),
+    ),
+    Entry(
+        code="P1",
+        title="The run is poison: it ends the processes that drive it",
+        how="From the third crash in a row on it was driven alone, and it crashed alone five times without progress.",
+        remedy="It is kept apart: paused with reason poison, naming the step and how the process ended.",
+        you_can=(Advice("correct the step, then let it go on", ("release", "RUN")),),
+    ),
+    Entry(
+        code="R1",
+        title="The log cannot be read",
+        how="It has a gap, an unknown event or bytes that are none, or the store did not answer.",
+        remedy="Nothing: what cannot be read is no evidence.",
+        you_can=(Advice("keep a copy of the store; upgrade Buoy if the log was written by a newer one"),),
+    ),
+    Entry(
+        code="R2",
+        title="The document and the log disagree",
+        how="The document was damaged, or written by something else. Being behind the log is no disagreement.",
+        remedy="The log is the truth: the document is written anew from it.",
+        you_can=(Advice("mend it now", ("doctor", "--fix")),),
+    ),
+)
+
+CATALOGUE: dict[str, Entry] = {entry.code: entry for entry in _ENTRIES}
+
+
+def table() -> str:
+    """The catalogue as the table of the docs page."""
+    lines = [
+        "| code | what is found | how it comes about | what Buoy does | what you can do |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in CATALOGUE.values():
+        done = entry.remedy if entry.trouble else f"**Healthy.** {entry.remedy}"
+        can = "; ".join(map(str, entry.you_can))
+        lines.append(f"| {entry.code} | {entry.title} | {entry.how} | {done} | {can} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,109 @@
+"""The part of a diagnosis that asks who cares for the run: its owner, its task, its wake-ups, who could take it.
+
+Invariants: silence is never death; a run that is queued is not lost; a wait needs nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buoy.core.case import Case
+from buoy.core.facts import Facts, RunnerFacts, what_is_missing
+from buoy.core.findings import Evidence, Finding
+from buoy.core.health import standing_still
+from buoy.core.lifecycle import Status
+from buoy.core.time_text import in_words
+from buoy.core.wakes import lost_wakes, task_gone
+
+_LOST_MAX = 5
+
+
+def care_findings(case: Case) -> Iterator[Finding]:
+    """H, Q and F, in this order."""
+    facts = case.facts
+    if (case.folded or facts.document).ended:
+        return
+    if facts.holder is not None:
+        yield from _holder(case, facts.holder)
+    elif task_gone(facts):
+        yield _no_task(facts)
+    else:
+        yield from _interrupted(case)
+    yield from _lost(facts)
+    yield from _nobody(facts)
+    yield from _stream(case)
+
+
+def _holder(case: Case, holder: RunnerFacts) -> Iterator[Finding]:
+    evidence: Evidence = {"runner": holder.id, "host": holder.host, "pid": holder.pid}
+    if holder.proof is None and holder.gone_why is None and not holder.registered:
+        reason = f"its task is held by {holder.id}, which the store does not know"
+        yield Finding(code="Q3", trouble=True, reason=reason, remedy="release", evidence=evidence)
+    elif holder.gone:
+        why = holder.gone_why or str((holder.proof or {}).get("proof", "proven dead"))
+        reason = f"runner {holder.id}, which holds it, is dead: {why}"
+        yield Finding(code="H1", trouble=True, reason=reason, remedy="release", evidence=evidence | {"proof": why})
+    else:
+        still = standing_still(case.facts)
+        if still is not None:
+            found = evidence | {"beat_age_s": holder.beat_age_s}
+            yield Finding(code="H3", trouble=True, reason=still, remedy="report", evidence=found)
+
+
+def _no_task(facts: Facts) -> Finding:
+    task = facts.task
+    assert task is not None
+    ended = task.state == "ended"
+    reason = f"its task {task.id} has ended, and the run has not" if ended else "it is active and has no task"
+    evidence: Evidence = {"task": task.id, "generation": task.generation}
+    return Finding(code="Q2" if ended else "Q1", trouble=True, reason=reason, remedy="requeue", evidence=evidence)
+
+
+def _interrupted(case: Case) -> Iterator[Finding]:
+    if case.status is not Status.INTERRUPTED:
+        return
+    since_s = max(case.facts.now - case.facts.document.updated_at, 0.0)
+    evidence: Evidence = {"age_s": round(since_s, 3)}
+    if case.facts.due_at is None:
+        reason = f"it was interrupted {in_words(since_s)} ago, and nobody was called to take it over"
+        yield Finding(code="H2", trouble=True, reason=reason, remedy="requeue", evidence=evidence)
+    else:
+        reason = f"it was interrupted {in_words(since_s)} ago and is queued"
+        yield Finding(code="H2", trouble=False, reason=reason, evidence=evidence)
+
+
+def _lost(facts: Facts) -> Iterator[Finding]:
+    for lost in lost_wakes(facts)[:_LOST_MAX]:
+        yield Finding(code="Q4", trouble=True, reason=lost.text, remedy="requeue", evidence=lost.evidence)
+
+
+def _nobody(facts: Facts) -> Iterator[Finding]:
+    if facts.holder is not None or facts.due_at is None or facts.due_at > facts.now:
+        return
+    missing = what_is_missing(facts.document, facts.runners)
+    if missing is not None:
+        since_s = facts.now - facts.due_at
+        yield Finding(
+            code="Q5",
+            trouble=True,
+            reason=f"it is due since {in_words(since_s)}, and {missing}",
+            remedy="report",
+            evidence={
+                "workflow": facts.document.workflow,
+                "queue": facts.document.queue,
+                "stack": facts.document.stack,
+                "env": facts.document.env,
+                "due_for_s": round(since_s, 3),
+            },
+        )
+
+
+def _stream(case: Case) -> Iterator[Finding]:
+    facts = case.facts
+    at_work = case.status in (Status.RUNNING, Status.COMPENSATING)
+    if facts.stream_open and at_work and not facts.live_owner:
+        reason = "somebody watches it live, and nobody executes it"
+        yield Finding(code="F1", trouble=True, reason=reason, remedy="report")
+    elif facts.stream_open is False and at_work and facts.live_owner:
+        reason = "it executes and nobody watches: its events are stored all the same"
+        yield Finding(code="F2", trouble=False, reason=reason)

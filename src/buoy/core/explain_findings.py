@@ -1,0 +1,113 @@
+"""What a finding means in words: what is wrong, what Buoy does about it and when, and what a person can do now.
+
+Invariant: the words about a code come from the catalogue; only what is special to this run is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from buoy.core import phrases
+from buoy.core.catalogue import CATALOGUE
+from buoy.core.explain_status import Told
+from buoy.core.facts import Facts
+from buoy.core.findings import Finding
+from buoy.core.limits import SWEEP_S
+from buoy.core.phrases import Wording
+from buoy.core.policy import decide
+from buoy.core.time_text import in_words
+
+# Those for which status and health alone have no words.
+_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q4", "Q6", "R2"})
+_ASLEEP = frozenset({"Q1", "Q2", "Q4"})
+_BY_POLICY = {
+    "restart": "Its policy is restart: it begins anew, on a new branch.",
+    "fail": "Its policy is fail: it ends as failed.",
+    "hold": "Its policy is hold: it is paused for a person.",
+}
+
+
+def with_findings(told: Told, facts: Facts, findings: Sequence[Finding], words: Wording) -> Told:
+    """The words about a run, with those about what was found."""
+    troubles = [each for each in findings if each.trouble]
+    evidence = tuple(line for each in troubles if (line := _evidence(each)))
+    # A document that disagrees comes before what follows from it.
+    told_here = _TOLD_HERE - _ASLEEP if facts.drift is not None else _TOLD_HERE
+    first = next((each for each in troubles if each.code in told_here), None)
+    if first is None:
+        return replace(told, evidence=(*evidence, *told.evidence))
+    entry = CATALOGUE[first.code]
+    advice = tuple(_advice(each.text, each.command, facts, words) for each in entry.you_can)
+    return replace(
+        told,
+        headline=_headline(first, facts),
+        wrong=tuple(dict.fromkeys([each.text() for each in troubles])),
+        evidence=(*evidence, *told.evidence),
+        next=(entry.remedy, *policy_words(first, facts), *_when(first, facts)),
+        you_can=tuple(dict.fromkeys([*advice, *told.you_can])),
+    )
+
+
+def _headline(finding: Finding, facts: Facts) -> str:
+    run_id, status = facts.document.run_id, facts.document.status.replace("_", " ")
+    if finding.code in _ASLEEP:
+        return f"{run_id} is {status}, and nothing will wake it."
+    title = CATALOGUE[finding.code].title
+    return f"{run_id} needs to be put right: {title[0].lower()}{title[1:]}."
+
+
+def _advice(text: str, command: tuple[str, ...], facts: Facts, words: Wording) -> str:
+    if not command:
+        return text
+    return f"{text}: {words.command(*(facts.document.run_id if word == 'RUN' else word for word in command))}"
+
+
+def policy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """What the run's policy makes of it, where that is not simply to go on."""
+    action = decide(finding, facts.document.policy, facts).action
+    if action not in _BY_POLICY or finding.remedy not in ("branch", "release", "compensate"):
+        return ()
+    return (_BY_POLICY[action],)
+
+
+def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    if finding.remedy in ("none", "report", "adopt"):
+        return ()
+    if any(each.role in ("worker", "sweeper") for each in facts.runners):
+        return (f"When: at the next look of a live worker's sweeper, within {in_words(SWEEP_S)}.",)
+    return ("When: not by itself as things are, since no worker and no sweeper is alive. Nothing is lost meanwhile.",)
+
+
+def _evidence(finding: Finding) -> str:
+    """`A1, on this: document status awaiting_input, last stable event 4`."""
+    known = [_fact(name, value) for name, value in finding.evidence.items() if value not in (None, "")]
+    return f"{finding.code}, on this: {', '.join(known)}" if known else ""
+
+
+def _fact(name: str, value: str | int | float | bool | None) -> str:
+    if name.endswith("_s") and isinstance(value, int | float):
+        return f"{name.removesuffix('_s').replace('_', ' ')} {in_words(max(float(value), 0.0))}"
+    return f"{name.replace('_', ' ')} {value}"
+
+
+def children_lines(facts: Facts) -> tuple[str, ...]:
+    """How the children that a run waits for stand."""
+    return tuple(f"child {child} is {status}" for child, status in facts.children.items())
+
+
+def child_troubles(told: Told, facts: Facts, words: Wording) -> Told:
+    """A run that waits for a child in trouble says so, and where to look."""
+    if facts.document.ended or not facts.child_troubles:
+        return told
+    names = list(facts.child_troubles)
+    wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
+    see = tuple(f"see why child {child} does not go on: {words.command('why', child)}" for child in names[:3])
+    named = phrases.listed([str(child) for child in names])
+    return replace(
+        told,
+        wrong=(*told.wrong, *wrong),
+        next=(*told.next, f"It goes on when {named} has ended, so look there first."),
+        you_can=(*see, *told.you_can),
+    )

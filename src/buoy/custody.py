@@ -1,0 +1,86 @@
+"""Custody: a store as those see it who care for it as a whole, and not for driving runs. Part of the ports.
+
+Invariants: an event is never changed by any of these, and only a purge removes some; what is put right is what can be
+made anew from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from buoy.core.document import Document
+from buoy.core.ids import RunId
+from buoy.core.schedule import Schedule
+from buoy.records import IndexTrouble, RunCopy, StoreCheck, Tombstone
+
+
+class Archive(Protocol):
+    """Whole runs: brought from elsewhere, and removed. Never used by those who drive runs.
+
+    The id of a purged run is used up: a commit that would create it again is `FencedOut`, a copy of it is refused.
+    """
+
+    async def import_run(self, copy: RunCopy) -> bool:
+        """Stores a copy of a run, all of it or nothing. False: a run of that id is there already.
+
+        A crash leaves nothing to be seen, or what the same call, repeated, completes.
+        """
+        ...
+
+    async def purge(self, tombstone: Tombstone) -> bool:
+        """Deletes a run that ended, with all that belongs to it, but for its tombstone.
+
+        False if there is no such run, or if it has not ended, owes something or has moved on from `head_seq`.
+        """
+        ...
+
+    async def tombstone(self, run_id: RunId) -> Tombstone | None:
+        """What is left of a run that was purged."""
+        ...
+
+    async def half_purged(self) -> list[RunId]:
+        """Runs whose purge was begun and not finished: purge them again."""
+        ...
+
+    async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
+        """Puts a document that was made from the log in place of the one that is there, whatever that says.
+
+        False, and nothing is changed, if the log does not end at `head_seq` any more.
+        """
+        ...
+
+
+class Checkup(Protocol):
+    """The store itself: its settings, and its indexes against what they point at. Looking changes nothing."""
+
+    async def checks(self) -> list[StoreCheck]:
+        """Schema, durability, integrity, indexes, clock: whatever this kind of store has."""
+        ...
+
+    def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
+        """Index entries without truth, and truth without entries; None now and then: still at work.
+
+        `deep`: also what only a look at everything that ever ran can find.
+        """
+        ...
+
+    async def still(self, trouble: IndexTrouble) -> bool:
+        """A second look: what is under way while a store is in use looks like trouble for a moment."""
+        ...
+
+    async def mend(self, trouble: IndexTrouble) -> bool:
+        """Makes the index follow the truth. False if that trouble is none any more."""
+        ...
+
+
+class Timetable(Protocol):
+    """Schedules, each with a number that counts its changes."""
+
+    async def schedules(self) -> list[Schedule]:
+        """All of them by name, those that were removed, too: their names and numbers are known."""
+        ...
+
+    async def save_schedule(self, schedule: Schedule) -> bool:
+        """Writes a schedule over the one with the number before, or a new one with number 1. False: it has changed."""
+        ...

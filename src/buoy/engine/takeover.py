@@ -1,0 +1,117 @@
+"""Takeover: what comes before a run that was lost is driven again: its policy, and the rule about poison.
+
+Invariants: a remedy is one commit on the very log that was read, by whoever holds the task; the same pure rules as in a
+sweep, so that it does not matter who finds the run first. A run that has ended its processes too often is driven by
+a runner that holds nothing else, and at last by nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.facts import Facts
+from buoy.core.findings import Finding
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import Status
+from buoy.core.limits import SOLO_AFTER
+from buoy.core.lineage import current_branch
+from buoy.core.poison import Crashes, crashes, poison_finding
+from buoy.core.policy import Decision, decide
+from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
+from buoy.core.state import fold
+from buoy.engine.duties import duties_left
+from buoy.ports import Committed, Ended, Held, Outcome, Released, Task, TaskChange, Write
+
+if TYPE_CHECKING:
+    from buoy.engine.execution import Execution
+    from buoy.engine.intake import Holder
+
+LOST = "taken_over"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What a log says about driving its run now. `plan`: something else is to be done first."""
+
+    solo: bool = False
+    plan: RecoveryPlan | None = None
+
+
+def judge(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> Verdict:
+    """Looks at a run that is about to be claimed."""
+    state = execution.state
+    if state.pause is not None or (claim.cause != LOST and state.claims < SOLO_AFTER):
+        return Verdict()
+    counted = _crashes(log, claim, now)
+    if counted.poison:
+        finding = poison_finding(counted)
+        decision = Decision("quarantine", "it ends the processes that drive it", execution.workflow.recovery)
+        return Verdict(plan=plan_recovery(state.run_id, log, finding, decision, claim.runner))
+    if claim.cause == LOST:
+        plan = _by_policy(execution, log, claim, now)
+        if plan is not None:
+            return Verdict(plan=plan)
+    return Verdict(solo=counted.wants_solo)
+
+
+def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
+    """With the crash that this claim is about."""
+    if claim.cause != LOST:
+        return crashes(log)
+    return crashes([*log, e.Event(log[-1].seq + 1, now, claim, log[-1].branch)])
+
+
+def _by_policy(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> RecoveryPlan | None:
+    """A workflow may not want to go on where it was."""
+    state = execution.state
+    policy = execution.workflow.recovery
+    if policy == "resume" or state.status is not Status.RUNNING:
+        return None
+    finding = Finding(
+        code="H1",
+        trouble=True,
+        reason="the runner that drove it is dead",
+        remedy="release",
+        evidence=claim.evidence,
+    )
+    decision = decide(finding, policy, Facts(document=document(state), now=now))
+    if decision.action in ("resume", "skip"):
+        return None
+    return plan_recovery(state.run_id, log, finding, decision, claim.runner)
+
+
+async def remedy(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed, plan: RecoveryPlan) -> None:
+    """Appends what the plan says, and gives the task back."""
+    at = max(runner.clock.now(), log[-1].at)
+    events = plan.events(claim, log, at, runner.ids.nonce())
+    owes = plan.ends and bool(duties_left(task.run_id, [*log, *events]))
+    change: TaskChange = Released(due_at=at if plan.wakes or owes else None, cause="resumed")
+    if plan.ends and not owes:
+        change = Ended()
+    if not await _append(runner, task.run_id, log, events, change):
+        runner.intake.look_again()  # somebody moved the run on
+
+
+async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> list[e.Event] | None:
+    """Claims a run from the dead before its code runs, so that code which ends its process is found out.
+
+    The log as it is then; None: somebody else was quicker.
+    """
+    at = max(runner.clock.now(), log[-1].at)
+    event = e.Event(log[-1].seq + 1, at, claim, current_branch(log), nonce=runner.ids.nonce())
+    done = await _append(runner, task.run_id, log, (event,), Held(runner.id))
+    return [*log, event] if done else None
+
+
+async def _append(
+    runner: Holder, run_id: RunId, log: Sequence[e.Event], events: tuple[e.Event, ...], change: TaskChange
+) -> bool:
+    write = Write(run_id, log[-1].seq, events, document(fold(run_id, [*log, *events])), change)
+    certain: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    runner.journal.submit(write, certain.set_result)
+    return isinstance(await certain, Committed)

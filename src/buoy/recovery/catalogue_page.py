@@ -1,0 +1,29 @@
+"""The catalogue in the documentation: `python -m buoy.recovery.catalogue_page docs/recovery.md` makes its table anew.
+
+Invariant: only what stands between the two marks is replaced.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from buoy.core.catalogue import table
+from buoy.errors import BadInput
+
+BEGIN = "<!-- catalogue -->\n"
+END = "<!-- end of the catalogue -->\n"
+
+
+def with_table(page: str) -> str:
+    """The page with the table as the catalogue has it now."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(f"the page has no place for the catalogue: it needs the lines {BEGIN.strip()} and {END.strip()}")
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_table(path.read_text()))

@@ -1,0 +1,91 @@
+"""Reconcile: gives runs the wake-ups that were lost on their way: the end of a child or of a step elsewhere, a time
+that has passed, a retry that nobody started, a message that nobody was told about.
+
+Invariants: what is sent again has the dedupe id that it had the first time, so a run that got it before gets nothing
+more. A child that was never born is asked for again by its parent, which is made due. Nothing is executed here, and a
+run that a living runner holds is only ever written to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.findings import first_trouble
+from buoy.core.lifecycle import ACTIVE
+from buoy.core.limits import WAKE_SLACK_S
+from buoy.engine.client import Client
+from buoy.errors import Problem
+from buoy.ports import RunQuery, RunRecord
+from buoy.recovery.evidence import Crew, crew
+from buoy.recovery.recover import examine, recover_run
+from buoy.recovery.scope import Scope
+
+_ACTIVE = tuple(sorted(ACTIVE))
+_PAGE = 200
+_TROUBLES_KEPT = 100
+
+
+class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
+    """`replayed`: runs that got a wake-up again; `skipped`: runs that wait, and were left as they are."""
+
+    replayed: int = 0
+    skipped: int = 0
+    # One line for each run that could not be looked at; the first of them.
+    troubles: tuple[str, ...] = ()
+    # Where the next one goes on; None: all were looked at.
+    cursor: str | None = None
+
+
+async def reconcile(
+    client: Client,
+    scope: Scope | None = None,
+    *,
+    stale_after_s: float = 0.0,
+    dry_run: bool = False,
+    cursor: str | None = None,
+    pages_max: int | None = None,
+) -> Reconciled:
+    """Looks at active runs that wait for somebody else, and wakes those whose wake-up was lost.
+
+    `pages_max`: so many pages of active runs, from `cursor` on; the answer says where to go on.
+    """
+    chosen = scope or Scope()
+    replayed = skipped = pages = 0
+    troubles: list[str] = []
+    while pages_max is None or pages < pages_max:
+        page = await client.store.find_runs(RunQuery(statuses=_ACTIVE), cursor, _PAGE)
+        now = await client.store.now()
+        old = [record for record in page.runs if record.document.updated_at <= now - stale_after_s]
+        waiting = [record for record in old if chosen.covers(record.document) and _waits(record, now)]
+        people = await crew(client.store, client.liveness) if waiting else None
+        for record in waiting:
+            try:
+                woken = await _wake(client, record, people, dry_run=dry_run)
+            except Problem as error:
+                troubles.append(f"{record.document.run_id}: {error}")
+                woken = False
+            replayed, skipped = replayed + woken, skipped + (not woken)
+        pages, cursor = pages + 1, page.cursor
+        if cursor is None:
+            break
+    return Reconciled(replayed=replayed, skipped=skipped, troubles=tuple(troubles[:_TROUBLES_KEPT]), cursor=cursor)
+
+
+def _waits(record: RunRecord, now: float) -> bool:
+    """Whether, by its document, something was to wake it by now: a child, a time, or perhaps a message."""
+    doc = record.document
+    if doc.open_count > len(doc.open) or any(leaf.kind == "child" for leaf in doc.open):
+        return True
+    if record.holder is not None or record.due_at is not None:
+        return False
+    return record.inbox_head > 0 or (doc.wake_at is not None and doc.wake_at < now - WAKE_SLACK_S)
+
+
+async def _wake(client: Client, record: RunRecord, people: Crew | None, *, dry_run: bool) -> bool:
+    """Whether its wake-up was lost, and is there again."""
+    run_id = record.document.run_id
+    finding = first_trouble((await examine(client, run_id, people=people)).findings)
+    if finding is None or finding.code != "Q4":
+        return False
+    done = await recover_run(client, run_id, dry_run=dry_run, people=people)
+    return done.needed and done.action != "lost"

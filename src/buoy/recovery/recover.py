@@ -1,0 +1,158 @@
+"""Recover: one run through the whole pipeline: evidence, diagnosis, policy, claim, remedy, audit; then diagnosed again.
+
+Invariants: never under a living owner. Each remedy is one fenced commit, so a crash between any two calls leaves the
+run as it was or recovered, and whoever comes next goes on. What cannot be read is unknown, and nothing is done. A
+remedy that does not remove its finding is not applied twice.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from buoy.core.diagnose import diagnose
+from buoy.core.document import Document
+from buoy.core.facts import Facts
+from buoy.core.findings import Finding, first_trouble
+from buoy.core.ids import BranchId, RunId
+from buoy.core.limits import RECOVERY_PASSES_MAX
+from buoy.core.policy import Lookup, Ruling, decide, lookup_policy
+from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
+from buoy.engine.client import Client
+from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable
+from buoy.ports import RunRecord
+from buoy.recovery import remedies
+from buoy.recovery.evidence import Crew, crew, facts_of_run
+
+UNREADABLE = "R1"
+
+
+class Recovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. `error`: why a run that needs a recovery did not get one, or not all of it; `note`: what is left
+    for a person or another process to do.
+
+    `action`: none, resume, restart, retry, compensate, fail, hold, quarantine; report (only a person or another process
+    can act), skip (its policy is not known), lost (somebody else was quicker), unknown (it could not be read).
+    """
+
+    run_id: RunId
+    needed: bool = False
+    new_branch_id: BranchId | None = None
+    reason: str | None = None
+    error: str | None = None
+    note: str | None = None
+    action: str = "none"
+    findings: tuple[Finding, ...] = ()
+    # What would be done, or was done last.
+    plan: RecoveryPlan | None = None
+    # The store gave no answer: a later look may see more.
+    unanswered: bool = False
+
+    @classmethod
+    def unread(cls, run_id: RunId, error: Problem) -> Recovery:
+        text = f"it could not be read: {error}"
+        return cls(run_id=run_id, action="unknown", error=text, unanswered=isinstance(error, Unavailable))
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """A run as it was found, and what that means."""
+
+    record: RunRecord
+    facts: Facts
+    findings: list[Finding]
+
+
+async def recover_run(
+    client: Client,
+    run_id: str,
+    *,
+    dry_run: bool = False,
+    policy: Lookup | None = None,
+    adopt: bool = False,
+    actor: str | None = None,
+    stale_after_s: float | None = None,
+    people: Crew | None = None,
+) -> Recovery:
+    """Checks a run and brings it back if something is wrong with it. `dry_run`: only says what would be done.
+
+    `people`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang.
+    """
+    run, by = RunId(run_id), actor or client.actor
+    done = Recovery(run_id=run)
+    tried: set[str] = set()
+    for _ in range(RECOVERY_PASSES_MAX):
+        try:
+            seen = await examine(client, run, people=people, stale_after_s=stale_after_s)
+            wanted = _wanted(client, seen, policy=policy, adopt=adopt, actor=by)
+            if wanted.plan is None or dry_run:
+                return _end(done, wanted)
+            if wanted.reason in tried:
+                return replace(done, error=f"{wanted.reason}, though its remedy was applied")
+            tried.add(wanted.reason or "")
+            if not await remedies.apply(client, seen.record, seen.facts, wanted.plan, by):
+                lost = replace(wanted, action="lost", new_branch_id=None, error="somebody else moved it on")
+                return done if done.needed else lost
+        except (Unavailable, StoreUnusable, CorruptLog) as error:
+            unread = Recovery.unread(run, error)
+            return replace(done, error=unread.error) if done.needed else unread
+        done = _joined(done, wanted)
+    return replace(done, error=f"it needed more than {RECOVERY_PASSES_MAX} remedies")
+
+
+async def examine(
+    client: Client, run_id: RunId, *, people: Crew | None = None, stale_after_s: float | None = None
+) -> Examined:
+    """Gathers the evidence about a run and judges it."""
+    record = await client.record(run_id)
+    # Whoever is not among them, and holds the run, is looked for again.
+    known = people or await crew(client.store, client.liveness)
+    facts, _ = await facts_of_run(client.store, known, record, stale_after_s=stale_after_s)
+    return Examined(record, facts, diagnose(facts))
+
+
+def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: bool, actor: str) -> Recovery:
+    """What is to be done about a run; without a plan if nothing is, or may be."""
+    found = Recovery(run_id=seen.facts.document.run_id, findings=tuple(seen.findings))
+    unreadable = next((each for each in seen.findings if each.code == UNREADABLE), None)
+    if unreadable is not None or seen.facts.log is None:
+        return replace(found, action="unknown", error=unreadable.text() if unreadable else "its log was not read")
+    finding = first_trouble(seen.findings)
+    if finding is None:
+        told = next((each for each in seen.findings if each.trouble), None)
+        return found if told is None else replace(found, action="report", note=told.text())
+    found = replace(found, needed=True, reason=finding.text())
+    ruling = ruling_of(client, seen.facts.document, policy)
+    if ruling.policy is None:
+        return replace(found, action="skip", error=ruling.problem)
+    decision = decide(finding, ruling.policy, seen.facts, orphaned=ruling.orphaned, adopt=adopt)
+    if decision.action == "skip":
+        return replace(found, action="skip", error=decision.why)
+    if finding.remedy == "adopt" and seen.facts.log:
+        return replace(found, action="skip", error="it has a log that is not ours, and cannot be taken in")
+    plan = plan_recovery(found.run_id, seen.facts.log, finding, decision, actor, needs=seen.facts.needs)
+    return replace(found, action=plan.action, plan=plan, new_branch_id=plan.branch, reason=plan.reason)
+
+
+def _end(done: Recovery, last: Recovery) -> Recovery:
+    """The last look, after whatever was done before it."""
+    if not done.needed:
+        return last
+    return replace(done, findings=last.findings, error=last.error or done.error, note=last.note)
+
+
+def _joined(done: Recovery, more: Recovery) -> Recovery:
+    """One remedy after another. The plan that cannot be carried out to its end says why."""
+    plan = more.plan
+    reason = f"{done.reason}; then {more.reason}" if done.needed else more.reason
+    branch = more.new_branch_id if more.new_branch_id is not None else done.new_branch_id
+    return replace(more, reason=reason, new_branch_id=branch, error=plan.error if plan is not None else None)
+
+
+def ruling_of(client: Client, document: Document, callback: Lookup | None) -> Ruling:
+    """The policy of a run: as the callback says, the code of this process, or its first event."""
+
+    def known(doc: Document) -> str | None:
+        workflow = client.registry.get(doc.workflow)
+        return None if workflow is None else workflow.recovery
+
+    return lookup_policy(document, callback, known, document.policy)

@@ -1,0 +1,179 @@
+"""Remedies: how a plan of recovery becomes true. One commit for each, with the run's task in it.
+
+Invariants: a remedy is appended to the very log that was diagnosed, so of several sweepers one wins and the others
+are told that they lost. After an unclear answer the place in the log is read back, by number and nonce, before anything
+is concluded. Everything here may be cut off at any point and done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.facts import Facts
+from buoy.core.ids import RunId
+from buoy.core.recovery_plan import RecoveryPlan
+from buoy.core.state import fold
+from buoy.engine.client import Client
+from buoy.engine.duties import Duty, Succeed, duties_left
+from buoy.engine.loading import read_log
+from buoy.errors import Unavailable, UserError
+from buoy.ports import Committed, Ended, Evidence, Orphan, Released, RunRecord, Store, TaskChange, Write
+
+_TRIES = 3
+_NO_INPUT = msgspec.Raw(b"{}")
+# A child that hands over again and again; beyond this its parent is looked at by the next reconcile.
+_CHAIN_MAX = 1_000
+
+
+async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
+    """Does what the plan says. False: somebody else moved the run on, and it is theirs."""
+    if facts.live_owner:
+        # It is his. All that can be missing is a message.
+        return plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts) > 0
+    if plan.finding.remedy == "rebuild":
+        return await _rebuild(client, facts)
+    if plan.finding.remedy == "adopt":
+        return await _take_in(client, facts, actor)
+    if not plan.bodies and _is_orphan(facts):
+        # Nothing is added to the log: the claim of whoever takes the task says why.
+        return await client.store.adopt(Orphan(plan.run_id, record.holder, plan.reason))
+    if plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts):
+        return True  # the message has made the task due
+    return await _append(client, facts, plan, actor)
+
+
+def _is_orphan(facts: Facts) -> bool:
+    """Whether its task is gone, or held by somebody whom the store knows to be gone or does not know."""
+    if facts.task is not None and facts.task.state in ("missing", "ended"):
+        return True
+    return facts.holder is not None and (not facts.holder.registered or facts.holder.gone_why is not None)
+
+
+async def _rebuild(client: Client, facts: Facts) -> bool:
+    """Writes the document anew from the log."""
+    log = facts.log or ()
+    run_id = facts.document.run_id
+    return await client.store.archive.rewrite(run_id, document(fold(run_id, log)), len(log))
+
+
+async def _take_in(client: Client, facts: Facts, actor: str) -> bool:
+    """Gives a foreign document the log that it never had. What it was started with is not known: it begins anew."""
+    doc, now = facts.stored or facts.document, client.clock.now()
+    born = e.WorkflowCreated(
+        workflow=doc.workflow,
+        input=_NO_INPUT,
+        version=doc.version,
+        policy=doc.policy,
+        queue=doc.queue,
+        stack=doc.stack,
+        env=doc.env,
+        parent=doc.parent,
+        by=actor,
+    )
+    claim = e.Claimed(runner=actor, cause="recovered", evidence={"finding": "Q6", "status": doc.status})
+    events = (e.Event(1, now, born, nonce=client.ids.nonce()), e.Event(2, now, claim))
+    told = document(fold(doc.run_id, events))
+    return await commit_surely(client.store, Write(doc.run_id, 0, events, told, Released(due_at=now, cause="created")))
+
+
+async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
+    """Claims the run with all that the plan says, in one commit."""
+    log = facts.log or ()
+    # A crash is counted by the claim that follows it, whoever makes it.
+    cause = "taken_over" if plan.finding.code == "H1" else "recovered"
+    evidence: Evidence = {"finding": plan.finding.code, **plan.finding.evidence}
+    at = max(client.clock.now(), log[-1].at)
+    events = plan.events(e.Claimed(runner=actor, cause=cause, evidence=evidence), log, at, client.ids.nonce())
+    whole = [*log, *events]
+    duties = duties_left(plan.run_id, whole) if plan.ends else []
+    doc = document(fold(plan.run_id, whole))
+    write = Write(plan.run_id, log[-1].seq, events, doc, _task(plan, at, owes=bool(duties)))
+    if not await commit_surely(client.store, write):
+        return False
+    await do_duties(client, duties)
+    return True
+
+
+def _task(plan: RecoveryPlan, now: float, *, owes: bool) -> TaskChange:
+    """`seen` stays as it is: whoever consumed nothing must not hide messages from the next owner."""
+    if plan.ends and not owes:
+        return Ended()
+    return Released(due_at=now if plan.wakes or owes else None, cause="resumed")
+
+
+async def do_duties(client: Client, duties: Sequence[Duty]) -> int:
+    """What an end owes to others, at once: perhaps nobody alive could take the task for it. What fails here is left to
+    whoever does. The number of those that had not been done before."""
+    done = 0
+    for duty in duties:
+        try:
+            if isinstance(duty, Succeed):
+                done += await _create(client, duty)
+            else:
+                done += not (await client.store.send(duty.message)).duplicate
+        except (Unavailable, UserError):
+            continue  # the run keeps its task for as long as it owes something
+    return done
+
+
+async def _create(client: Client, duty: Succeed) -> bool:
+    """Create-if-absent, for whichever runner takes it. Whether it was absent."""
+    if await client.store.run(duty.run_id) is not None:
+        return False
+    now = client.clock.now()
+    event = e.Event(1, now, duty.created, nonce=client.ids.nonce())
+    doc = document(fold(duty.run_id, [event]))
+    write = Write(duty.run_id, 0, (event,), doc, Released(due_at=now, cause="created"))
+    return await commit_surely(client.store, write)
+
+
+async def send_again(client: Client, run_id: RunId, facts: Facts) -> int:
+    """Sends a run the ends of those of its children that have ended. The number of those that it did not have yet."""
+    sent = 0
+    for leaf in list(fold(run_id, facts.log or ()).open.values()):
+        if leaf.kind == "child" and leaf.child is not None:
+            sent += await _end_of(client, leaf.child.child)
+    return sent
+
+
+async def _end_of(client: Client, child: RunId) -> int:
+    """Does again what a child that ended owes upwards: a word to its parent, or a successor that will send it."""
+    for _ in range(_CHAIN_MAX):
+        record = await client.store.run(child)
+        if record is None or not record.document.ended:
+            return 0
+        owed = duties_left(child, await read_log(client.store, child))
+        duties = [duty for duty in owed if isinstance(duty, Succeed) or duty.message.kind == "child_finished"]
+        done = await do_duties(client, duties)
+        ending = next((duty.run_id for duty in duties if isinstance(duty, Succeed)), None)
+        if done or ending is None:
+            return done
+        child = ending
+    return 0
+
+
+async def commit_surely(store: Store, write: Write) -> bool:
+    """Whether this write stands in the log now. Raises `Unavailable` if even that could not be found out."""
+    for attempt in range(1, _TRIES + 1):
+        try:
+            (outcome,) = await store.commit([write])
+        except Unavailable:
+            there = await _nonce_there(store, write)
+            if there is not None:
+                return there == write.events[0].nonce
+            if attempt == _TRIES:
+                raise
+        else:
+            # A store may call the true winner a loser (a write that was sent twice): its nonce tells.
+            return isinstance(outcome, Committed) or await _nonce_there(store, write) == write.events[0].nonce
+    raise AssertionError("the last try returns or raises")
+
+
+async def _nonce_there(store: Store, write: Write) -> str | None:
+    """Whose commit stands in this write's place; None if nobody's does."""
+    there = await store.events(write.run_id, after=write.after_seq, limit=1)
+    return (there[0].nonce or "") if there else None

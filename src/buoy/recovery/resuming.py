@@ -1,0 +1,45 @@
+"""Resuming: which runs were left behind: their process died, or stopped, and nobody has taken them up yet.
+
+Invariant: looking changes nothing. A run that waits for a time, a message or a person is not left behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from buoy.core.health import Health, judge
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import ACTIVE, Status
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.engine.client import Client
+from buoy.ports import RunQuery
+from buoy.recovery.evidence import crew, facts_of_page
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A run that was left behind."""
+
+    run_id: RunId
+    workflow: str
+    status: str
+    health: str
+    why: str
+
+
+async def lost_runs(client: Client) -> AsyncIterator[Lost]:
+    """Dead, stalled and interrupted ones, the newest first."""
+    cursor: str | None = None
+    while True:
+        page = await client.runs(RunQuery(statuses=tuple(sorted(ACTIVE))), cursor, RUNS_PAGE_MAX)
+        # After the runs: a runner that took one of them meanwhile must be known.
+        people = await crew(client.store, client.liveness)
+        for facts in await facts_of_page(client.store, people, page.runs):
+            verdict, doc = judge(facts), facts.document
+            left = doc.status is Status.INTERRUPTED and facts.holder is None
+            if left or verdict.health in (Health.DEAD, Health.STALLED):
+                yield Lost(doc.run_id, doc.workflow, doc.status, verdict.health, "; ".join(verdict.reasons))
+        cursor = page.cursor
+        if cursor is None:
+            return

@@ -1,0 +1,22 @@
+"""Scope: whose runs a sweep may touch.
+
+Invariants: the env must be the very same, and no env is an env of its own, so that a test never recovers what belongs
+to production; a run without a stack belongs to every stack, and a scope without one to all of them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.document import Document
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """`stack` None: all stacks. `env` None: the default env."""
+
+    stack: str | None = None
+    env: str | None = None
+
+    def covers(self, document: Document) -> bool:
+        same_stack = self.stack is None or document.stack is None or document.stack == self.stack
+        return same_stack and document.env == self.env

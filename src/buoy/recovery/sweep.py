@@ -1,0 +1,300 @@
+"""Sweep: one look at everything that may be in trouble, with recovery of what is.
+
+Invariants: death needs proof; a read error is `unknown` and nothing is done; an error about one run does not stop the
+others; a lost claim is `skipped`. Any number of sweeps may run at once, and doing it twice does nothing more. A limit
+counts recoveries, and what was looked at is remembered by a cursor, so that no limit starves those that come later.
+What the dead held and may simply go on is released by one statement, however much it is; what has another policy is
+claimed with its remedy, one by one, before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.lifecycle import RESTING, Status
+from buoy.core.limits import SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
+from buoy.engine.client import Client
+from buoy.errors import Problem
+from buoy.ports import Evidence, Orphan, RunnerRecord, RunRecord
+from buoy.recovery.evidence import Crew, crew
+from buoy.recovery.liveness import Coroner
+from buoy.recovery.recover import Recovery, recover_run, ruling_of
+from buoy.recovery.scan import ScanOptions, held_by, stale_page
+
+_TROUBLES_KEPT = 100
+_ACTIONS = {
+    "none": "healthy",
+    "resume": "resumed",
+    "retry": "resumed",
+    "compensate": "resumed",
+    "restart": "restarted",
+    "fail": "failed",
+    "hold": "held",
+    "quarantine": "held",
+    "unknown": "unknown",
+}
+
+
+class SweepOptions(ScanOptions, frozen=True, kw_only=True):
+    """`limit`: recoveries at most; `rate`: of them per second; `looks_max`: stale runs looked at (None: all)."""
+
+    limit: int | None = None
+    rate: float | None = None
+    looks_max: int | None = None
+    dry_run: bool = False
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sweep did, in runs."""
+
+    scanned: int = 0
+    healthy: int = 0
+    restarted: int = 0
+    resumed: int = 0
+    failed: int = 0
+    held: int = 0
+    skipped: int = 0
+    unknown: int = 0
+    dead_runners: int = 0
+    # One line for each run that still is in trouble, or could not be read; the first of them.
+    troubles: tuple[str, ...] = ()
+    # The limit was reached: there may be more.
+    more: bool = False
+
+    @property
+    def moved(self) -> int:
+        """Runs that can go on now."""
+        return self.restarted + self.resumed
+
+
+class Tally:
+    """Counts while a sweep goes on."""
+
+    def __init__(self, limit: int | None) -> None:
+        self._counts: dict[str, int] = {}
+        self._limit = limit
+        self.troubles: list[str] = []
+        self.recovered = 0
+        self.dead_runners = 0
+        # What could not be read or done, as a number for the sweeper's own health.
+        self.errors = 0
+
+    def add(self, found: Recovery) -> None:
+        word = _ACTIONS.get(found.action, "skipped")
+        self.count(word)
+        if word not in ("healthy", "skipped", "unknown"):
+            self.recovered += 1
+        # A run that was just brought back has every right to wait for a worker.
+        left = found.error or (found.note if found.action == "report" else None)
+        if left is not None and found.action != "lost":
+            self.trouble(f"{found.run_id}: {left}")
+        if word == "unknown":
+            self.errors += 1
+
+    def trouble(self, text: str, error: Problem | None = None) -> None:
+        self.errors += error is not None
+        if len(self.troubles) < _TROUBLES_KEPT:
+            self.troubles.append(text)
+
+    def count(self, word: str, number: int = 1) -> None:
+        self._counts[word] = self._counts.get(word, 0) + number
+        self._counts["scanned"] = self._counts.get("scanned", 0) + number
+
+    def full(self) -> bool:
+        """Whether the limit is reached."""
+        return self._limit is not None and self.recovered >= self._limit
+
+    def total(self) -> Swept:
+        return Swept(**self._counts, dead_runners=self.dead_runners, troubles=tuple(self.troubles), more=self.full())
+
+
+class Sweep:
+    """One sweep. `cursor` is where the look at stale runs begins, and afterwards where the next one goes on."""
+
+    def __init__(
+        self,
+        client: Client,
+        coroner: Coroner,
+        options: SweepOptions | None = None,
+        *,
+        cursor: str | None = None,
+        told: Callable[[Recovery], None] | None = None,
+    ) -> None:
+        self._client = client
+        self._store = client.store
+        self._coroner = coroner
+        self._options = options or SweepOptions()
+        self._told = told
+        self._seen: set[RunId] = set()
+        # The runners as they were a moment ago; read anew for each page of runs.
+        self._people: Crew | None = None
+        self.cursor = cursor
+        self.tally = Tally(self._options.limit)
+
+    async def whole(self) -> Swept:
+        """Dead runners, orphans, and runs that have not moved for long."""
+        await self.dead()
+        await self.orphans()
+        await self.stale()
+        return self.tally.total()
+
+    # ---- dead runners
+
+    async def dead(self) -> None:
+        """Releases what the dead held."""
+        records = await self._store.runners()
+        self._coroner.forget({record.info.id for record in records})
+        for record in records:
+            if record.info.id == self._client.actor:
+                continue
+            try:
+                await self._runner(record)
+            except Problem as error:
+                self.tally.trouble(f"runner {record.info.id}: {error}", error)
+
+    async def _runner(self, record: RunnerRecord) -> None:
+        evidence = await self._proof(record)
+        if evidence is None:
+            return
+        self.tally.dead_runners += 1
+        self._people = await crew(self._store, self._client.liveness)
+        released = await self._one_by_one(record)
+        if released is None or self._options.dry_run:
+            return
+        number = await self._coroner.bury(record, evidence)
+        if number:
+            self._seen |= released
+            self.tally.count("resumed", number)
+            self.tally.recovered += number
+
+    async def watch(self) -> None:
+        """Looks at the runners elsewhere, and does nothing: two looks must not be too far apart."""
+        for record in await self._store.runners():
+            await self._proof(record)
+
+    async def _proof(self, record: RunnerRecord) -> Evidence | None:
+        if self._options.dry_run:
+            # A first look across hosts would be noted; looking alone must change nothing.
+            return self._client.liveness.proof_of_death(record) if self._client.liveness.sees(record) else None
+        return await self._coroner.proof(record)
+
+    async def _one_by_one(self, runner: RunnerRecord) -> set[RunId] | None:
+        """Recovers what must not just be released, and gives the rest. None: not yet, since the limit is reached or the
+        store gave no answer about one of them. What will never be read must not hold up the others."""
+        options, rest, answered = self._options, set[RunId](), True
+        singly = options.rate is not None or options.limit is not None or options.dry_run
+        if not self._client.liveness.sees(runner):
+            return rest  # its death is known to this sweeper alone; whoever takes a run asks for its policy
+        async for record in held_by(self._store, runner.info.id):
+            if self.tally.full():
+                return None
+            if not options.scope.covers(record.document):
+                continue
+            if singly or self._has_other_policy(record):
+                answered &= not (await self._mend(record.document.run_id)).unanswered
+            else:
+                rest.add(record.document.run_id)
+        return rest if answered else None
+
+    def _has_other_policy(self, record: RunRecord) -> bool:
+        """Whether it is not simply to go on. A lookup that fails is told by the recovery."""
+        if record.document.status is not Status.RUNNING:
+            return False
+        return ruling_of(self._client, record.document, self._options.policy).policy != "resume"
+
+    # ---- orphans
+
+    async def orphans(self) -> None:
+        """What a burial could not see: runs without a task, or held by those who were never registered."""
+        for orphan in await self._store.orphans(SWEEP_ORPHANS_MAX):
+            if self.tally.full():
+                return
+            try:
+                await self._orphan(orphan)
+            except Problem as error:
+                self._note(Recovery.unread(orphan.run_id, error))
+
+    async def _orphan(self, orphan: Orphan) -> None:
+        record = await self._store.run(orphan.run_id)
+        if record is None or not self._options.scope.covers(record.document) or orphan.run_id in self._seen:
+            return
+        if self._options.dry_run or self._has_other_policy(record):
+            await self._mend(orphan.run_id)
+            return
+        adopted = await self._store.adopt(orphan)
+        self._note(Recovery(run_id=orphan.run_id, needed=True, action="resume" if adopted else "lost"))
+        await self._pause()
+
+    # ---- what has not moved
+
+    async def stale(self) -> None:
+        """Goes through active runs, newest first, from where the last sweep ended to their end."""
+        looks = pages = 0
+        most = self._options.looks_max
+        living = {record.info.id for record in await self._store.runners()}
+        while not self.tally.full() and (most is None or (looks < most and pages < SWEEP_PAGES_MAX)):
+            page = await stale_page(self._store, self._options, self.cursor)
+            self._people = await crew(self._store, self._client.liveness)
+            for record in page.runs:
+                if self.tally.full():
+                    return  # the next sweep sees this page again; those recovered are healthy by then
+                looks += await self._look(record, living)
+            pages += 1
+            self.cursor = page.cursor
+            if page.cursor is None:
+                return
+
+    async def _look(self, record: RunRecord, living: set[RunnerId]) -> bool:
+        """A close look at a run, unless it waits in a living runner's hands: then there is nothing to see."""
+        doc = record.document
+        if doc.run_id in self._seen or not self._options.scope.covers(doc):
+            return False
+        if record.holder in living and doc.status in RESTING:
+            self._note(Recovery(run_id=doc.run_id))
+            return False
+        await self._mend(doc.run_id)
+        # A look does not wait for anything on some stores; steps and beats of this process want their turn.
+        await asyncio.sleep(0)
+        return True
+
+    async def _mend(self, run_id: RunId) -> Recovery:
+        """Recovers one run, whatever goes wrong with it."""
+        options = self._options
+        try:
+            found = await recover_run(
+                self._client,
+                run_id,
+                dry_run=options.dry_run,
+                policy=options.policy,
+                adopt=options.adopt,
+                stale_after_s=options.stale_after_s,
+                people=self._people,
+            )
+        except Problem as error:
+            found = Recovery.unread(run_id, error)
+        self._note(found)
+        if found.needed:
+            await self._pause()
+        return found
+
+    def _note(self, found: Recovery) -> None:
+        if found.run_id in self._seen:
+            return
+        self._seen.add(found.run_id)
+        self.tally.add(found)
+        if self._told is not None and found.action != "none":
+            self._told(found)
+
+    async def _pause(self) -> None:
+        """Not more recoveries per second than are wanted: after an outage all of them at once may be too much."""
+        if self._options.rate is not None and not self._options.dry_run:
+            await asyncio.sleep(1.0 / self._options.rate)
+
+
+async def sweep(client: Client, options: SweepOptions | None = None) -> Swept:
+    """One whole sweep, by whoever calls it."""
+    return await Sweep(client, Coroner(client.store, client.liveness, client.clock, once=True), options).whole()

@@ -1,0 +1,225 @@
+"""Checkup of an object store: every index entry against the run that it points at, and every run against its entries.
+
+Invariants: looking changes nothing. An entry that the truth has passed may be removed by anybody at once. One whose
+truth is not there may be a moment old: it is removed only if it is still so after longer than any writer goes without
+writing its entry again. Entries that are missing are written; runs are never changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.ports import Clock, IndexTrouble, StoreCheck
+from buoy.stores import layout
+from buoy.stores.bucket import Bucket
+from buoy.stores.clock_check import clock_check
+from buoy.stores.object_index import LATE_AFTER_S, Entry, Index, each
+from buoy.stores.object_records import View, entry_of, passed
+from buoy.stores.object_runners import Runners
+from buoy.stores.object_runs import Runs
+
+PAGE = 256
+# Longer than the oldest entry whose writer has not written it again.
+SURE_AFTER_S = LATE_AFTER_S + 5.0
+Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
+
+_LEFT = "left over"
+_ALONE = "without truth"
+_MISSING = "missing entry"
+
+
+class ObjectCheckup:
+    """The checkup of one object store."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, runners: Runners, clock: Clock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+        self._runners = runners
+        self._clock = clock
+
+    async def checks(self) -> list[StoreCheck]:
+        kept = self._bucket.durability()
+        times = [record.beat_at for record in await self._runners.all(gone=False)]
+        for key in await self._bucket.list(layout.INDEX, limit=100):
+            entry = layout.run_entry(key)
+            view = None if entry is None else await self._runs.load(entry.run_id)
+            times += [] if view is None else [view.document.updated_at]
+        return [
+            StoreCheck("schema", True, "format 1"),
+            StoreCheck("durability", kept is None, kept or "every write is on the disk before it is answered"),
+            clock_check(max(times, default=None), self._clock.now()),
+        ]
+
+    async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
+        for prefix, look in self._looks().items():
+            if deep or prefix != layout.INDEX:
+                async for found in self._all(prefix, look):
+                    yield found
+        async for found in self._all(layout.ACTIVE, self._unannounced):
+            yield found
+        if deep:
+            async for found in self._all(layout.RUNNERS, self._hidden_runner):
+                yield found
+            async for found in self._lost_runs():
+                yield found
+
+    def _looks(self) -> dict[str, Look]:
+        return {
+            layout.ACTIVE: self._active,
+            layout.TASKS: self._task,
+            layout.HELD: self._held,
+            layout.WAKE: self._wake,
+            layout.LIVING: self._living,
+            layout.INDEX: self._indexed,
+        }
+
+    async def _all(self, prefix: str, look: Look) -> AsyncIterator[IndexTrouble | None]:
+        after: str | None = None
+        while True:
+            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+            for found in await each(keys, look):
+                if found is not None:
+                    yield found
+            if len(keys) < PAGE:
+                return
+            yield None
+            after = keys[-1]
+
+    # ---- entries without truth
+
+    async def _active(self, key: str) -> IndexTrouble | None:
+        entry = layout.run_entry(key)
+        if entry is None:
+            return _strange(key)
+        view = await self._runs.load(entry.run_id)
+        if view is None:
+            return _alone(key, entry.run_id)
+        valid = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
+        over = view.task.kind == "none" and view.document.ended
+        return None if (key == valid and not over) or entry.seq > view.head_seq else _left(key, entry.run_id)
+
+    async def _indexed(self, key: str) -> IndexTrouble | None:
+        entry = layout.run_entry(key)
+        if entry is None:
+            return _strange(key)
+        view = await self._runs.load(entry.run_id)
+        if view is None:
+            return _alone(key, entry.run_id)
+        return None if key == layout.index_key(view.run_id, view.document.created_at) else _left(key, entry.run_id)
+
+    async def _task(self, key: str) -> IndexTrouble | None:
+        return await self._versioned(key, layout.task_entry(key))
+
+    async def _held(self, key: str) -> IndexTrouble | None:
+        return await self._versioned(key, layout.held_entry(key))
+
+    async def _versioned(self, key: str, entry: layout.TaskEntry | layout.HeldEntry | None) -> IndexTrouble | None:
+        if entry is None:
+            return _strange(key)
+        view = await self._runs.load(entry.run_id)
+        if view is None:
+            return _alone(key, entry.run_id)
+        return _left(key, entry.run_id) if passed(key, entry.version, view) else None
+
+    async def _wake(self, key: str) -> IndexTrouble | None:
+        entry = layout.wake_entry(key)
+        if entry is None:
+            return _strange(key)
+        view = await self._runs.load(entry.run_id)
+        if view is None or await self._bucket.get(layout.inbox_key(entry.run_id, entry.number)) is None:
+            return _alone(key, entry.run_id)
+        seen = view.task.kind == "none" or entry.number <= view.task.seen
+        return _left(key, entry.run_id) if seen else None
+
+    async def _living(self, key: str) -> IndexTrouble | None:
+        why = await self._runners.why_not_living(RunnerId(key.removeprefix(layout.LIVING)))
+        if why is None:
+            return None
+        return _alone(key, None) if why == "is not registered" else _left(key, None)
+
+    # ---- truth without entries
+
+    async def _unannounced(self, key: str) -> IndexTrouble | None:
+        """An active run whose task stands in no queue, or whose holder's burial would not find it."""
+        entry = layout.run_entry(key)
+        view = None if entry is None else await self._runs.load(entry.run_id)
+        return None if view is None else await self._missing(view)
+
+    async def _missing(self, view: View) -> IndexTrouble | None:
+        for key, _ in self._entries(view):
+            if await self._bucket.get(key) is None:
+                return IndexTrouble(_MISSING, f"{view.run_id} has not its entry {key}", key, view.run_id)
+        return None
+
+    def _entries(self, view: View) -> list[Entry]:
+        """What must be there for a run in this state."""
+        created_at = view.document.created_at
+        entries: list[Entry] = [(layout.index_key(view.run_id, created_at), b"{}")]
+        if view.task.kind != "none" or not view.document.ended:
+            entries.append((layout.active_key(view.run_id, created_at, view.task.active_seq), b"{}"))
+        entry = entry_of(view.document, view.task)
+        return entries if entry is None else [*entries, entry]
+
+    async def _hidden_runner(self, key: str) -> IndexTrouble | None:
+        """A runner that is not gone, but whom no sweep would look at."""
+        runner = RunnerId(key.removeprefix(layout.RUNNERS).removesuffix(".json"))
+        entry = layout.living_key(runner)
+        if await self._bucket.get(entry) is not None or await self._runners.why_not_living(runner) is not None:
+            return None
+        return IndexTrouble(_MISSING, f"runner {runner} has not its entry {entry}", entry)
+
+    async def _lost_runs(self) -> AsyncIterator[IndexTrouble | None]:
+        """Goes from run to run by their folders, whether any index knows them or not."""
+        after = "workflow/"
+        for number in range(1, 1 << 62):
+            keys = await self._bucket.list("workflow/", after=after, limit=1)
+            if not keys:
+                return
+            run_id = RunId(keys[0].split("/", 2)[1])
+            after = f"{layout.run_prefix(run_id)}~"
+            view = await self._runs.load(run_id)
+            found = None if view is None else await self._missing(view)
+            if found is not None or number % PAGE == 0:
+                yield found
+
+    # ---- mending
+
+    async def still(self, trouble: IndexTrouble) -> bool:
+        if trouble.name != _MISSING:
+            look = self._looks().get(f"{trouble.key.partition('/')[0]}/")
+            there = look is not None and await self._bucket.get(trouble.key) is not None
+            found = await look(trouble.key) if look is not None and there else None
+            return found is not None and found.name == trouble.name
+        found = await self._missing_again(trouble)
+        return found is not None and found.key == trouble.key
+
+    async def _missing_again(self, trouble: IndexTrouble) -> IndexTrouble | None:
+        if trouble.run_id is None:
+            return await self._hidden_runner(layout.runner_key(RunnerId(trouble.key.removeprefix(layout.LIVING))))
+        view = await self._runs.load(trouble.run_id)
+        return None if view is None else await self._missing(view)
+
+    async def mend(self, trouble: IndexTrouble) -> bool:
+        if not trouble.mendable or not await self.still(trouble):
+            return False
+        if trouble.name != _MISSING:
+            await self._bucket.delete(trouble.key)
+            return True
+        view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
+        await self._index.add([(trouble.key, b"{}")] if view is None else self._entries(view))
+        return True
+
+
+def _alone(key: str, run_id: RunId | None) -> IndexTrouble:
+    return IndexTrouble(_ALONE, f"{key} points at nothing", key, run_id, waits_s=SURE_AFTER_S)
+
+
+def _left(key: str, run_id: RunId | None) -> IndexTrouble:
+    return IndexTrouble(_LEFT, f"{key} is left over from an earlier state", key, run_id)
+
+
+def _strange(key: str) -> IndexTrouble:
+    return IndexTrouble("not ours", f"{key} is no entry of Buoy", key, mendable=False)

@@ -1,0 +1,13 @@
+"""Crash tests for users' own workflows: run, crash before and after everything that is written, recover, compare.
+
+notes       what really happened, outside of the store     gate        where a process dies
+watch       what bodies and workflow code do                process     a runner from its start to its death
+scenario    one execution, with one crash                   real        the same with real processes and SIGKILL
+judge       from what was seen to findings                  report      what was found, as data and text
+runs        all scenarios, and the verdict
+"""
+
+from buoy.testing.crashtest.report import Crash, Finding, Outcome, Repeat, Report
+from buoy.testing.crashtest.runs import Options, crash_test
+
+__all__ = ["Crash", "Finding", "Options", "Outcome", "Repeat", "Report", "crash_test"]

@@ -1,0 +1,78 @@
+"""Notes: what really happened in a scenario, kept outside of the store, in the order in which it happened.
+
+Invariant: a note is safe when `add` returns, even if the process is killed right after.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, Protocol
+
+import msgspec
+
+What = Literal[
+    "process",  # a process began
+    "write",  # the engine is about to write
+    "durable",  # a leaf's end is durable
+    "hidden",  # a branch was made: what was done may be done again
+    "claimed",  # a run was taken over
+    "crash",
+    "body",  # a step's body begins
+    "key",  # it looked at its idempotency key
+    "stubbed",
+    "swallowed",
+    "impure",  # workflow code looked at something that is different at every replay
+    "ended",  # how the process came to its end
+]
+
+
+class Note(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that happened, in the process of that number."""
+
+    what: What
+    process: int = 0
+    run: str = ""
+    leaf: str = ""
+    step: str = ""
+    attempt: int = 0
+    key: str = ""
+    text: str = ""
+    number: int = 0
+    # At a crash: the time of the workflow.
+    at: float = 0.0
+    # Real seconds, from the machine's monotonic clock.
+    real_s: float = 0.0
+
+
+class Notes(Protocol):
+    """Where notes go."""
+
+    def add(self, note: Note) -> None: ...
+
+
+class Notebook:
+    """Notes in memory."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    def add(self, note: Note) -> None:
+        self.notes.append(note)
+
+
+class NoteFile:
+    """Notes in a file that several processes write, one line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+    def add(self, note: Note) -> None:
+        os.write(self._descriptor, msgspec.json.encode(note) + b"\n")
+
+    def read(self) -> list[Note]:
+        return [msgspec.json.decode(line, type=Note) for line in self._path.read_bytes().splitlines()]
+
+    def close(self) -> None:
+        os.close(self._descriptor)

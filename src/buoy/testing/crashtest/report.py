@@ -1,0 +1,153 @@
+"""Reports: what a crash test found, as data and as plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from buoy.core.time_text import in_words
+
+Kind: TypeAlias = Literal[
+    "outcome", "lost", "repeated", "executed_again", "nondeterminism", "clock", "random", "not_json", "swallowed"
+]
+KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
+
+TITLES: dict[Kind, str] = {
+    "outcome": "The outcome depends on the crash",
+    "lost": "The run does not come to its end after a crash",
+    "repeated": "A step acts more than once",
+    "executed_again": "A completed step was executed again",
+    "nondeterminism": "The code does not repeat itself",
+    "clock": "Workflow code looks at the clock",
+    "random": "Workflow code asks chance",
+    "not_json": "A result is not JSON",
+    "swallowed": "Cancellation is swallowed",
+}
+
+
+class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a run ended: what a caller of the workflow sees."""
+
+    status: str
+    result: Any = None
+    error: str | None = None
+
+    def __str__(self) -> str:
+        if self.error is not None:
+            return f"{self.status}: {self.error}"
+        if self.status != "completed":
+            return self.status
+        return f"{self.status} with {msgspec.json.encode(self.result).decode()}"
+
+
+class Finding(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One thing that is wrong, what it means, and what to do about it. `points`: where it was seen."""
+
+    kind: Kind
+    what: str
+    advice: str
+    step: str | None = None
+    points: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        return TITLES[self.kind]
+
+
+class Repeat(msgspec.Struct, frozen=True):
+    """A step that a crash made run more than once, always under one key."""
+
+    step: str
+    leaf: str
+    executions: int
+    key: str
+    looks_at_key: bool
+    points: tuple[str, ...]
+
+
+class Crash(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One scenario. `phase`: the process died before or after the write, or after it and again in its recovery
+    (`twice`), or the run was asked to `cancel` after it."""
+
+    number: int
+    phase: str
+    what: str
+    ok: bool
+    ended: str
+    recovery_ms: float | None = None
+    real_ms: float = 0.0
+
+    @property
+    def label(self) -> str:
+        if self.phase == "cancel":
+            return f"cancel after write {self.number} ({self.what})"
+        if self.phase == "twice":
+            return f"after write {self.number} ({self.what}), and once more as soon as it was taken over"
+        return f"{self.phase} write {self.number} ({self.what})"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a crash test has shown."""
+
+    workflow: str
+    store: str
+    seed: int
+    real: bool
+    reference: Outcome
+    writes: int
+    # How much time passed for the workflow, and for us.
+    virtual_s: float
+    real_s: float
+    crashes: tuple[Crash, ...]
+    findings: tuple[Finding, ...]
+    repeats: tuple[Repeat, ...]
+    # Points that there are and that were not tried.
+    left_out: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def recovery_ms(self) -> tuple[float, float] | None:
+        """The median and the longest time from the start of the second process until it had taken the run over."""
+        times = sorted(each.recovery_ms for each in self.crashes if each.recovery_ms is not None)
+        return (times[len(times) // 2], times[-1]) if times else None
+
+    def summary(self) -> str:
+        cancels = sum(each.phase == "cancel" for each in self.crashes)
+        kills = len(self.crashes) - cancels + sum(each.phase == "twice" for each in self.crashes)
+        how = "killed" if self.real else "crashed"
+        parts = [f"{self.workflow}: {self.writes} writes, {how} {kills} times"]
+        if cancels:
+            parts.append(f"cancelled {cancels} times")
+        if self.left_out:
+            parts.append(f"{self.left_out} points left out")
+        parts.append(f"{in_words(self.virtual_s)} of its time in {self.real_s:.1f} s")
+        took = self.recovery_ms()
+        if took is not None:
+            parts.append(f"recovery took {took[0]:.1f} ms (median), {took[1]:.1f} ms (longest)")
+        return ", ".join(parts)
+
+    def lines(self) -> Iterator[str]:
+        """All of it as plain text, for logs and for failed tests."""
+        yield self.summary()
+        yield f"without a crash: {self.reference}"
+        if self.ok:
+            yield "every crash was recovered from, with the same outcome"
+        for number, finding in enumerate(self.findings, 1):
+            yield ""
+            yield f"{number}. {finding.title}"
+            yield f"   {finding.what}"
+            yield f"   What to do: {finding.advice}"
+            if finding.points:
+                yield f"   Seen: {seen_at(finding.points)}"
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+
+def seen_at(points: tuple[str, ...], shown_max: int = 3) -> str:
+    more = len(points) - shown_max
+    return "; ".join(points[:shown_max]) + (f"; and at {more} more points" if more > 0 else "")

@@ -1,0 +1,256 @@
+"""The watch: sees every body of a step, what workflow code looks at that a replay cannot repeat, and what it swallows.
+
+How: for as long as a crash test lasts it stands in for three parts of the engine: `Body` (a step under way), the drain
+of the private loop, and the deciders. It changes nothing of what they do, but for steps that have a canned result, and
+for dropped code that would never stop asking.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import logging
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from buoy.core.ids import LeafId
+from buoy.engine import leaves
+from buoy.engine.bodies import Body, Failure, Report, Success
+from buoy.engine.context import Request, StepContext
+from buoy.engine.deciders import AsyncDecider
+from buoy.engine.definitions import Step
+from buoy.engine.loop import PrivateLoop
+from buoy.engine.pool import Pool
+from buoy.engine.sync_decider import SyncDecider
+from buoy.errors import Suspended
+from buoy.testing.crashtest.notes import Note, What
+
+_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime"})
+_DATES = frozenset({"now", "utcnow", "today"})
+# Through these of Python's own modules a call to chance is still the caller's.
+_CHANCE = frozenset({"random", "uuid", "secrets"})
+_GLOBAL_RANDOM: random.Random = vars(random)["_inst"]
+_WAIT_S = 10.0
+_REFUSALS_MAX = 100
+
+
+class _Watched(StepContext):
+    """A step's context that notices when the step looks at its key."""
+
+    on_key: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "key":
+            on_key = super().__getattribute__("on_key")
+            if on_key is not None:
+                on_key()
+        return super().__getattribute__(name)
+
+
+class Watch:
+    """Everything that is seen in one scenario. `process` is the number of the process that runs now."""
+
+    def __init__(self, add: Callable[[Note], None], now: Callable[[], float], stubs: Mapping[str, Any]) -> None:
+        self._add = add
+        self._now = now
+        self.stubs = stubs
+        self.process = 0
+        self.looks_at_code = True
+        self._threads = 0
+        self._quiet = threading.Condition()
+        self._seen: set[str] = set()
+
+    def tell(self, what: What, **facts: Any) -> None:
+        self._add(Note(what, self.process, real_s=self._now(), **facts))
+
+    # ---- threads of sync steps
+
+    def thread_began(self) -> None:
+        with self._quiet:
+            self._threads += 1
+
+    def thread_ended(self) -> None:
+        with self._quiet:
+            self._threads -= 1
+            self._quiet.notify_all()
+
+    @property
+    def threads_at_work(self) -> bool:
+        return self._threads > 0
+
+    def wait_for_threads(self) -> bool:
+        """A thread cannot be killed: a crash in this process waits for those of steps. False: one does not end."""
+        with self._quiet:
+            return self._quiet.wait_for(lambda: self._threads == 0, _WAIT_S)
+
+    # ---- workflow code
+
+    def look(self, frame: FrameType, event: str, function: Any) -> None:
+        """A profiler: called for each call of a built-in function while workflow code runs."""
+        if event != "c_call":
+            return
+        what = _impure(function)
+        if what is None:
+            return
+        caller: FrameType | None = frame
+        while caller is not None and caller.f_globals.get("__name__") in _CHANCE:
+            caller = caller.f_back
+        if caller is None or _foreign(caller):
+            return
+        text = f"{what} at {caller.f_code.co_filename}:{caller.f_lineno}"
+        if text not in self._seen:
+            self._seen.add(text)
+            self.tell("impure", text=text, step=what.partition(" ")[0], leaf=_line_of(caller))
+
+
+def _impure(function: Any) -> str | None:
+    """What kind of thing that differs at every replay this built-in function gives, and its name."""
+    name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
+    if owner is _GLOBAL_RANDOM:
+        return f"random random.{name}" if name in ("random", "getrandbits") else None
+    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in _DATES:
+        return f"clock {owner.__name__}.{name}"
+    module = getattr(function, "__module__", None)
+    if module == "time" and name in _CLOCKS:
+        return f"clock time.{name}"
+    return "random os.urandom" if module == "posix" and name == "urandom" else None
+
+
+def _foreign(frame: FrameType) -> bool:
+    """Code that is not the user's: Python's own, and ours."""
+    head = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return head == "buoy" or (head in sys.stdlib_module_names and head != "__main__")
+
+
+def _line_of(frame: FrameType) -> str:
+    return f"{frame.f_code.co_name}:{frame.f_lineno}"
+
+
+def _watched_body(watch: Watch) -> type[Body]:
+    class WatchedBody(Body):
+        def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
+            facts = {"run": context.run_id, "leaf": context.leaf, "step": step.name, "attempt": context.attempt}
+            self._facts = {**facts, "key": context.key}
+            self._threaded = False
+            seen = _Watched(*(getattr(context, name) for name in StepContext.__struct_fields__))
+            seen.on_key = lambda: watch.tell("key", **self._facts)
+            super().__init__(step, seen, report)
+
+        def start(self, raw: msgspec.Raw, pool: Pool | None, *, last_attempt: bool) -> None:
+            stub = watch.stubs.get(self._step.name, watch)
+            watch.tell("body" if stub is watch else "stubbed", **self._facts)
+            if stub is watch:
+                super().start(raw, pool, last_attempt=last_attempt)
+            else:
+                asyncio.get_running_loop().call_soon(lambda: self._finish(self._success(stub)))
+
+        def _start_sync(self, pool: Pool, *args: Any, **kwargs: Any) -> None:
+            self._threaded = True
+            watch.thread_began()
+            super()._start_sync(pool, *args, **kwargs)
+
+        def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Success | Failure:
+            try:
+                return super()._call(args, kwargs)
+            finally:
+                if self._threaded:
+                    watch.thread_ended()
+
+    return WatchedBody
+
+
+_Patch = tuple[Any, str, Any]
+
+
+def _async_patches(watch: Watch) -> list[_Patch]:
+    drain, ask_for, timer_started = PrivateLoop.drain, AsyncDecider.ask_for, AsyncDecider.timer_started
+    refusals: Counter[int] = Counter()
+
+    def drained(loop: PrivateLoop) -> None:
+        with _profiled(watch):
+            drain(loop)
+
+    def hopeless(decider: AsyncDecider) -> bool:
+        """Code that was dropped and asks again and again: it catches every refusal. So it is left waiting for good."""
+        refusals[id(decider)] += decider._detached
+        return decider._detached and refusals[id(decider)] > _REFUSALS_MAX
+
+    def asked(decider: AsyncDecider, request: Request) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=decider._loop) if hopeless(decider) else ask_for(decider, request)
+
+    def timed(decider: AsyncDecider, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None:
+        if not hopeless(decider):
+            timer_started(decider, leaf, when, handle)
+
+    return [
+        (PrivateLoop, "drain", drained),
+        (AsyncDecider, "ask_for", asked),
+        (AsyncDecider, "timer_started", timed),
+    ]
+
+
+def _sync_patches(watch: Watch) -> list[_Patch]:
+    left, run_code = SyncDecider._left, SyncDecider._run_code
+
+    def ran(decider: SyncDecider) -> tuple[Any, BaseException | None]:
+        with _profiled(watch):
+            return run_code(decider)
+
+    def has_left(decider: SyncDecider, outcome: tuple[Any, BaseException | None], pool: Pool | None = None) -> None:
+        if decider._leaving and not isinstance(outcome[1], Suspended):
+            watch.tell("swallowed", run=decider.run_id, text="buoy.Suspended, with which sync code leaves its thread")
+        left(decider, outcome, pool)
+
+    return [(SyncDecider, "_left", has_left), (SyncDecider, "_run_code", ran)]
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Inside, the engine is watched."""
+    ear = _Ear(watch)
+    log = logging.getLogger("buoy.workflow")
+    log.addHandler(ear)
+    patches: list[_Patch] = [(leaves, "Body", _watched_body(watch)), *_async_patches(watch), *_sync_patches(watch)]
+    before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
+    for owner, name, value in patches:
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for owner, name, value in before:
+            setattr(owner, name, value)
+        log.removeHandler(ear)
+
+
+@contextmanager
+def _profiled(watch: Watch) -> Iterator[None]:
+    # Somebody else's profiler is left in peace.
+    if not watch.looks_at_code or sys.getprofile() is not None:
+        yield
+        return
+    sys.setprofile(watch.look)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+class _Ear(logging.Handler):
+    """Hears what the private loop says about code that does not let itself be dropped."""
+
+    def __init__(self, watch: Watch) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if "while dropped" in text:
+            self._watch.tell("swallowed", text=text.partition("while dropped: ")[2])

@@ -1,0 +1,154 @@
+"""The agenda: what happens when in the chaos of a seed, to processes, hosts and data; and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from buoy.core.ids import RunId
+from buoy.testing.sim.operator import Operator
+from buoy.testing.sim.plan import Blow, RunPlan, Slot
+from buoy.testing.sim.sender import rebuild, start_run
+from buoy.testing.sim.workflows import FIRST, MORE, SAME
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.process import Process
+    from buoy.testing.sim.world import World
+
+_EVERY_QUEUE = ("default", "side")
+
+
+class Agenda:
+    """Puts everything in its place in time."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def begin(self) -> None:
+        """Everybody starts; what will happen to them is put on the agenda."""
+        world, plan = self._world, self._world.plan
+        at = world.kernel.at
+        for place, slot in enumerate(plan.slots):
+            at(0.2 * place, lambda slot=slot: world.fill(slot))  # type: ignore[misc]
+        for person in plan.people:
+            world.new_sender(person).begin([act for act in plan.acts if act.who == person])
+        if not plan.one_host:
+            operator = world.processes["operator"] = Operator(world, "operator")
+            operator.begin()
+        for run in plan.runs:
+            at(run.at, self._starting(run, f"starter-{run.name}"))
+            if run.twice:
+                at(run.at, self._starting(run, f"twin-{run.name}"))
+        for blow in plan.blows:
+            at(blow.at, lambda blow=blow: self._strike(blow))  # type: ignore[misc]
+
+    def _starting(self, run: RunPlan, name: str) -> Callable[[], None]:
+        world = self._world
+
+        def start() -> None:
+            workers = [worker for worker in world.workers() if worker.loop.runs and worker.slot.env is None]
+            if run.by_worker and workers:
+                worker = workers[int(run.pick * len(workers))]
+                worker.spawn(lambda: start_run(worker, worker.client, worker.release, run))
+            else:
+                sender = world.new_sender(name)
+                sender.spawn(lambda: start_run(sender, sender.client, sender.release, run))
+
+        return start
+
+    # ---- blows
+
+    def _strike(self, blow: Blow) -> None:
+        world = self._world
+        if not world.faults.on:
+            return
+        world.faults.counts[blow.kind] = world.faults.counts.get(blow.kind, 0) + 1
+        match blow.kind:
+            case "outage":
+                self._tell("storage", f"no answers for {blow.span_s:.1f} s")
+                world.faults.outage_until = world.kernel.time + blow.span_s
+            case "deploy":
+                self._deploy(blow)
+            case "damage":
+                self._damage(blow)
+            case "stop":
+                workers = world.workers()
+                if workers:
+                    workers[int(blow.pick * len(workers))].stop(blow.span_s)
+            case _:
+                process = self._somebody(blow)
+                if process is not None:
+                    self._hit(process, blow)
+
+    def _somebody(self, blow: Blow) -> Process | None:
+        """Mostly a worker."""
+        alive = [process for process in self._world.processes.values() if process.alive]
+        workers: list[Process] = list(self._world.workers())
+        choice = workers if workers and blow.luck < 0.8 else alive
+        return choice[int(blow.pick * len(choice))] if choice else None
+
+    def _hit(self, process: Process, blow: Blow) -> None:
+        world, until = self._world, self._world.kernel.time + blow.span_s
+        match blow.kind:
+            case "crash":
+                process.crash("by a kill")
+            case "freeze":
+                process.freeze(blow.span_s)
+            case "cut":
+                process.tell(f"is cut off for {blow.span_s:.1f} s")
+                world.faults.cut_off[process.name] = until
+            case "silence":
+                process.tell(f"its beats get no answer for {blow.span_s:.1f} s")
+                world.faults.silent[process.name] = until
+            case "clock":
+                by_s = blow.span_s if blow.luck * 10 % 1 < 0.5 else -blow.span_s
+                process.tell(f"the clock of its host is set by {by_s:+.1f} s")
+                world.wall_of(process.name).skew_s += by_s
+
+    def _deploy(self, blow: Blow) -> None:
+        """Another release: here, or everywhere. Workers that are there are stopped, or killed."""
+        world, release = self._world, int(blow.span_s) if blow.luck < 0.8 else FIRST
+        slots = [slot for slot in world.plan.slots if slot.env is None]
+        if blow.pick < 0.6:
+            slots = [slots[int(blow.luck * 10) % len(slots)]]
+        for slot in slots:
+            self._tell(slot.name, f"release {release} is deployed")
+            world.deployed[slot.name] = release
+        for worker in world.workers():
+            if worker.slot in slots:
+                worker.stop(2.0)
+
+    def _damage(self, blow: Blow) -> None:
+        world = self._world
+        runs = [run_id for run_id in world.programs if world.state(run_id).status is not None]
+        if not runs:
+            return
+        run_id = runs[int(blow.pick * len(runs))]
+        how = world.storage.damage(RunId(run_id), blow.luck)
+        if how is not None:
+            self._tell("storage", f"the document of {run_id} is spoiled: {how}")
+            world.damaged[run_id] = world.state(run_id).head_seq
+
+    def _tell(self, who: str, what: str) -> None:
+        self._world.story.tell(self._world.kernel.time, who, what)
+
+    # ---- the end of chaos
+
+    def calm_down(self) -> None:
+        """Nothing goes wrong any more; and for every run there is somebody who could drive it."""
+        world = self._world
+        self._tell("world", "from here on nothing goes wrong any more")
+        world.faults.on = False
+        world.faults.silent.clear()
+        for process in list(world.processes.values()):
+            process.thaw()
+        for slot in world.plan.slots:
+            world.fill(slot)
+        if world.damaged:
+            doctor = world.new_sender("doctor")
+            doctor.spawn(lambda: rebuild(doctor, doctor.client, list(world.damaged)))
+        if world.plan.deploys:
+            for number in (FIRST, SAME, MORE):
+                slot = Slot(f"worker-of-release-{number}", _EVERY_QUEUE)
+                world.deployed[slot.name] = number
+                world.fill(slot)

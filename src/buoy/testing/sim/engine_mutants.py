@@ -1,0 +1,310 @@
+"""Engine mutants: planted bugs of the engine and the core, each a small patch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core import lineage
+from buoy.core import state as state_module
+from buoy.core.branching import Plan
+from buoy.core.ids import BranchId, LeafId
+from buoy.core.state import Handler, Leaf, State
+from buoy.engine import client as client_module
+from buoy.engine import returns
+from buoy.engine.births import Births
+from buoy.engine.bodies import Body, Success
+from buoy.engine.execution import Execution
+from buoy.engine.ledger import Ledger
+from buoy.engine.messages import ChildEnd, Mailbox
+from buoy.engine.saga import Saga
+from buoy.ports import Committed, Message, Outcome
+from buoy.testing.sim.mutants import Mutant
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+
+class EffectsBeforeCommit(Mutant):
+    """Bodies and alarms start at once, not when the commit that they rest on is durable."""
+
+    name = "effects-before-commit"
+    enough = 5
+
+    def install(self, world: World) -> None:
+        def at_once(ledger: Ledger, effect: Callable[[], None]) -> None:
+            effect()
+
+        self.patch(Ledger, "after_commit", at_once)
+
+
+class GoOnAfterFence(Mutant):
+    """A writer that was fenced goes on as if its events were there."""
+
+    name = "go-on-after-a-fence"
+    enough = 40
+
+    def install(self, world: World) -> None:
+        def outcome(ledger: Ledger, answer: Outcome) -> None:
+            if not isinstance(answer, Committed):
+                answer = Committed(ledger.state.head_seq - len(ledger._buffer))
+            real(ledger, answer)
+
+        real = self.patch(Ledger, "_outcome", outcome)
+
+
+class ReleaseWhileExecuting(Mutant):
+    """A graceful stop gives runs back whose steps are under way."""
+
+    name = "release-while-executing"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        self.patch(Execution, "settled", property(lambda run: not run.replaying and run.ledger.idle))
+
+
+class ForgetCompletion(Mutant):
+    """Code goes on with the result of a step that was not recorded."""
+
+    name = "complete-without-commit"
+    enough = 10
+
+    def install(self, world: World) -> None:
+        number = count(1)
+
+        def settle(run: Execution, body: Any, outcome: Any) -> None:
+            if isinstance(body, e.StepCompleted) and next(number) % 6 == 0 and run._saga is None:
+                run._code.deliver(body.leaf, outcome, run.state.updated_at)
+            else:
+                real(run, body, outcome)
+
+        real = self.patch(Execution, "settle", settle)
+
+
+class ForgetOutcome(Mutant):
+    """A fold forgets some outcomes: their leaves count as open, and are taken up again."""
+
+    name = "forget-an-outcome"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        handlers = state_module.HANDLERS
+        real: Handler = handlers[e.StepCompleted]
+
+        def completed(state: State, event: e.Event, body: e.StepCompleted) -> None:
+            if event.seq % 4:
+                real(state, event, body)
+
+        handlers[e.StepCompleted] = completed
+
+        def restore() -> None:
+            handlers[e.StepCompleted] = real
+
+        self._restore: Callable[[], None] = restore
+
+    def remove(self) -> None:
+        self._restore()
+
+
+class CompleteUnrun(Mutant):
+    """Some bodies are not executed, and called completed."""
+
+    name = "complete-what-never-ran"
+    enough = 10
+
+    def install(self, world: World) -> None:
+        number = count(1)
+
+        def start(body: Body, raw: msgspec.Raw, pool: Any, **rest: Any) -> None:
+            if next(number) % 9 == 0:
+                body._finish(Success(msgspec.Raw(b'"n1"'), "n1"))
+            else:
+                real(body, raw, pool, **rest)
+
+        real = self.patch(Body, "start", start)
+
+
+class OrderByTimestamp(Mutant):
+    """Messages are looked at in the order of their senders' clocks. On one host all have the same."""
+
+    name = "order-by-timestamp"
+    enough = 100
+    stores = ("objects",)
+
+    def install(self, world: World) -> None:
+        def take(mailbox: Mailbox, messages: Sequence[Message]) -> None:
+            for message in sorted(messages, key=lambda each: each.sent_at):
+                real(mailbox, [message])
+
+        real = self.patch(Mailbox, "take", take)
+
+
+class ConsumeTwice(Mutant):
+    """Nobody remembers which messages were consumed."""
+
+    name = "consume-twice"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        self.patch(State, "consume", lambda state, event, message: None)
+
+
+class WrongQuestion(Mutant):
+    """An answer is given to whichever question is open."""
+
+    name = "answer-the-wrong-question"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def question(mailbox: Mailbox, question_id: str) -> Leaf | None:
+            asked = [leaf for leaf in mailbox._execution.state.open.values() if leaf.kind == "ask"]
+            return asked[-1] if asked else None
+
+        self.patch(Mailbox, "_question", question)
+
+
+class AnyAnswer(Mutant):
+    """Answers are not checked before they are stored."""
+
+    name = "take-any-answer"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        self.patch(client_module, "check_answer", lambda question, answer: answer)
+
+
+class ReuseKey(Mutant):
+    """A step that was called back runs under the key of its first effect."""
+
+    name = "reuse-a-key"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        self.patch(State, "raise_epoch", lambda state, leaf: None)
+
+
+class DropKept(Mutant):
+    """A jump drops what it promised to keep."""
+
+    name = "drop-kept-leaves"
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def planned(*args: Any, **kwargs: Any) -> Any:
+            return msgspec.structs.replace(real(*args, **kwargs), kept=())
+
+        real = self.patch(returns, "plan_return", planned)
+
+
+class HidePause(Mutant):
+    """A new branch hides the pause of its run."""
+
+    name = "hide-a-pause"
+    enough = 300
+
+    def install(self, world: World) -> None:
+        def run_level(body: e.Body) -> bool:
+            return not isinstance(body, e.Paused | e.Resumed) and bool(real(body))
+
+        real = self.patch(lineage, "is_run_level", run_level)
+
+
+class ForgetJump(Mutant):
+    """The request for a branch is recorded under another branch's name."""
+
+    name = "forget-the-jump"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def others(plan: Plan, *args: Any, **kwargs: Any) -> Any:
+            jump, branch = real(plan, *args, **kwargs)
+            return msgspec.structs.replace(jump, new_branch=BranchId(99)), branch
+
+        real = self.patch(Plan, "events", others)
+
+
+class SkipCompensation(Mutant):
+    """What was done is not undone."""
+
+    name = "skip-compensation"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        self.patch(Saga, "_next", lambda saga: None)
+
+
+class CompensateTwice(Mutant):
+    """What was undone is undone once more."""
+
+    name = "compensate-twice"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        last: dict[str, LeafId] = {}
+
+        def following(saga: Saga) -> LeafId | None:
+            run = saga._execution.run_id
+            found = real(saga)
+            if found is None:
+                return last.pop(run, None)
+            last[run] = found
+            return found  # type: ignore[no-any-return]
+
+        real = self.patch(Saga, "_next", following)
+
+
+class LieToParent(Mutant):
+    """A parent is told that its child gave nothing."""
+
+    name = "lie-to-the-parent"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        async def send(births: Births, message: Message) -> None:
+            if message.kind == "child_finished":
+                end = msgspec.json.decode(message.body, type=ChildEnd)
+                lie = msgspec.structs.replace(end, result=msgspec.Raw(b'"nothing"'))
+                message = msgspec.structs.replace(message, body=msgspec.Raw(msgspec.json.encode(lie)))
+            await real(births, message)
+
+        real = self.patch(Births, "_send", send)
+
+
+class ForgetParent(Mutant):
+    """A parent is not told of its child's end, and nobody looks for it."""
+
+    name = "forget-the-parent"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        async def send(births: Births, message: Message) -> None:
+            if message.kind != "child_finished":
+                await real(births, message)
+
+        real = self.patch(Births, "_send", send)
+
+
+ENGINE_MUTANTS: tuple[type[Mutant], ...] = (
+    EffectsBeforeCommit,
+    GoOnAfterFence,
+    ReleaseWhileExecuting,
+    ForgetCompletion,
+    ForgetOutcome,
+    CompleteUnrun,
+    OrderByTimestamp,
+    ConsumeTwice,
+    WrongQuestion,
+    AnyAnswer,
+    ReuseKey,
+    DropKept,
+    HidePause,
+    ForgetJump,
+    SkipCompensation,
+    CompensateTwice,
+    LieToParent,
+    ForgetParent,
+)

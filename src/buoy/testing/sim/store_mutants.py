@@ -1,0 +1,305 @@
+"""Store mutants: planted bugs of stores, each between a process and the real store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core.document import Document
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId
+from buoy.errors import Unavailable
+from buoy.ports import (
+    Committed,
+    Ended,
+    Evidence,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Released,
+    Store,
+    Task,
+    Wants,
+    Write,
+)
+from buoy.recovery.sweeper import Sweeper
+from buoy.testing.sim.host import SimLiveness
+from buoy.testing.sim.mutants import Mutant
+from buoy.testing.sim.plan import LAB
+
+if TYPE_CHECKING:
+    from buoy.ports import RunnerRecord
+    from buoy.testing.sim.world import World
+
+
+class NoFencing(Mutant):
+    """The store accepts a stale append: it gives the events the next free numbers."""
+
+    name = "no-fencing"
+    enough = 50
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        # A writer that was let through once knows wrong numbers from then on.
+        writes = [_renumbered(write, write.after_seq) for write in writes]
+        outcomes = await store.commit(writes)
+        for place, write in enumerate(writes):
+            for _ in range(5):
+                if isinstance(outcomes[place], Committed) or not write.after_seq:
+                    break
+                outcomes[place] = (await store.commit([_renumbered(write, outcomes[place].head_seq)]))[0]
+        return outcomes
+
+
+def _renumbered(write: Write, after_seq: int) -> Write:
+    behind = after_seq + 1 - write.events[0].seq
+    moved = tuple(msgspec.structs.replace(event, seq=event.seq + behind) for event in write.events)
+    return msgspec.structs.replace(write, after_seq=after_seq, events=moved)
+
+
+class AckBeforeDurable(Mutant):
+    """Now and then a commit is called done before it is there. It comes a little later."""
+
+    name = "ack-before-durable"
+    enough = 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+        self._late: list[Write] = []
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        late, self._late = self._late, []
+        if late:
+            await store.commit(late)
+        if next(self._count) % 7 == 0:
+            self._late = list(writes)
+            return [Committed(write.events[-1].seq) for write in writes]
+        return await store.commit(writes)
+
+
+class LoseStart(Mutant):
+    """The first event of some runs is called durable, and is not."""
+
+    name = "lose-a-start"
+    enough = 20
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        if all(write.after_seq == 0 for write in writes) and next(self._count) % 3 == 0:
+            return [Committed(write.events[-1].seq) for write in writes]
+        return await store.commit(writes)
+
+
+class StaleDocument(Mutant):
+    """The document that is stored with a commit is the one of the commit before."""
+
+    name = "stale-document"
+    enough = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[RunId, Document] = {}
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        old = [
+            msgspec.structs.replace(
+                write,
+                document=msgspec.structs.replace(
+                    write.document, completed_count=self._last.get(write.run_id, write.document).completed_count
+                ),
+            )
+            for write in writes
+        ]
+        self._last.update({write.run_id: write.document for write in writes})
+        return await store.commit(old)
+
+
+class ReadErrorIsAbsence(Mutant):
+    """A log that cannot be read counts as one that is not there."""
+
+    name = "read-error-is-absence"
+    enough = 50
+
+    async def events(self, store: Store, run_id: RunId, after: int, limit: int | None) -> list[Event]:
+        try:
+            return await store.events(run_id, after, limit)
+        except Unavailable:
+            return []
+
+
+class ForgetInbox(Mutant):
+    """A message that somebody looked at is never shown again, although nobody consumed it."""
+
+    name = "forget-inbox"
+    enough = 80
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[RunId, int] = {}
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await store.commit(writes)
+        for write in writes:
+            self.seen(write.run_id, write.seen)
+        return outcomes
+
+    def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
+        return [message for message in messages if message.number > self._seen.get(run_id, 0)]
+
+    def seen(self, run_id: RunId, number: int) -> None:
+        self._seen[run_id] = max(number, self._seen.get(run_id, 0))
+
+
+class ForgetDedupe(Mutant):
+    """A message that is sent again is another message."""
+
+    name = "forget-dedupe"
+    enough = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def send(self, store: Store, message: Message) -> Receipt:
+        return await store.send(msgspec.structs.replace(message, dedupe=f"{message.dedupe}+{next(self._count)}"))
+
+
+class LoseMessage(Mutant):
+    """Some messages are called sent and are not."""
+
+    name = "lose-a-message"
+    enough = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def send(self, store: Store, message: Message) -> Receipt:
+        if next(self._count) % 6:
+            return await store.send(message)
+        known = await store.inbox(message.run_id)
+        return Receipt(len(known) + 1)
+
+
+class LoseWakeUp(Mutant):
+    """A run that is given back until a time is given back without that time, and no sweep looks for it."""
+
+    name = "lose-a-wake-up"
+    enough = 30
+
+    def install(self, world: World) -> None:
+        async def nothing(sweeper: Sweeper) -> None:
+            return None
+
+        self.patch(Sweeper, "whole", nothing)
+
+    def release(self, change: Released | Ended) -> Released | Ended:
+        return msgspec.structs.replace(change, due_at=None) if isinstance(change, Released) else change
+
+    def orphans(self, found: list[Orphan]) -> list[Orphan]:
+        return []
+
+
+class ForgetAudit(Mutant):
+    """Whoever takes a run over does not say on what evidence."""
+
+    name = "forget-the-audit"
+    enough = 10
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        tasks = await store.claim_tasks(runner, wants, limit)
+        return [msgspec.structs.replace(task, evidence={}) for task in tasks]
+
+
+class OutsideScope(Mutant):
+    """Runners take what belongs to another environment."""
+
+    name = "outside-the-scope"
+    enough = 60
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        if next(self._count) % 2:
+            wants = msgspec.structs.replace(wants, env=LAB if wants.env is None else None)
+        return await store.claim_tasks(runner, wants, limit)
+
+
+class BuryTheFrozen(Mutant):
+    """A process that does not move counts as dead, although its lock is held."""
+
+    name = "bury-the-frozen"
+    enough = 30
+
+    def install(self, world: World) -> None:
+        def proof(liveness: SimLiveness, record: RunnerRecord) -> Evidence | None:
+            process = world.processes[record.info.id]
+            if liveness.sees(record) and (process.loop.frozen or not process.alive):
+                return {"proof": "it does not move"}
+            return None
+
+        self.patch(SimLiveness, "proof_of_death", proof)
+
+
+class PurgeTheLiving(Mutant):
+    """A purge takes a run with it that has not ended."""
+
+    name = "purge-the-living"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        self._world: Any = world
+
+    def purges(self, run_id: RunId) -> None:
+        for other in self._world.known_runs():
+            state = self._world.state(other)
+            if state.status is not None and not state.ending_seq:
+                self._world.remember(RunId(other))
+                self._world.storage.erase(RunId(other))
+                return
+
+
+class LoseEvent(Mutant):
+    """A commit that was there is lost later on."""
+
+    name = "lose-an-event"
+    enough = 10
+
+    def install(self, world: World) -> None:
+        self._world: Any = world
+        self._count = count(1)
+        self._last = (RunId(""), 0)
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await store.commit(writes)
+        if next(self._count) % 40 == 0:
+            self._world.storage.erase(*self._last)
+        self._last = (writes[0].run_id, writes[0].after_seq + 1)
+        return outcomes
+
+
+STORE_MUTANTS: tuple[type[Mutant], ...] = (
+    NoFencing,
+    AckBeforeDurable,
+    LoseStart,
+    LoseEvent,
+    StaleDocument,
+    ReadErrorIsAbsence,
+    ForgetInbox,
+    ForgetDedupe,
+    LoseMessage,
+    LoseWakeUp,
+    ForgetAudit,
+    OutsideScope,
+    BuryTheFrozen,
+    PurgeTheLiving,
+)

@@ -1,0 +1,230 @@
+"""The cases: each folder is a run as it was found, and what must be found and done about it, on both kinds of store.
+
+`bundle.json` is what `buoy import --as-found` takes; further ones (`bundle-2.json`) are other runs that it is about.
+`expect.json` says, besides a line about the case:
+
+    trouble, healthy    the codes that are found, in order; `healthy` only those that must be among them
+    remedy, action      of the first trouble; what one recovery does in the end
+    tail                the types of the events that the recovery appends
+    branch, cutoff, kept, dropped, again        of the branch that is made
+    status, task, generation, messages          of the run afterwards
+    drives              how it stands when a worker has driven it (specs only); `once`: leaves that were started once
+    refused             the bundle must be refused, with these words; nothing is stored
+    runners, adopt, watched, stale_after_s      what is around it
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.bundle import parse
+from buoy.core.catalogue import CATALOGUE
+from buoy.core.diagnose import diagnose
+from buoy.core.document import document
+from buoy.core.findings import Finding
+from buoy.core.ids import RunId
+from buoy.core.state import State, fold
+from buoy.engine.loading import read_log
+from buoy.errors import BadInput
+from buoy.ports import Beat, RunRecord
+from buoy.recovery.bundles import Imported, import_run
+from buoy.recovery.evidence import crew, facts_of_run
+from buoy.recovery.recover import Recovery, recover_run
+from buoy.stores import open_store
+from buoy.testing.clock import ManualClock
+from tests.recovery.yard import KINDS, Deaths, Yard
+
+FOLDER = Path(__file__).parent
+CASES = sorted(path.parent.name for path in FOLDER.glob("*/expect.json"))
+# When the cases were found.
+NOW = 1_767_225_600.0
+# Q2 cannot be told from Q1 by these stores, and what cannot be read (R1) is refused as a bundle.
+NOT_IN_BUNDLES = {"Q2", "R1"}
+
+
+class Case:
+    """One folder, brought into one store."""
+
+    def __init__(self, name: str) -> None:
+        folder = FOLDER / name
+        self.expect: dict[str, Any] = json.loads((folder / "expect.json").read_text())
+        self.files = [folder / "bundle.json", *sorted(folder.glob("bundle-*.json"))]
+        self.run_id = RunId(json.loads(self.files[0].read_text())["run_id"])
+
+    def url(self, place: Path, kind: str) -> str:
+        return f"sqlite:///{place / 'runs.db'}" if kind == "sqlite" else f"file://{place / 'runs'}"
+
+
+async def _brought(case: Case, yard: Yard) -> Imported:
+    done = [await import_run(yard.client, parse(path.read_bytes()), as_found=True) for path in case.files]
+    for name, state in case.expect.get("runners", {}).items():
+        runner = await yard.runner(
+            name, dead=state == "dead", workflows={"order": (), "spec:pair": (), "spec:nightly": ()}
+        )
+        await yard.store.beat(runner, Beat(number=1))
+    return done[0]
+
+
+async def _findings(case: Case, yard: Yard) -> tuple[RunRecord, list[Finding]]:
+    record = await yard.client.record(case.run_id)
+    people = await crew(yard.store, yard.client.liveness)
+    stale, watched = case.expect.get("stale_after_s"), case.expect.get("watched")
+    facts, _ = await facts_of_run(yard.store, people, record, stale_after_s=stale, stream_open=watched)
+    return record, diagnose(facts)
+
+
+def _check_findings(case: Case, found: list[Finding]) -> None:
+    expect = case.expect
+    assert [each.code for each in found if each.trouble] == expect["trouble"], found
+    assert set(expect.get("healthy", [])) <= {each.code for each in found if not each.trouble}, found
+    assert all(each.reason and "\n" not in each.reason for each in found)
+    if expect["trouble"]:
+        assert found[0].remedy == expect["remedy"]
+
+
+async def _recovered(case: Case, yard: Yard) -> Recovery:
+    expect = case.expect
+    how: dict[str, Any] = {"adopt": expect.get("adopt", False), "stale_after_s": expect.get("stale_after_s")}
+    dry = await recover_run(yard.client, case.run_id, dry_run=True, **how)
+    before = await read_log(yard.store, case.run_id)
+    done = await recover_run(yard.client, case.run_id, **how)
+    after = await read_log(yard.store, case.run_id)
+    assert after[: len(before)] == before, "nothing is removed or changed"
+    tail = [event.type for event in after[len(before) :]]
+    if expect["tail"] is not None:
+        assert tail == expect["tail"], (done, tail)
+    assert done.action == expect["action"] or expect["tail"] is None, done
+    assert expect.get("error", "") in (done.error or ""), done
+    assert done.error is None or "error" in expect, done
+    assert dry.needed == done.needed and (dry.new_branch_id is None or done.new_branch_id is not None)
+    assert expect.get("reason", "") in (done.reason or "")
+    _check_branch(case, dry, done, after[len(before) :])
+    return done
+
+
+def _check_branch(case: Case, dry: Recovery, done: Recovery, tail: list[e.Event]) -> None:
+    expect = case.expect
+    made = [event.body for event in tail if isinstance(event.body, e.BranchCreated)]
+    assert done.new_branch_id == expect.get("branch", done.new_branch_id)
+    if "branch" in expect:
+        assert (made[0].branch, made[0].cutoff_seq) == (expect["branch"], expect["cutoff"])
+        for name in ("kept", "dropped"):
+            assert list(getattr(made[0], name)) == expect.get(name, list(getattr(made[0], name)))
+        audit = next(event.body for event in tail if isinstance(event.body, e.WorkflowRecovered))
+        assert (audit.new_branch, audit.cutoff_event, audit.actor) == (expect["branch"], expect["cutoff"], "sweeper-1")
+        assert audit.finding in expect["trouble"]
+    if "again" in expect:
+        assert dry.plan is not None and list(dry.plan.again) == expect["again"], dry.plan
+
+
+async def _check_after(case: Case, yard: Yard) -> State | None:
+    expect = case.expect
+    record = await yard.client.record(case.run_id)
+    log = await read_log(yard.store, case.run_id)
+    assert (record.document.status if expect.get("document_left") is None else _status(log)) == expect["status"]
+    task = (
+        "held" if record.holder else "missing" if not record.has_task else "parked" if record.due_at is None else "due"
+    )
+    assert task == expect["task"]
+    assert record.envelope.generation == expect.get("generation", record.envelope.generation)
+    assert len(await yard.store.inbox(case.run_id)) >= expect.get("messages", 0)
+    if not log:
+        return None
+    state = fold(case.run_id, log)
+    if not expect.get("document_left"):
+        assert record.document == document(state), "the document says what the log says"
+    return state
+
+
+def _status(log: list[e.Event]) -> str:
+    return document(fold(RunId("any"), log)).status
+
+
+async def _check_settled(case: Case, yard: Yard) -> None:
+    """Recovering again does nothing more, and what is left is only what others must do."""
+    before = await read_log(yard.store, case.run_id)
+    how: dict[str, Any] = {"stale_after_s": case.expect.get("stale_after_s")}
+    again = await recover_run(yard.client, case.run_id, **how)
+    assert again.action in ("none", "report", "skip"), again
+    assert await read_log(yard.store, case.run_id) == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", CASES)
+def test_case(tmp_path: Path, name: str, kind: str) -> None:
+    case = Case(name)
+
+    async def play() -> None:
+        clock = ManualClock(NOW)
+        store = await open_store(case.url(tmp_path, kind), clock)
+        try:
+            yard = Yard(store, clock, Deaths())
+            if "refused" in case.expect:
+                with pytest.raises(BadInput) as refused:
+                    await _brought(case, yard)
+                assert case.expect["refused"] in str(refused.value)
+                assert (await yard.client.runs()).runs == ()
+                return
+            done = await _brought(case, yard)
+            assert case.expect.get("doubts", "") in " ".join(done.doubts)
+            _, found = await _findings(case, yard)
+            _check_findings(case, found)
+            await _recovered(case, yard)
+            await _check_after(case, yard)
+            await _check_settled(case, yard)
+        finally:
+            await store.close()
+        if "drives" in case.expect:
+            await _drive(case, case.url(tmp_path, kind))
+
+    asyncio.run(play())
+
+
+async def _drive(case: Case, url: str) -> None:
+    """A real worker takes it from there."""
+    expect = case.expect
+    async with buoy.open(url, specs=True) as app:
+        while True:
+            state = await app.state(case.run_id)
+            if state.status == expect["drives"] and (state.status != "awaiting_input" or _asked(state)):
+                break
+            await app.store.changed(0.05)
+    log = await read_log_of(url, case.run_id)
+    for leaf in expect.get("once", []):
+        begun = [event for event in log if e.leaf_of(event.body) == leaf and event.type.endswith("_started")]
+        assert len(begun) == 1, f"{leaf} was executed again"
+    if "asked_once" in expect:
+        asked = [event for event in log if isinstance(event.body, e.InteractionRequested)]
+        assert [event.body.leaf for event in asked] == [expect["asked_once"]]  # type: ignore[union-attr]
+    if "question" in expect:
+        (leaf,) = [leaf for leaf in state.open.values() if leaf.kind == "ask"]
+        assert leaf.question_id == expect["question"]
+
+
+def _asked(state: State) -> bool:
+    return any(leaf.kind == "ask" for leaf in state.open.values())
+
+
+async def read_log_of(url: str, run_id: RunId) -> list[e.Event]:
+    async with buoy.connect(url) as client:
+        return await read_log(client.store, run_id)
+
+
+def test_every_code_of_the_catalogue_has_a_case() -> None:
+    found: set[str] = set()
+    for name in CASES:
+        expect = Case(name).expect
+        found |= {*expect.get("trouble", []), *expect.get("healthy", [])}
+    assert found == CATALOGUE.keys() - NOT_IN_BUNDLES
+
+
+def test_every_case_says_what_it_is_about() -> None:
+    for name in CASES:
+        assert Case(name).expect["about"].endswith("."), name

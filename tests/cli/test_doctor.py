@@ -1,0 +1,29 @@
+"""`buoy doctor`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from .conftest import FLOWS, Buoy
+
+
+def test_a_store_is_examined_and_mended(buoy: Buoy) -> None:
+    assert "no store" in buoy("doctor", code=5).stderr
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    told = buoy("doctor").stdout
+    assert "journal mode wal, synchronous full" in told and "1 run looked at" in told and "healthy" in told
+    assert buoy.json("doctor")["healthy"] is True
+
+    connection = sqlite3.connect(buoy.folder / "buoy.db", isolation_level=None)
+    connection.execute("DELETE FROM tasks")
+    connection.execute("UPDATE runs SET doc = replace(CAST(doc AS TEXT), 'pending', 'running'), status = 'running'")
+    connection.close()
+    found = buoy.json("doctor", code=1)
+    assert (found["counts"], found["left"], found["healthy"]) == ({"R2": 1, "Q1": 1}, 2, False)
+    told = buoy("doctor", code=1).stdout
+    assert "Q1 s1: it is active and has no task" in told and "buoy doctor --fix" in told
+    assert "The document and the log disagree" in told
+    assert "2 troubles mended, none left" in buoy("doctor", "--fix").stdout
+    assert buoy.json("doctor", "--rebuild")["rebuilt"] == 1
+    buoy.drive()
+    assert buoy.json("show", "s1")["document"]["status"] == "awaiting_input"

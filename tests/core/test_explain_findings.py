@@ -1,0 +1,184 @@
+"""Findings in words: what is wrong, on what evidence, what Buoy does and when, what a person can do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from buoy.core import events as e
+from buoy.core.catalogue import CATALOGUE
+from buoy.core.explain import explain, headline_of
+from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.health import Health
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import Status
+from buoy.core.phrases import Wording
+
+from .cases import DEAD, NOW, WORKER, facts_of, failed_as, jumped, lying
+from .logbook import (
+    answered,
+    asked,
+    child,
+    claimed,
+    completed,
+    created,
+    log,
+    started,
+    timer,
+)
+from .test_explain import text_of
+
+WORDS = Wording(store="sqlite:///x.db")
+DUE = {"due_at": NOW, "task": TaskFacts("t", 1, "due")}
+ANSWERED = log(created(), claimed(), asked("ask#1"), answered("ask#1"), started("a#1"))
+BUSY = log(created(), claimed(), started("a#1"))
+POISON = log(
+    created(), claimed(), started("a#1"),
+    *[e.Claimed(runner="w", cause="taken_over", evidence={"proof": "lock free", "solo": True}) for _ in range(7)],
+)  # fmt: skip
+TRACE = "Traceback (most recent call last):\n" + "\n".join(f'  File "f.py", line {n}' for n in range(9)) + "\nOdd: no"
+
+
+def drifted(events: list[e.Event], claims: Status, **more: Any) -> Facts:
+    return facts_of(events, claims=claims, drift="its document says it", **more)
+
+
+TABLE: list[tuple[str, Facts, list[str]]] = [
+    (
+        "a document that waits for nobody",
+        drifted(ANSWERED, Status.AWAITING_INPUT, **DUE),
+        ["needs to be put right: status awaiting_input, but no question is open.",
+         "A1: status awaiting_input but no pending interaction", "last stable event 4",
+         "A new branch at the last stable", "within 5 min", "do it now: buoy recover run-1 --store",
+         "buoy recover run-1 --dry-run"],
+    ),
+    (
+        "nobody there to mend it",
+        drifted(ANSWERED, Status.AWAITING_INPUT, runners=()),
+        ["not by itself as things are, since no worker and no sweeper is alive"],
+    ),
+    (
+        "a pending question",
+        drifted(log(created(), claimed(), asked("ask#1")), Status.RUNNING),
+        ["A2: status running but has pending interaction", "question q/ask#1", "buoy answer run-1 yes"],
+    ),
+    (
+        "a failure nobody acted on, with a policy",
+        facts_of(log(created(policy="hold"), claimed(), started("a#1"),
+                     failed_as("a#1", e.ErrorInfo(type="Odd", message="x")))),
+        ["a#1 failed with a unknown error", "Its policy is hold: it is paused for a person."],
+    ),
+    ("a jump", facts_of(log(created(), claimed(), jumped("a#1", 1))), ["ask for the jump again: buoy jump run-1 STEP"]),
+    (
+        "a dead owner and a policy",
+        facts_of(log(created(policy="restart"), claimed(), started("a#1")), holder=DEAD),
+        ["does what its policy says", "Its policy is restart: it begins anew, on a new branch."],
+    ),
+    ("poison", facts_of(POISON, **DUE), ["P1: step a#1 ended the process", "lock free", "buoy release run-1"]),
+    (
+        "a timer that nobody saw",
+        facts_of(log(created(), claimed(), timer("t#1", NOW - 60))),
+        ["run-1 is waiting, and nothing will wake it.", "timer t#1 was due 1 min ago", "late 1 min"],
+    ),
+    ("no task", facts_of(BUSY, task=TaskFacts("t", 2, "missing")), ["it is active and has no task", "generation 2"]),
+    (
+        "a document that lies",
+        facts_of(BUSY, stored=lying(BUSY, queue="x"), drift="its document says queue", **DUE),
+        ["the document and the log disagree", "mend it now: buoy doctor --fix"],
+    ),
+    (
+        "an owner that lives and does not move",
+        facts_of(BUSY, holder=WORKER, stale_after_s=60.0),
+        ["run-1 may hang: nothing in it moves.", "a step may take long", "H3, on this: runner w1", "kill -9 7"],
+    ),
+    (
+        "an owner elsewhere that was looked at",
+        facts_of(BUSY, holder=RunnerFacts(id="far", host="other", pid=3, suspected=True)),
+        ["may hang: the process that drives it has been silent.", "looked at from another machine"],
+    ),
+    (
+        "a child in trouble",
+        facts_of(log(created(), claimed(), child("c#1")), children={RunId("child-1"): "pending"},
+                 child_troubles={RunId("child-1"): "stalled: no worker is alive"}),
+        ["child child-1, which it waits for, is stalled: no worker is alive", "child child-1 is pending",
+         "see why child child-1 does not go on: buoy why child-1"],
+    ),
+    (
+        "a child that ended unheard",
+        facts_of(log(created(), claimed(), child("c#1")), children={RunId("child-1"): "failed"}),
+        ["child child-1 is failed, and its end was not told"],
+    ),
+    (
+        "paused, asked to go on, and nobody there",
+        facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "resume"),), runners=(),
+                 **DUE),
+        ["nobody has read that: no worker is alive"],
+    ),
+    (
+        "paused with an unread message and nobody there",
+        facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "signal", "x"),),
+                 unread=1, runners=()),
+        ["1 message not read yet; and no worker is alive"],
+    ),
+    (
+        "failed",
+        facts_of(log(created(), claimed(), e.WorkflowFailed(error=e.ErrorInfo("Odd", "no", traceback=TRACE)))),
+        ["buoy retry run-1 --store", "buoy retry run-1 --dry-run", "line 8", "Odd: no"],
+    ),
+    (
+        "quarantined",
+        facts_of(log(created(), claimed(), e.Paused(reason="poison", detail="P1: step a#1"))),
+        ["let it go on: buoy release run-1"],
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_findings_become_words(given: Facts, expected: list[str]) -> None:
+    text = text_of(explain(given, WORDS))
+    assert [part for part in expected if part not in text] == [], text
+    assert "None" not in text
+
+
+@pytest.mark.parametrize("given", [row[1] for row in TABLE], ids=[row[0] for row in TABLE])
+def test_every_command_names_the_store(given: Facts) -> None:
+    told = explain(given, WORDS)
+    assert all("--store sqlite:///x.db" in line for line in told.you_can if ": buoy " in line)
+    assert told.next
+    assert told.evidence
+
+
+def test_findings_are_handed_on_with_the_words() -> None:
+    told = explain(drifted(ANSWERED, Status.AWAITING_INPUT, **DUE))
+    assert (told.health, [each.code for each in told.findings if each.trouble]) == (Health.DRIFTED, ["A1"])
+
+
+def test_one_line_says_the_worst() -> None:
+    line = headline_of(facts_of(BUSY, holder=DEAD))
+    assert line.startswith("run-1: running, dead: ")
+    assert "is dead and still holds the run" in line
+    calm = headline_of(facts_of(BUSY, holder=WORKER))
+    assert calm == "run-1: running, live: is running step a (attempt 1)."
+
+
+def test_a_run_that_is_well_has_nothing_wrong() -> None:
+    for given in (facts_of(BUSY, holder=WORKER), facts_of(log(created(), claimed(), asked("ask#1")))):
+        assert explain(given).wrong == ()
+
+
+def test_only_the_last_lines_of_a_traceback_are_shown() -> None:
+    text = text_of(explain(TABLE[-2][1]))
+    assert "line 2" not in text
+
+
+def test_a_story_of_a_recovery_is_told() -> None:
+    done = log(created(), claimed(), started("a#1"), completed("a#1"))
+    told = explain(facts_of(done, holder=WORKER, story=story(done)))
+    assert told.wrong == ()
+
+
+def test_the_catalogue_is_complete() -> None:
+    expected = "A1 A2 A3 A4 NS B1 B2 C1 C2 D1 D2 E1 E2 F1 F2 H1 H2 H3 Q1 Q2 Q3 Q4 Q5 Q6 P1 R1 R2"
+    assert sorted(CATALOGUE) == sorted(expected.split())
+    assert [code for code, entry in CATALOGUE.items() if not entry.trouble] == ["B1", "B2", "C1", "C2", "D1", "F2"]

@@ -1,0 +1,88 @@
+"""Going back with answers kept, and after a cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+
+RAN: list[str] = []
+
+
+@buoy.step
+async def slow(name: str) -> str:
+    RAN.append(name)
+    return name
+
+
+@buoy.workflow
+async def asks_later() -> str:
+    first = await slow("a")
+    return f"{first} {await buoy.ask('Go on?', kind='confirm')} {await slow('b')}"
+
+
+@buoy.workflow
+def asks_later_sync() -> str:
+    first = slow.call("a").result()
+    return f"{first} {buoy.ask('Go on?', kind='confirm')} {slow.call('b').result()}"
+
+
+@buoy.workflow
+async def waits() -> str:
+    await slow("a")
+    return str(await buoy.wait_signal("go"))
+
+
+@buoy.workflow
+def waits_sync() -> str:
+    slow.call("a").result()
+    return str(buoy.wait_signal("go"))
+
+
+@pytest.fixture(params=["sqlite", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    RAN.clear()
+    return f"sqlite:///{tmp_path / 'x.db'}" if request.param == "sqlite" else f"file://{tmp_path / 'folder'}"
+
+
+async def reached(app: Any, run_id: str, status: str) -> None:
+    async with asyncio.timeout(20):
+        while (await app.record(run_id)).document.status != status:
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("workflow", [asks_later, asks_later_sync], ids=["async", "sync"])
+async def test_a_kept_answer_waits_until_its_question_is_asked_again(workflow: Any, url: str) -> None:
+    async with buoy.open(url, workflows=[workflow]) as app:
+        run = await app.start_as("r", workflow)
+        await reached(app, "r", "awaiting_input")
+        await app.answer("r", True)
+        assert await run.result() == "a True b"
+        await app.jump("r", "slow#1", keep_answers=True)
+        assert await (await app.get("r")).result() == "a True b"
+        assert RAN == ["a", "b", "a", "b"]
+        log = [event.body for event in await app.store.events("r")]
+        assert sum(isinstance(body, e.InteractionRequested) for body in log) == 1
+    async with buoy.open(url, workflows=[workflow]) as app:
+        # Once more from its log: the whole history must be replayed.
+        await app.jump("r", "slow#2", keep_answers=True)
+        assert await (await app.get("r")).result() == "a True b"
+        assert RAN == ["a", "b", "a", "b", "b"]
+
+
+@pytest.mark.parametrize("workflow", [waits, waits_sync], ids=["async", "sync"])
+async def test_a_cancelled_run_that_is_brought_back_is_not_cancelled_again(workflow: Any, url: str) -> None:
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await app.start_as("r", workflow)
+        await reached(app, "r", "waiting_signal")
+        await app.cancel("r")
+        await reached(app, "r", "cancelled")
+        await app.jump("r", "slow#1")
+        await reached(app, "r", "waiting_signal")
+        await app.signal("r", "go", "on")
+        assert await (await app.get("r")).result() == "on"

@@ -1,0 +1,244 @@
+"""What happens before a lost run is driven again: its policy, solo runs, quarantine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.limits import POISON_CAP, SOLO_AFTER
+from buoy.core.state import fold
+from buoy.ports import Held, RunnerInfo, Write
+
+PROOF = {"proof": "lock free", "runner": "dead", "pid": 1}
+
+
+@buoy.step
+async def first(n: int) -> int:
+    return n + 1
+
+
+@buoy.step
+async def last(n: int) -> int:
+    return n * 10
+
+
+def made(policy: str) -> buoy.Workflow:
+    @buoy.workflow(name=f"two_{policy}", recovery=policy)  # type: ignore[arg-type]
+    async def two(n: int) -> int:
+        return await last(await first(n))
+
+    return two
+
+
+async def lost(app, run_id: str, workflow: buoy.Workflow, crashes: int = 1, *, solo: int = 0) -> None:
+    """A run with its second step under way, whose owner has died so many times."""
+    log = [
+        e.WorkflowCreated(
+            workflow=workflow.name, input=buoy_input(3), version=workflow.version, policy=workflow.recovery
+        ),
+        e.Claimed(runner="dead", cause="created"),
+        e.StepStarted(leaf="first#1", name="first", args=buoy_input(3), key=f"{run_id}/first#1/0"),
+        e.StepCompleted(leaf="first#1", result=raw(b"4")),
+        e.StepStarted(leaf="last#1", name="last", args=buoy_input(4), key=f"{run_id}/last#1/0"),
+    ]
+    for count in range(crashes - 1):
+        alone = {"solo": True} if crashes - 1 - count <= solo else {}
+        log.append(e.Claimed(runner="dead", cause="taken_over", evidence=PROOF | alone))
+    await app.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
+    await store_log(app, run_id, log)
+    assert await app.store.bury("dead", "lock free", cause="taken_over", evidence=PROOF) == 1
+
+
+def raw(data: bytes) -> msgspec.Raw:
+    return msgspec.Raw(data)
+
+
+def buoy_input(n: int) -> msgspec.Raw:
+    return raw(b'{"n":%d}' % n)
+
+
+async def store_log(app, run_id: str, bodies: list[e.Body]) -> None:
+    events = tuple(
+        e.Event(place, 100.0 + place, body, nonce="n" if place == 1 else None) for place, body in enumerate(bodies, 1)
+    )
+    doc = document(fold(run_id, events))
+    await app.store.commit([Write(run_id, 0, events, doc, Held("dead"))])
+
+
+async def log_of(app, run_id: str) -> list[e.Body]:
+    return [event.body for event in await app.store.events(run_id)]
+
+
+@pytest.fixture(params=["sqlite", "file"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'x.db'}" if request.param == "sqlite" else f"file://{tmp_path / 'folder'}"
+
+
+async def until(holds) -> None:
+    async with asyncio.timeout(20):
+        while not await holds():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_lost_run_that_wants_to_resume_goes_on_and_its_claim_is_durable_first(url: str) -> None:
+    workflow = made("resume")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow)
+        assert await (await app.get("r")).result() == 40
+        log = await log_of(app, "r")
+        claim = next(body for body in log[5:] if isinstance(body, e.Claimed))
+        assert claim.cause == "taken_over" and claim.evidence["proof"] == "lock free"
+        assert not any(isinstance(body, e.BranchCreated) for body in log)
+
+
+async def test_a_lost_run_that_wants_to_restart_begins_anew_on_a_branch(url: str) -> None:
+    workflow = made("restart")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow)
+        assert await (await app.get("r")).result() == 40
+        log = await log_of(app, "r")
+        branch = next(body for body in log if isinstance(body, e.BranchCreated))
+        assert branch.cutoff_seq == 0
+        audit = next(body for body in log if isinstance(body, e.WorkflowRecovered))
+        assert audit.finding == "H1" and audit.policy == "restart" and audit.cutoff_event == 0
+        keys = [body.key for body in log if isinstance(body, e.StepStarted) and body.leaf == "last#1"]
+        assert keys == ["r/last#1/0", "r/last#1/0"], "a restart by recovery keeps the keys"
+
+
+async def test_a_lost_run_that_wants_to_fail_fails_and_says_why(url: str) -> None:
+    workflow = made("fail")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow)
+        with pytest.raises(buoy.RunFailed, match="policy is fail"):
+            await (await app.get("r")).result()
+        assert (await app.record("r")).holder is None
+
+
+async def test_a_lost_run_that_wants_to_be_held_is_paused(url: str) -> None:
+    workflow = made("hold")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow)
+
+        async def held() -> bool:
+            pause = (await app.record("r")).document.pause
+            return pause is not None and pause.reason == "hold"
+
+        await until(held)
+        assert (await app.record("r")).due_at is None
+        await app.resume("r")
+        assert await (await app.get("r")).result() == 40
+
+
+async def test_a_run_that_crashed_often_is_driven_alone(url: str) -> None:
+    workflow = made("resume")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow, SOLO_AFTER)
+        assert await (await app.get("r")).result() == 40
+        claims = [body for body in await log_of(app, "r") if isinstance(body, e.Claimed)]
+        assert claims[-1].evidence.get("solo") is True
+        # Alone is over: others are taken again.
+        assert await (await app.start(workflow, 1)).result() == 20
+
+
+async def test_waiting_runs_leave_memory_for_one_that_must_be_alone(url: str) -> None:
+    workflow = made("resume")
+
+    @buoy.workflow
+    async def waits() -> str:
+        return str(await buoy.wait_signal("go"))
+
+    async with buoy.open(url, workflows=[workflow, waits]) as app:
+        other = await app.start(waits)
+        await lost(app, "r", workflow, SOLO_AFTER)
+        assert await (await app.get("r")).result() == 40
+        await other.signal("go", "on")
+        assert await other.result() == "on"
+
+
+async def test_a_poison_run_is_put_into_quarantine_with_step_and_signature(url: str) -> None:
+    workflow = made("resume")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow, SOLO_AFTER + POISON_CAP, solo=POISON_CAP)
+
+        async def apart() -> bool:
+            pause = (await app.record("r")).document.pause
+            return pause is not None and pause.reason == "poison"
+
+        await until(apart)
+        detail = (await app.record("r")).document.pause.detail or ""
+        assert "last#1" in detail and "lock free" in detail
+        # A person's word begins the count anew.
+        await app.resume("r")
+        assert await (await app.get("r")).result() == 40
+
+
+async def test_dropped_code_that_swallows_everything_does_not_hang_its_runner(url: str) -> None:
+    @buoy.workflow
+    async def stubborn() -> str:
+        while True:
+            try:
+                await asyncio.gather(buoy.sleep("1d"), buoy.sleep("2d"))
+                return "x"
+            except BaseException:
+                continue
+
+    async with asyncio.timeout(20):
+        async with buoy.open(url, workflows=[stubborn]) as app:
+            await app.start_as("r", stubborn)
+            await asyncio.sleep(0.05)
+
+
+async def test_a_sync_workflow_that_catches_its_own_waiting_fails_with_advice(url: str) -> None:
+    @buoy.workflow
+    def swallows() -> str:
+        with contextlib.suppress(BaseException):
+            buoy.sleep("1d")
+        return "done"
+
+    async with buoy.open(url, workflows=[swallows]) as app:
+        with pytest.raises(buoy.RunFailed, match="catch Exception, never BaseException"):
+            await (await app.start(swallows)).result()
+
+
+async def test_a_successor_is_bound_to_the_version_that_its_run_had(url: str) -> None:
+    @buoy.workflow
+    async def on_and_on(n: int) -> int:
+        if n < 2:
+            buoy.continue_as_new(n + 1)
+        return n
+
+    async with buoy.open(url, workflows=[on_and_on]) as app:
+        run = await app.start_as("r", on_and_on, 0)
+        await run.result()
+        log = await log_of(app, "r.c2")
+        assert isinstance(log[0], e.WorkflowCreated) and log[0].version == on_and_on.version
+
+
+@pytest.mark.parametrize(
+    ("said", "attempts", "kind"),
+    [("transient", 3, "transient"), ("permanent", 1, "permanent"), (None, 3, "unknown"), ("odd", 3, "unknown")],
+)
+async def test_a_step_says_itself_what_its_errors_are(said: str | None, attempts: int, kind: str, url: str) -> None:
+    ran: list[int] = []
+
+    @buoy.step(retries=2, backoff="1ms", classify=lambda error: said if isinstance(error, LookupError) else None)
+    async def declined() -> None:
+        ran.append(1)
+        raise LookupError("no such card")
+
+    @buoy.workflow
+    async def pays() -> None:
+        await declined()
+
+    async with buoy.open(url, workflows=[pays]) as app:
+        with pytest.raises(buoy.RunFailed, match="none of" if said == "odd" else "no such card"):
+            await (await app.start_as("r", pays)).result()
+        failed = next(body for body in await log_of(app, "r") if isinstance(body, e.StepFailed))
+        assert (len(ran), failed.error.kind) == (attempts, kind)

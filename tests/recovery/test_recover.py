@@ -1,0 +1,228 @@
+"""One run through the pipeline: what is found, what is appended, and that nothing happens to the living."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import Status
+from buoy.core.state import fold
+from buoy.ports import Held, Released, RunCopy, TaskFound
+from buoy.recovery.recover import recover_run
+from buoy.recovery.sweep import SweepOptions, Swept, sweep
+from tests.core.logbook import answered, asked, claimed, completed, started
+
+from .yard import KINDS, Yard, created, play
+
+UNDER_WAY = (claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("policy", "action", "status", "more"),
+    [
+        ("resume", "resume", "running", ["claimed"]),
+        ("restart", "restart", "running", ["claimed", "branch_created", "workflow_recovered"]),
+        ("fail", "fail", "failed", ["claimed", "workflow_failed"]),
+        ("hold", "hold", "paused", ["claimed", "paused"]),
+    ],
+)
+def test_what_a_dead_runner_left_is_handled_as_its_policy_says(
+    tmp_path: Path, kind: str, policy: str, action: str, status: str, more: list[str]
+) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created(policy), *UNDER_WAY)
+        found = await recover_run(yard.client, run)
+        assert (found.needed, found.action, found.error) == (True, action, None)
+        assert found.reason is not None and found.reason.startswith("H1: runner r1")
+        assert await yard.types(run, after=5) == more
+        log = await yard.log(run)
+        claim = log[5].body
+        assert isinstance(claim, e.Claimed)
+        assert (claim.runner, claim.cause, claim.evidence["proof"]) == ("sweeper-1", "taken_over", "lock free")
+        assert (await yard.record(run)).document.status == status
+        assert await yard.due() == (["run-1"] if status == "running" else [])
+        again = await recover_run(yard.client, run)
+        assert (again.needed, len(await yard.log(run))) == (False, len(log))
+
+    play(tmp_path, test, kind)
+
+
+def test_a_restart_hides_everything_and_says_so(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created("restart"), *UNDER_WAY)
+        found = await recover_run(yard.client, run)
+        assert found.new_branch_id == 1
+        recovered = (await yard.log(run))[-1].body
+        assert isinstance(recovered, e.WorkflowRecovered)
+        assert (recovered.cutoff_event, recovered.previous_branch, recovered.new_branch) == (0, 0, 1)
+        assert (recovered.policy, recovered.finding, recovered.actor) == ("restart", "H1", "sweeper-1")
+        assert (await yard.state(run)).leaves == {}
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_done_under_a_living_owner(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        alive = await yard.runner("r1")
+        run = await yard.left_by(
+            alive, "run-1", created("fail"), *UNDER_WAY, lie={"status": Status.AWAITING_INPUT, "open": ()}
+        )
+        yard.clock.advance(10_000.0)
+        found = await recover_run(yard.client, run, stale_after_s=600.0)
+        assert not found.needed
+        assert len(await yard.log(run)) == 5
+        assert (await yard.record(run)).holder == "r1"
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_question_that_was_answered_is_not_asked_again(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = await yard.plant(
+            "run-1",
+            created(),
+            claimed("r1"),
+            asked("ask#1"),
+            answered("ask#1", message=None),
+            lie={"status": Status.AWAITING_INPUT},
+        )
+        dry = await recover_run(yard.client, run, dry_run=True)
+        assert dry.plan is not None and dry.plan.cutoff_seq == 4
+        assert len(await yard.log(run)) == 4
+        found = await recover_run(yard.client, run)
+        assert found.needed and found.reason is not None and found.reason.startswith("A1")
+        assert (found.new_branch_id, found.error) == (1, None)
+        assert (await yard.state(run)).leaves["ask#1"].phase == "completed"  # type: ignore[index]
+        assert (await yard.record(run)).document.status == "running"
+        assert await yard.due() == ["run-1"]
+
+    play(tmp_path, test, kind)
+
+
+def test_a_lookup_that_fails_skips_the_run_and_says_why(tmp_path: Path) -> None:
+    def broken(document: object) -> str:
+        raise KeyError("deploying")
+
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created(), *UNDER_WAY)
+        found = await recover_run(yard.client, run, policy=broken)
+        assert (found.needed, found.action) == (True, "skip")
+        assert found.error is not None and "deploying" in found.error
+        assert len(await yard.log(run)) == 5
+
+    play(tmp_path, test)
+
+
+def test_a_callback_beats_what_the_run_says_of_itself(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created("fail"), *UNDER_WAY)
+        found = await recover_run(yard.client, run, policy=lambda document: "hold")
+        assert found.action == "hold"
+        pause = (await yard.record(run)).document.pause
+        assert pause is not None and pause.reason == "hold"
+
+    play(tmp_path, test)
+
+
+def test_a_run_that_nobody_knows_fails_as_orphaned(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created(""), *UNDER_WAY)
+        found = await recover_run(yard.client, run)
+        assert found.action == "fail"
+        error = (await yard.record(run)).document.error
+        assert error is not None and error.kind == "orphaned"
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_wake_up_is_made_good(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        due_at = yard.clock.now() + 60.0
+        timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=due_at)
+        run = await yard.plant("run-1", created(), claimed("r1"), timer)
+        assert not (await recover_run(yard.client, run)).needed
+        yard.clock.advance(120.0)
+        found = await recover_run(yard.client, run)
+        assert found.needed and found.reason is not None and found.reason.startswith("Q4")
+        assert found.new_branch_id is None
+        assert await yard.due() == ["run-1"]
+
+    play(tmp_path, test, kind)
+
+
+def test_the_task_of_an_interrupted_run_comes_back(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        stopped = e.Interrupted(signal="SIGTERM", runner="r1")
+        run = await yard.plant("run-1", created("fail"), *UNDER_WAY, stopped)
+        found = await recover_run(yard.client, run)
+        assert (found.action, found.error) == ("resume", None)  # a graceful stop is no crash: the policy is not asked
+        assert await yard.due() == ["run-1"]
+
+    play(tmp_path, test)
+
+
+def test_a_parent_hears_of_a_child_that_recovery_failed(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        bears = e.ChildStarted(
+            leaf=started("c#1").leaf, child="child-1", workflow="order", input=created().input  # type: ignore[arg-type]
+        )  # fmt: skip
+        parent = await yard.plant("parent-1", created(), claimed("r1"), bears)
+        mine = created("fail", parent=e.Parent(parent, bears.leaf))
+        child = await yard.left_by(dead, "child-1", mine, *UNDER_WAY)
+        assert (await recover_run(yard.client, child)).action == "fail"
+        (message,) = await yard.store.inbox(parent)
+        assert message.kind == "child_finished"
+        # The child keeps its task until a worker has seen that nothing is owed any more.
+        assert await yard.due() == ["child-1", "parent-1"]
+
+    play(tmp_path, test)
+
+
+def test_a_held_run_of_a_gone_runner_is_adopted_without_an_event(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        await yard.plant("run-1", created(), *UNDER_WAY, task=Held(await yard.runner("ghost")))
+        await yard.store.bury("ghost", "stopped", cause="interrupted", evidence={})  # type: ignore[arg-type]
+        await yard.plant("run-2", created(), claimed("r1"), task=Released(due_at=0.0))
+        assert not (await recover_run(yard.client, "run-1")).needed
+        assert len(await yard.log("run-1")) == 5
+
+    play(tmp_path, test)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_foreign_document_is_taken_in_only_when_that_is_asked_for(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = RunId("run-1")
+        first = e.Event(1, yard.clock.now(), created(queue="slow"))
+        told = msgspec.structs.replace(document(fold(run, [first])), status=Status.RUNNING, head_seq=7)
+        copy = RunCopy(id="foreign", document=told, events=(), found=TaskFound("missing"))
+        assert await yard.store.archive.import_run(copy)
+        left = await recover_run(yard.client, run)
+        assert (left.needed, left.action) == (True, "skip")
+        assert left.error is not None and "--adopt" in left.error
+        assert counted(await sweep(yard.client, SweepOptions(stale_after_s=0.0))) == (1, 0)
+        assert await yard.log(run) == []
+        assert counted(await sweep(yard.client, SweepOptions(stale_after_s=0.0, adopt=True))) == (0, 1)
+        assert await yard.types(run) == ["workflow_created", "claimed"]
+        assert (await yard.record(run)).document.queue == "slow"
+        assert not (await recover_run(yard.client, run, adopt=True)).needed
+
+    def counted(found: Swept) -> tuple[int, int]:
+        return found.skipped, found.resumed
+
+    play(tmp_path, test, kind)

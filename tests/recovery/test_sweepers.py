@@ -1,0 +1,73 @@
+"""Whether somebody sweeps, and whether it goes well: read off the beats, told in `buoy status`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from buoy.core.facts import RunnerFacts
+from buoy.core.ids import RunnerId
+from buoy.ports import Beat, RunnerInfo, RunnerRecord, SweepHealth
+from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
+
+NOW = 10_000.0
+
+
+def runner(name: str, sweep: SweepHealth | None, *, up_s: float = 5_000.0, gone: bool = False) -> RunnerRecord:
+    info = RunnerInfo(
+        id=RunnerId(name), host="host", boot_id="b", pid_namespace="n", pid=7, process_started="1", nonce="n"
+    )  # fmt: skip
+    return RunnerRecord(
+        info,
+        NOW - up_s,
+        NOW,
+        Beat(number=1, sweep=sweep),
+        gone_at=NOW if gone else None,
+        gone_why="stopped" if gone else None,
+    )
+
+
+def looked_at(*records: RunnerRecord) -> tuple[list[SweeperState], dict[str, RunnerFacts]]:
+    crew = {
+        str(each.info.id): RunnerFacts(id=each.info.id, host="host", pid=7, gone_why=each.gone_why) for each in records
+    }
+    return sweepers_of(records, crew, NOW), crew
+
+
+def health(**more: Any) -> SweepHealth:
+    return SweepHealth(**{"interval_s": 300.0, "at": NOW - 60.0, "duration_s": 0.5, "sweeps": 3, **more})
+
+
+@pytest.mark.parametrize(
+    ("records", "needed", "told"),
+    [
+        ([runner("r1", health())], True, None),
+        ([runner("r1", None)], True, "nobody sweeps"),
+        ([], True, "nobody sweeps"),
+        ([], False, None),
+        ([runner("r1", health(failing=True, last_error="OSError: no"))], False, "fails to sweep: OSError: no"),
+        ([runner("r1", health(at=NOW - 3_000.0))], False, "has not swept for 50 min"),
+        ([runner("r1", health(at=None))], False, "has not finished a sweep since it was started"),
+        ([runner("r1", health(at=None), up_s=5.0)], True, None),
+        # From cron: it came and went.
+        ([runner("r1", health(), gone=True)], True, None),
+        ([runner("r1", health(at=NOW - 3_000.0), gone=True)], True, "the last sweep was 50 min ago"),
+        ([runner("r1", health(failing=True), gone=True)], True, "failed"),
+    ],
+)
+def test_an_absent_or_failing_sweeper_is_said(records: list[RunnerRecord], needed: bool, told: str | None) -> None:
+    sweepers, crew = looked_at(*records)
+    found = sweeper_troubles(sweepers, crew, needed=needed)
+    assert (found == []) if told is None else (told in " ".join(found)), found
+
+
+def test_one_line_says_by_whom_and_when_last() -> None:
+    def line(*records: RunnerRecord) -> str:
+        return swept_text(looked_at(*records)[0])
+
+    assert line() == "by nobody now"
+    assert line(runner("r1", health(at=None))) == "by 1 sweeper, the first sweep is still to come"
+    both = line(runner("r1", health(errors=2)), runner("r2", health(at=NOW - 5.0, duration_s=1.25)))
+    assert both == "by 2 sweepers, last 5 s ago, in 1.2 s, 2 errors"
+    assert line(runner("r1", health(), gone=True)) == "by nobody now, last 1 min ago, in 0.5 s"

@@ -1,0 +1,5 @@
+"""The plugin's own fixtures: imported, so that they are there before the package is installed anew."""
+
+from buoy.testing.plugin import buoy_app, buoy_clock, crashtest
+
+__all__ = ["buoy_app", "buoy_clock", "crashtest"]

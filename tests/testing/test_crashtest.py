@@ -1,0 +1,256 @@
+"""The crash test finds what is wrong with workflows, in the right words, and nothing where nothing is."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+import buoy
+from buoy.testing import Options, Report, crash_test
+from buoy.testing.crashtest.judge import Judge
+from buoy.testing.crashtest.notes import Note
+from buoy.testing.crashtest.scenario import Played
+
+from . import flows
+
+
+def crashed(workflow: buoy.Workflow[..., Any], *, answers: Any = None, given: bytes = b"{}", **options: Any) -> Report:
+    return crash_test(workflow, msgspec.Raw(given), answers, Options(**options))
+
+
+def kinds(report: Report) -> set[str]:
+    return {finding.kind for finding in report.findings}
+
+
+def only(report: Report, kind: str) -> str:
+    (finding,) = [each for each in report.findings if each.kind == kind]
+    assert finding.advice
+    assert finding.points
+    return finding.what
+
+
+LAMP = b'{"item": "lamp"}'
+
+
+# ---- right ones
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite", "folder"])
+def test_a_right_workflow_has_no_findings_on_any_store(store: str) -> None:
+    limit = None if store == "memory" else 8
+    report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, store=store, max_crashes=limit)
+    assert report.findings == ()
+    assert report.reference.status == "completed"
+    assert report.reference.result["packed"] == 7
+    assert report.virtual_s > 2 * 86400
+    assert report.recovery_ms() is not None
+
+
+def test_every_write_is_crashed_before_and_after_and_twice() -> None:
+    report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP)
+    seen = {(crash.number, crash.phase) for crash in report.crashes}
+    phases = ("before", "after", "twice", "cancel")
+    assert seen == {(number, phase) for number in range(1, report.writes + 1) for phase in phases}
+    assert report.writes > 10
+    assert report.left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("workflow", "given", "status"),
+    [
+        (flows.sync_checkout, LAMP, "completed"),
+        (flows.broken_payment, LAMP, "failed"),
+        (flows.loop, b"{}", "completed"),
+        (flows.cleans_up, b"{}", "completed"),
+        (flows.fails_on_crash, b"{}", "completed"),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_right_workflows_have_no_findings(workflow: Any, given: bytes, status: str) -> None:
+    report = crashed(workflow, answers=flows.ANSWERS, given=given)
+    assert report.findings == (), str(report)
+    assert report.reference.status == status
+
+
+def test_steps_that_look_at_their_key_are_told_but_are_no_finding() -> None:
+    report = crashed(flows.sync_checkout, answers=flows.ANSWERS, given=LAMP)
+    assert {repeat.step for repeat in report.repeats} == {"label", "reserve"}
+    assert all(repeat.looks_at_key and repeat.executions == 2 for repeat in report.repeats)
+
+
+def test_the_same_seed_gives_the_same_report() -> None:
+    def shape(report: Report) -> Any:
+        return [(crash.number, crash.phase, crash.what, crash.ok) for crash in report.crashes]
+
+    first, second = (crashed(flows.by_chance, seed=5) for _ in range(2))
+    assert shape(first) == shape(second)
+    assert [finding.what for finding in first.findings] == [finding.what for finding in second.findings]
+
+
+def test_pythons_own_chance_is_left_as_it_was() -> None:
+    random.seed(11)
+    expected = [random.random() for _ in range(2)]
+    random.seed(11)
+    first = random.random()
+    crashed(flows.by_chance)
+    assert [first, random.random()] == expected
+
+
+def test_fewer_crashes_are_chosen_by_the_seed_and_the_rest_is_counted() -> None:
+    report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, max_crashes=5, seed=3)
+    assert sum(crash.phase in ("before", "after") for crash in report.crashes) == 5
+    assert report.left_out == 2 * report.writes - 5
+
+
+# ---- wrong ones
+
+
+def test_a_double_charge_is_found_with_the_key_that_it_ignored() -> None:
+    flows.CHARGES.clear()
+    report = crashed(flows.double_charge)
+    what = only(report, "repeated")
+    assert "Step charge ran 2 times under one idempotency key (crashtest/charge#1/0)" in what
+    assert "never looked at that key" in what
+    (finding,) = report.findings
+    assert "buoy.idempotency_key()" in finding.advice
+    assert finding.points == ("before write 2 (step_completed charge#1, workflow_completed)",)
+    assert [crash.ok for crash in report.crashes if crash.phase == "before"] == [True, False]
+    assert len(flows.CHARGES) > len(report.crashes), "the step was really executed, and once more at one point"
+
+
+@pytest.mark.parametrize("pattern", ["charge", "ch*"])
+def test_a_step_that_may_be_repeated_is_no_finding(pattern: str) -> None:
+    assert crashed(flows.double_charge, repeatable=[pattern]).ok
+    assert not crashed(flows.double_charge, repeatable=["other"]).ok
+
+
+def test_a_stubbed_step_is_not_executed() -> None:
+    flows.CHARGES.clear()
+    report = crashed(flows.double_charge, stubs={"charge": "canned"})
+    assert report.ok
+    assert report.reference.result == "canned"
+    assert flows.CHARGES == []
+
+
+def test_a_look_at_the_clock_is_found_with_its_place_even_if_it_changed_nothing() -> None:
+    report = crashed(flows.by_the_clock)
+    assert kinds(report) == {"clock"}
+    what = only(report, "clock")
+    assert "calls datetime.now" in what
+    assert "flows.py:" in what
+    assert "buoy.now()" in report.findings[0].advice
+
+
+def test_a_branch_by_the_clock_is_found_with_the_first_difference() -> None:
+    report = crashed(flows.by_the_stopwatch)
+    assert {"clock", "nondeterminism"} <= kinds(report)
+    assert "First difference: reserve#2 was called with" in only(report, "nondeterminism")
+    assert "the code now calls it with" in only(report, "nondeterminism")
+
+
+def test_a_branch_by_chance_is_found_with_the_first_difference() -> None:
+    report = crashed(flows.by_chance)
+    assert kinds(report) == {"random", "nondeterminism"}
+    assert "random.random" in only(report, "random")
+    assert "but the code asked for" in only(report, "nondeterminism")
+
+
+def test_a_uuid_is_chance_too() -> None:
+    report = crashed(flows.by_uuid)
+    assert {"random", "nondeterminism"} <= kinds(report)
+    assert "flows.py:" in only(report, "random")
+
+
+def test_sync_code_that_does_not_repeat_itself_is_found_without_any_crash() -> None:
+    report = crashed(flows.sync_by_chance)
+    assert {"random", "nondeterminism"} <= kinds(report)
+    assert report.reference.status == "paused"
+
+
+def test_what_is_allowed_is_no_finding() -> None:
+    assert crashed(flows.by_the_clock, allow=["clock"]).ok
+
+
+@pytest.mark.parametrize(
+    ("workflow", "words"),
+    [
+        (flows.swallows, "The run was asked to cancel; its code caught that, started reserve#1, and completed"),
+        (flows.swallows_all, "The code caught GeneratorExit"),
+        (flows.sync_swallows, "The code caught buoy.Suspended"),
+    ],
+    ids=["CancelledError", "BaseException", "Suspended"],
+)
+def test_swallowed_cancellation_is_found(workflow: Any, words: str) -> None:
+    report = crashed(workflow)
+    assert kinds(report) == {"swallowed"}
+    assert any(words in finding.what for finding in report.findings), str(report)
+    assert "raise it again" in report.findings[0].advice
+
+
+def test_without_cancels_nobody_is_cancelled() -> None:
+    report = crashed(flows.swallows, cancels=False)
+    assert report.ok
+    assert not any(crash.phase == "cancel" for crash in report.crashes)
+
+
+def test_a_result_that_is_not_json_is_found_once() -> None:
+    report = crashed(flows.not_json)
+    assert kinds(report) == {"not_json"}
+    assert "the result of step opaque cannot be stored as JSON" in only(report, "not_json")
+
+
+def test_an_outcome_that_depends_on_the_crash_is_found() -> None:
+    flows.SEEN.clear()
+    report = crashed(flows.by_a_global)
+    assert "Without a crash it is completed with 1; after one it is completed with" in only(report, "outcome")
+
+
+def test_a_completed_step_that_runs_again_would_be_found() -> None:
+    notes = [Note("durable", 1, run="r", leaf="a#1"), Note("body", 2, run="r", leaf="a#1", step="a", attempt=1)]
+    judge = Judge(Played(None, "ended", notes, {}))
+    assert [finding.kind for finding in judge.findings()] == ["executed_again"]
+    hidden = [notes[0], Note("hidden", 1, run="r"), notes[1]]
+    assert Judge(Played(None, "ended", hidden, {})).findings() == ()
+
+
+# ---- bad input
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"store": "cloud"}, "there is no store 'cloud'"),
+        ({"max_crashes": 0}, "at least one crash"),
+        ({"allow": ["weather"]}, "there are no findings weather"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(buoy.BadInput, match=words):
+        crashed(flows.double_charge, **options)
+
+
+def test_a_run_that_waits_for_ever_says_what_the_script_lacks() -> None:
+    with pytest.raises(buoy.BadInput, match=r"waits for ever, for: Ship it\?"):
+        crashed(flows.asks)
+
+
+def test_a_wrong_answer_in_the_script_is_told() -> None:
+    with pytest.raises(buoy.BadInput, match="expected yes or no"):
+        crashed(flows.asks, answers=[{"on": "Ship it?", "answer": "perhaps"}])
+
+
+# ---- real processes
+
+
+@pytest.mark.slow
+def test_real_kills_show_the_same() -> None:
+    report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, real=True, max_crashes=6)
+    assert report.findings == (), str(report)
+    assert report.store == "sqlite"
+    found = crashed(flows.double_charge, real=True)
+    assert kinds(found) == {"repeated"}
+    # Each process has globals of its own, so this one is right where it really matters.
+    assert crashed(flows.by_a_global, real=True).ok
