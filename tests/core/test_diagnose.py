@@ -402,7 +402,7 @@ def test_q6_somebody_elses() -> None:
     assert [(each.code, each.remedy) for each in diagnose(given)] == [("Q6", "adopt")]
 
 
-def test_f1_and_f2() -> None:
+def test_f1_and_f2_are_about_who_watches() -> None:
     assert codes(facts_of(ANSWERED, stream_open=True, **DUE)) == ["F1"]
     watched = facts_of(ANSWERED, holder=WORKER, stream_open=True)
     assert (codes(watched), healthy(watched)) == ([], [])

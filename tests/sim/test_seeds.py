@@ -15,13 +15,14 @@ from buoy.testing.sim.planted import MUTANTS, SEEDS_ENOUGH
 from buoy.testing.sim.seed import Verdict, run_seed
 from buoy.testing.sim.shrink import short_story, shrink
 
-SEEDS_IN_CI = 20
+# Any would do; a long run is `make sim SEEDS=100000`.
+SEEDS_IN_CI = range(40, 60)
 
 
 @cache
 def _played(store: str) -> list[Verdict]:
     """The seeds of CI with their stories, played once for several tests."""
-    return [run_seed(seed, store, trace=True) for seed in range(1, SEEDS_IN_CI + 1)]
+    return [run_seed(seed, store, trace=True) for seed in SEEDS_IN_CI]
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -44,11 +45,17 @@ def test_the_seeds_of_ci_are_worth_playing(store: str) -> None:
         assert event in whole
     for event in (".c2 1: workflow_created", ".errand-", ": purged"):
         assert event in whole
-    assert sum("taken_over" in line for line in whole.splitlines()) > SEEDS_IN_CI
+    assert sum("taken_over" in line for line in whole.splitlines()) > len(SEEDS_IN_CI)
 
 
 # Seeds, and parts of them, that found a bug of the engine while the simulator was as it is now.
-ONCE_BROKEN: list[tuple[str, int, str]] = []
+ONCE_BROKEN: list[tuple[str, int, str]] = [
+    # An answer that is kept, though its question comes after the step that runs again.
+    ("sqlite", 65, "run-5,act-16,act-34,run-5/n2,run-5/n7"),
+    # A cancelled run that goes on: its old cancellation must not count again, in async code and in sync code.
+    ("sqlite", 192, "run-1,act-66,run-1/n1,run-1/n3,run-1/n4,run-1/n5,run-1/n6,run-1/n7"),
+    ("objects", 278, "run-1,act-10,run-1/n3,run-1/n4,run-1/n5,run-1/n6,run-1/n8"),
+]
 
 
 @pytest.mark.parametrize(("store", "seed", "only"), ONCE_BROKEN)
@@ -132,7 +139,7 @@ def test_a_plan_without_something_is_the_same_plan_otherwise() -> None:
     plan = make_plan(3, "sqlite")
     names = plan.names()
     assert restricted(plan, names).names() == names
-    for gone in (plan.runs[0].name, plan.acts[3].name, plan.slots[-1].name):
+    for gone in (plan.runs[0].name, plan.acts[3].name, plan.blows[0].name):
         left = restricted(plan, [name for name in names if name != gone])
         assert gone not in left.names()
         assert len(left.names()) < len(names)

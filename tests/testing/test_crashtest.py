@@ -40,7 +40,7 @@ LAMP = b'{"item": "lamp"}'
 
 @pytest.mark.parametrize("store", ["memory", "sqlite", "folder"])
 def test_a_right_workflow_has_no_findings_on_any_store(store: str) -> None:
-    limit = None if store == "memory" else 8
+    limit = None if store == "memory" else 4
     report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, store=store, max_crashes=limit)
     assert report.findings == ()
     assert report.reference.status == "completed"

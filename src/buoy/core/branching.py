@@ -67,6 +67,7 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
         again |= {target.id} | {leaf.id for leaf in leaves if _holds(target, leaf)}
     # Without a step to run again only the end is hidden: the code itself failed, and goes on from where it was.
     cutoff = min((leaf.started_seq for leaf in leaves if leaf.id in again), default=state.ending_seq) - 1
+    _check_before_cancel(state, events, target, cutoff)
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
     dropped = _dependent(later, again, keep_answers=keep_answers)
     return Plan(
@@ -84,6 +85,19 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
     )
 
 
+def _check_before_cancel(state: State, events: Sequence[e.Event], target: Leaf | None, cutoff: int) -> None:
+    """What came after a cancel request was clean-up: going on there would need the request again."""
+    if state.cancel is None:
+        return
+    asked = max(event.seq for event in events if isinstance(event.body, e.CancelRequested))
+    if cutoff >= asked:
+        place = "its code" if target is None else target.id
+        raise BadInput(
+            f"{place} belongs to what run {state.run_id} did after it was cancelled (event {asked}); "
+            "name a step that began before, for example --from STEP"
+        )
+
+
 def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> set[LeafId]:
     """What must run again with them: all that did not complete, or began after one of them had its outcome.
 
@@ -91,7 +105,8 @@ def _dependent(later: list[Leaf], again: set[LeafId], *, keep_answers: bool) -> 
     """
     dropped = set(again)
     while True:
-        outcomes = [leaf.ended_seq for leaf in later if leaf.id in dropped and leaf.phase in ("completed", "failed")]
+        # One that was given up counts, too: what came after it came because of that.
+        outcomes = [leaf.ended_seq for leaf in later if leaf.id in dropped and leaf.ended_seq]
         horizon = min(outcomes, default=None)
         more = {
             leaf.id

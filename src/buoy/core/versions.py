@@ -5,15 +5,22 @@ Invariant: each version of the code gets one try, since a pause for this reason 
 
 from __future__ import annotations
 
-from buoy.core.events import Paused
-from buoy.core.state import Pause
+from buoy.core.events import Body, Paused, Resumed
+from buoy.core.state import Pause, State
 
 
-def pause_for(difference: str, bound: str, version: str) -> Paused:
-    """The pause of a run whose code and log disagree. What one for reason `version` says is read by `may_fit`."""
-    if bound == version:
-        return Paused(reason="nondeterminism", detail=difference)
-    return Paused(reason="version", detail=f"{difference} (run is bound to {bound}, this is {version})")
+def pause_for(difference: str, state: State, version: str, *, at_claim: bool) -> list[Body]:
+    """What is recorded of a run whose code and log disagree. A pause for reason `version` is read by `may_fit`.
+
+    A run that was paused, and was claimed because somebody wants something of it, waits for fitting code from now on.
+    """
+    if state.pause is not None and not at_claim:
+        return []
+    before: list[Body] = [] if state.pause is None else [Resumed(by=f"code of version {version}")]
+    if state.version == version:
+        return [*before, Paused(reason="nondeterminism", detail=difference)]
+    detail = f"{difference} (run is bound to {state.version}, this is {version})"
+    return [*before, Paused(reason="version", detail=detail)]
 
 
 def tried(pause: Pause | None) -> str | None:

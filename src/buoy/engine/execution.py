@@ -115,10 +115,10 @@ class Execution:
         fits = self.state.pause is None and await self._replay()
         if fits:
             self._code.catch_up()
+        if fits and self._code.begun:
             self.mailbox.take(messages)
             self.kin.give_up_again()
-        else:
-            # Nothing was consumed; but what was looked at must not wake the run again and again.
+        else:  # nothing was consumed; but what was looked at must not wake the run again and again
             self.mailbox.glance(messages)
         self._log = ()
         self._opening = False
@@ -237,8 +237,8 @@ class Execution:
             for body in self._claim:
                 self.record(body)
         self._ending = None
-        if self.state.pause is None:
-            self.record(pause_for(str(error), self.state.version, self.workflow.version))
+        for body in pause_for(str(error), self.state, self.workflow.version, at_claim=bool(self._log)):
+            self.record(body)
 
     # ---- outcomes and requests from outside
 

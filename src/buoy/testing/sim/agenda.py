@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from buoy.core.ids import RunId
 from buoy.testing.sim.operator import Operator
 from buoy.testing.sim.plan import Blow, RunPlan, Slot
-from buoy.testing.sim.sender import rebuild, start_run
+from buoy.testing.sim.sender import heal, start_run
 from buoy.testing.sim.workflows import FIRST, MORE, SAME
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class Agenda:
             world.fill(slot)
         if world.damaged:
             doctor = world.new_sender("doctor")
-            doctor.spawn(lambda: rebuild(doctor, doctor.client, list(world.damaged)))
+            doctor.spawn(lambda: heal(doctor, doctor.client))
         if world.plan.deploys:
             for number in (FIRST, SAME, MORE):
                 slot = Slot(f"worker-of-release-{number}", _EVERY_QUEUE)

@@ -185,7 +185,7 @@ class Kernel:
         heapq.heappush(self._agenda, (max(when, self.time), next(self._order), action))
 
     def spawn(self, loop: SimLoop, coro: Coroutine[Any, Any, Any], context: Context | None = None) -> asyncio.Task[Any]:
-        task: asyncio.Task[Any] = loop.create_task(coro, context=context or copy_context())
+        task: asyncio.Task[Any] = loop.create_task(coro, name=f"of {loop.name}", context=context or copy_context())
         return task
 
     def run_until(self, done: Callable[[], bool], deadline: float) -> bool:

@@ -17,9 +17,9 @@ from buoy.core.lifecycle import TERMINAL
 from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.definitions import Workflow
-from buoy.engine.loading import read_log
 from buoy.errors import BadInput, Unavailable, UserError
 from buoy.ports import Released, Write
+from buoy.recovery.doctor import Doctor
 from buoy.recovery.purging import Purge, purge
 from buoy.testing.sim.plan import Act, RunPlan
 from buoy.testing.sim.process import Process
@@ -185,14 +185,17 @@ async def _start_in(run: RunPlan, client: Client, workflow: Workflow[..., Any], 
     return await client.store.run(run_id) is not None
 
 
-async def rebuild(process: Process, client: Client, run_ids: list[str]) -> None:
-    """Makes documents anew from their logs."""
+async def heal(process: Process, client: Client) -> None:
+    """The doctor comes: documents that were spoiled are made anew from their logs."""
     with process.speaking():
-        for run_id in map(RunId, run_ids):
-            for _ in range(_TRIES):
-                log = await read_log(client.store, run_id)
-                if not log or await client.store.archive.rewrite(run_id, document(fold(run_id, log)), len(log)):
-                    break
+        doctor = Doctor(client, rebuild=True, progress=_nothing)
+        report = await patiently(process, "the doctor's visit", doctor.examine)
+        if report is not None:
+            process.tell(f"the doctor looked at {report.runs} runs and mended {report.fixed}")
+
+
+def _nothing(text: str) -> None:
+    """Nobody watches the doctor at work."""
 
 
 async def patiently(process: Process, what: str, work: Callable[[], Awaitable[_T]]) -> _T | None:

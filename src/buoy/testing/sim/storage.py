@@ -156,6 +156,10 @@ class _InlineWrites(WriteLane):
         await self._gate.after(what)
         return result
 
+    async def settings(self) -> tuple[str, int]:
+        """As those of a file would be: what is in memory has no write-ahead log."""
+        return "wal", 2
+
     async def close(self) -> None:
         """Nothing: the connection is everybody's."""
 
