@@ -218,7 +218,7 @@ def test_a_log_tells_who_claimed_interrupted_and_failed() -> None:
     ]
     told = story([e.Event(seq, float(seq), body) for seq, body in enumerate(bodies, 1)])
     assert (told.claimed and told.claimed.runner, told.claimed_at, told.takeovers) == ("b", 5.0, 1)
-    assert (told.interrupted_at, told.failed) == (4.0, FailedLeaf(LeafId("pack#1"), 2, 3.0))
+    assert (told.interrupted_at, told.failed) == (4.0, FailedLeaf(LeafId("pack#1"), 2, 3.0, e.ErrorInfo("E", "m")))
 
 
 def test_an_unread_message_is_mentioned() -> None:

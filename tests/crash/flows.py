@@ -9,17 +9,36 @@ import time
 from typing import Any
 
 import buoy
+from buoy.engine.definitions import Recovery
 
 WITNESS = "BUOY_WITNESS"
+
+
+# Opened once for each process, so that it can still be written when the kernel lets the process open no more files.
+_HANDLES: dict[tuple[int, str], int] = {}
 
 
 def tell(what: str) -> None:
     """`time pid run leaf attempt key what`. One write with O_APPEND: lines of several processes never mix."""
     info = buoy.info()
-    line = f"{time.time():.6f} {os.getpid()} {info.run_id} {info.leaf} {info.attempt} {info.key} {what}\n"
-    handle = os.open(os.environ[WITNESS], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(handle, line.encode())
-    os.close(handle)
+    write(f"{info.run_id} {info.leaf} {info.attempt} {info.key} {what}")
+
+
+def note(kind: str, run: str, value: object = "-") -> None:
+    """What else a process has to say, in the same form: `kind` stands in the place of the leaf."""
+    write(f"{run} {kind} 0 {value} note")
+
+
+def write(text: str) -> None:
+    handle = open_witness()
+    os.write(handle, f"{time.time():.6f} {os.getpid()} {text}\n".encode())
+
+
+def open_witness() -> int:
+    place = (os.getpid(), os.environ[WITNESS])
+    if place not in _HANDLES:
+        _HANDLES[place] = os.open(place[1], os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return _HANDLES[place]
 
 
 @buoy.step
@@ -88,7 +107,20 @@ async def poison(where: str) -> str:
     return "never"
 
 
-WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step, poison)
+async def voyage(n: int) -> list[int]:
+    """Steps one after the other and side by side, a timer, a signal, a step in a thread, one that is tried again."""
+    one = await tick("one", n, 0.002)
+    two, three = await asyncio.gather(tick("two", n + 1, 0.004), tock.call("three", n + 2, 0.004))
+    await asyncio.sleep(0.002)
+    more: int = await buoy.wait_signal("go")
+    four = await shaky(n + 2 + more)
+    return [one, two, three, four, await tick("five", n + 4)]
+
+
+POLICIES: tuple[Recovery, ...] = ("resume", "restart", "fail", "hold")
+VOYAGES = {policy: buoy.workflow(name=f"voyage_{policy}", recovery=policy)(voyage) for policy in POLICIES}
+
+WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step, poison, *VOYAGES.values())
 
 
 def expected(n: int) -> list[int]:

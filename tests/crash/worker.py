@@ -1,7 +1,8 @@
 """A worker as a process of its own: `python -m tests.crash.worker URL`. SIGTERM stops it gracefully.
 
 With `--nursery` it forks a worker for each line on its standard input and answers with the PID: no time is lost with
-imports, so that many can be killed in a short time.
+imports, so that many can be killed in a short time. With `--told` the witness is told of every commit that a store has
+acknowledged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 import buoy
 
 from .flows import WORKFLOWS
+from .gate import STORES, Gate
 
 
 async def work(url: str, grace_s: float) -> None:
@@ -42,6 +44,10 @@ def nursery(url: str, grace_s: float) -> None:
 
 
 if __name__ == "__main__":
+    if "--told" in sys.argv:
+        sys.argv.remove("--told")
+        for each in STORES:
+            Gate().install(each)
     if sys.argv[1] == "--nursery":
         nursery(sys.argv[2], 5.0)
     else:

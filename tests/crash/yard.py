@@ -35,8 +35,9 @@ class Seen(NamedTuple):
 class Yard:
     """The processes of one test. All of them end with it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, told: bool = False) -> None:
         self.folder = folder
+        self._told = ("--told",) if told else ()
         self.witness = folder / "witness"
         self.url = self.url_of("sqlite")
         self.killed_at: dict[int, float] = {}
@@ -69,7 +70,7 @@ class Yard:
     def fork_worker(self) -> int:
         """The PID of a worker that begins now."""
         if self._nursery is None:
-            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url)
+            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url, *self._told)
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
         self._nursery.stdin.write("go\n")
@@ -78,8 +79,8 @@ class Yard:
         self._workers[pid] = None
         return pid
 
-    def kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
+    def kill(self, pid: int, number: int = signal.SIGKILL) -> None:
+        os.kill(pid, number)
         process = self._workers.pop(pid)
         if process is not None:
             process.wait(10)
@@ -99,6 +100,14 @@ class Yard:
             self._nursery.wait(10)
 
     # ---- the witness
+
+    def latest(self) -> list[int]:
+        """Who has spoken last, as PIDs; without reading a long story from its beginning."""
+        if not self.witness.exists():
+            return []
+        with self.witness.open("rb") as file:
+            file.seek(max(0, self.witness.stat().st_size - 2048))
+            return [int(line.split()[1]) for line in file.read().splitlines()[1:]]
 
     def seen(self) -> list[Seen]:
         if not self.witness.exists():

@@ -16,7 +16,7 @@ from buoy.testing.sim.seed import Verdict, run_seed
 from buoy.testing.sim.shrink import short_story, shrink
 
 # Any would do; a long run is `make sim SEEDS=100000`.
-SEEDS_IN_CI = range(40, 60)
+SEEDS_IN_CI = range(1, 15)
 
 
 @cache
@@ -66,27 +66,17 @@ def test_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, on
 
 # Where to begin to look for those that are rare: the first seed that noticed them.
 NEAR: dict[tuple[str, str], int] = {
-    ("answer-the-wrong-question", "objects"): 39,
-    ("answer-the-wrong-question", "sqlite"): 20,
-    ("compensate-twice", "objects"): 24,
-    ("compensate-twice", "sqlite"): 24,
-    ("drop-kept-leaves", "objects"): 12,
+    ("bury-the-frozen", "objects"): 23,
+    ("bury-the-frozen", "sqlite"): 12,
+    ("drop-kept-leaves", "objects"): 7,
     ("drop-kept-leaves", "sqlite"): 27,
-    ("forget-inbox", "objects"): 21,
-    ("forget-inbox", "sqlite"): 15,
-    ("forget-the-jump", "objects"): 5,
-    ("forget-the-jump", "sqlite"): 11,
-    ("hide-a-pause", "objects"): 12,
-    ("hide-a-pause", "sqlite"): 11,
-    ("order-by-timestamp", "objects"): 41,
-    ("outside-the-scope", "objects"): 15,
+    ("hide-a-pause", "objects"): 42,
+    ("hide-a-pause", "sqlite"): 5,
+    ("order-by-timestamp", "objects"): 8,
+    ("order-by-timestamp", "sqlite"): 10,
+    ("outside-the-scope", "objects"): 20,
     ("outside-the-scope", "sqlite"): 5,
-    ("read-error-is-absence", "objects"): 3,
-    ("read-error-is-absence", "sqlite"): 20,
-    ("reuse-a-key", "objects"): 5,
-    ("reuse-a-key", "sqlite"): 11,
-    ("skip-compensation", "objects"): 24,
-    ("skip-compensation", "sqlite"): 24,
+    ("read-error-is-absence", "objects"): 12,
 }
 _IN_TURN = [(mutant, STORES[place % 2]) for place, mutant in enumerate(sorted(MUTANTS))]
 PLANTED = [
@@ -111,7 +101,7 @@ def test_there_are_many_planted_bugs() -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_a_seed_tells_the_same_story_again(store: str) -> None:
     first = _played(store)
-    for verdict in reversed(first[:6]):
+    for verdict in reversed(first[:3]):
         again = run_seed(verdict.seed, store, trace=True)
         assert (again.story, again.turns) == (verdict.story, verdict.turns)
 

@@ -127,6 +127,7 @@ def _lines(order: Order, plan: Plan) -> list[str]:
     lines = [
         f"run {order.run_id} would go on from {plan.to}, on branch {plan.branch}",
         f"  runs again: {_some(plan.again)}",
+        *([f"  goes on:    {_some(plan.under_way)}, which had begun and has no outcome"] if plan.under_way else []),
         f"  is kept:    {kept}",
     ]
     if plan.definition:

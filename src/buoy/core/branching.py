@@ -33,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True):
     dropped: tuple[LeafId, ...]
     # Among what runs again: steps that completed, whose compensation failed. Their first effect still stands.
     never_undone: tuple[LeafId, ...] = ()
+    # What had begun and has no outcome: executed again, under the same key.
+    under_way: tuple[LeafId, ...] = ()
     # Of a spec: completed leaves that began after the first that runs again, and do not depend on it.
     spared: tuple[LeafId, ...] = ()
     # Of a spec: the definition that the run will be driven by.
@@ -82,6 +84,7 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
             for leaf in later
             if leaf.id in undone and state.leaves[compensation_leaf(leaf.id)].phase != "completed"
         ),
+        under_way=tuple(leaf.id for leaf in leaves if leaf.phase == "open" and leaf.started_seq <= cutoff),
     )
 
 
@@ -136,11 +139,16 @@ def _failed_last(state: State) -> Leaf | None:
     if state.status is Status.FAILED and not _is_spec(state):
         # A step may have failed and been caught, before the code failed by itself.
         message = "" if state.error is None else state.error.message
-        failed = [leaf for leaf in failed if leaf.id in message]
+        failed = [leaf for leaf in failed if _named(leaf, message)]
         return max(failed, key=lambda leaf: leaf.ended_seq) if failed else None
     if not failed:
         raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
     return max(failed, key=lambda leaf: leaf.ended_seq)
+
+
+def _named(leaf: Leaf, message: str) -> bool:
+    """Whether an error tells of that leaf. Of a child it tells by the child's own id."""
+    return leaf.id in message or (leaf.child is not None and leaf.child.child in message)
 
 
 def _is_spec(state: State) -> bool:

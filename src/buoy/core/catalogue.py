@@ -180,14 +180,15 @@ _ENTRIES = (
         code="Q1",
         title="The run is active and has no task",
         how="The task was lost, or was never made.",
-        remedy="A new one under the key RUN:orchestrate:GENERATION, the generation raised; nothing else is changed.",
+        remedy="A new task is made, under the key RUN:orchestrate:GENERATION with the generation raised; nothing else "
+        "is changed.",
         you_can=_RECOVER,
     ),
     Entry(
         code="Q2",
         title="The run is active and its task has ended",
         how="The task was ended without the run.",
-        remedy="A new one, the generation raised, so that the ended one never comes back under its key.",
+        remedy="A new task is made, its generation raised, so that the ended one never comes back under its key.",
         you_can=_RECOVER,
     ),
     Entry(

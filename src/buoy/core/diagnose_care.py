@@ -41,7 +41,7 @@ def _holder(case: Case, holder: RunnerFacts) -> Iterator[Finding]:
         yield Finding(code="Q3", trouble=True, reason=reason, remedy="release", evidence=evidence)
     elif holder.gone:
         why = holder.gone_why or str((holder.proof or {}).get("proof", "proven dead"))
-        reason = f"runner {holder.id}, which holds it, is dead: {why}"
+        reason = f"runner {holder.id}, which drove it, is dead: {why}"
         yield Finding(code="H1", trouble=True, reason=reason, remedy="release", evidence=evidence | {"proof": why})
     else:
         still = standing_still(case.facts)
@@ -86,7 +86,7 @@ def _nobody(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             code="Q5",
             trouble=True,
-            reason=f"it is due since {in_words(since_s)}, and {missing}",
+            reason=f"it has been due for {in_words(since_s)}, and {missing}",
             remedy="report",
             evidence={
                 "workflow": facts.document.workflow,

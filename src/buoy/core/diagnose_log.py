@@ -166,8 +166,8 @@ def _questions(case: Case) -> Iterator[Finding]:
         assert isinstance(body, e.InteractionRequested)
         age_s = max(case.facts.now - event.at, 0.0)
         old = age_s > QUESTION_OLD_S
-        asked = f"the question {body.question.title!r} is open for {in_words(age_s)}"
-        reason = f"{asked}; it may be answered at any time" if old else f"{asked}: that is what a question does"
+        asked = f"the question {body.question.title!r} has been open for {in_words(age_s)}"
+        reason = f"{asked}; it may be answered at any time" if old else f"{asked}: it waits for its answer"
         evidence: Evidence = {"question": body.question_id, "event": event.seq, "age_s": round(age_s, 3)}
         yield Finding(code="B2" if old else "B1", trouble=False, reason=reason, evidence=evidence)
 

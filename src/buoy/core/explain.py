@@ -12,14 +12,16 @@ from msgspec.structs import replace
 from buoy.core import phrases
 from buoy.core.diagnose import diagnose
 from buoy.core.explain_findings import child_troubles, children_lines, policy_words, with_findings
-from buoy.core.explain_status import TELLERS, Told
+from buoy.core.explain_status import TELLERS
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.findings import Finding
 from buoy.core.health import Health, Verdict, judge, standing_still
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import SUSPECT_AFTER_S
+from buoy.core.limits import POISON_CAP, SOLO_AFTER, SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
+from buoy.core.poison import crashes
 from buoy.core.time_text import in_words
+from buoy.core.told import Told, answers, signals, stops, take_up
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +58,15 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         wrong=told.wrong,
         evidence=(*told.evidence, *_evidence(facts, verdict, words)),
         next=told.next,
-        you_can=(*told.you_can, f"see all that happened: {words.command('events', document.run_id)}"),
+        you_can=(*told.you_can, *_events(facts, words)),
         findings=tuple(findings),
     )
+
+
+def _events(facts: Facts, words: Wording) -> tuple[str, ...]:
+    """How to see the log, if it can be read."""
+    run_id = facts.document.run_id
+    return () if facts.unreadable is not None else (f"see all that happened: {words.command('events', run_id)}",)
 
 
 def headline_of(facts: Facts) -> str:
@@ -73,7 +81,7 @@ def headline_of(facts: Facts) -> str:
 def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
     match verdict.health:
         case Health.UNKNOWN:
-            return _unknown(facts)
+            return _unknown(facts, words)
         case Health.DRIFTED:
             return _drifted(facts, words)
         case Health.DEAD:
@@ -82,19 +90,24 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
             return _suspect(facts)
         case Health.STALLED:
             return _stalled(facts, words)
+        case _ if _not_begun(facts):
+            return _about_to_begin(facts, words)
         case _ if _taken_from_the_dead(facts):
             return _queued_again(facts, words)
         case _:
             return TELLERS[facts.document.status](facts, words)
 
 
-def _unknown(facts: Facts) -> Told:
+def _unknown(facts: Facts, words: Wording) -> Told:
     return Told(
         headline=f"What {facts.document.run_id} is doing cannot be told: its log cannot be read.",
         now="Its last known status is " + facts.document.status + ".",
         wrong=(facts.unreadable or "its log cannot be read",),
         next=("Nothing: what cannot be read is no evidence, and Buoy does not act on it.",),
-        you_can=("keep a copy of the store before anything else",),
+        you_can=(
+            "keep a copy of the store before anything else",
+            f"see whether more of the store is damaged: {words.command('doctor')}",
+        ),
     )
 
 
@@ -118,19 +131,31 @@ def _dead(facts: Facts, words: Wording) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
     busy = _under_way(facts)
-    doing = f"executing {busy}" if busy else f"{document.status.replace('_', ' ')}"
     done = phrases.counted(document.completed_count, "completed step")
     again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
     kept = f"Its log is safe: {done} will not be executed again.{again}"
     policy = policy_words(Finding(code="H1", trouble=True, reason="", remedy="release"), facts)
     does = "takes the run over and goes on" if not policy else "does what its policy says"
     return Told(
-        headline=f"{document.run_id} was {doing} when the process that drove it ended.",
+        headline=f"{document.run_id} was {_was_doing(facts)} when the process that drove it ended.",
         now=f"Nobody works on it. {'Its log is safe.' if policy else kept}",
         wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run",),
         next=(*_who_takes_it(facts, f"finds the dead process within a second, {does}"), *policy),
-        you_can=_take_it_up(facts, words),
+        you_can=(*answers(facts, words), *signals(facts, words), *take_up(facts, words)),
     )
+
+
+def _was_doing(facts: Facts) -> str:
+    busy, document = _under_way(facts), facts.document
+    if busy:
+        return f"executing {busy}"
+    waits = [
+        f"attempt {each.attempt + 1} of step {each.name}" if each.retrying else phrases.leaf_text(each)
+        for each in document.open
+        if each.kind != "group"
+    ]
+    named = f"waiting for {phrases.listed(waits)}"
+    return named if waits and document.status in RESTING else document.status.replace("_", " ")
 
 
 def _suspect(facts: Facts) -> Told:
@@ -161,17 +186,17 @@ def _stalled(facts: Facts, words: Wording) -> Told:
     if facts.due_at is None:
         return Told(
             headline=f"{document.run_id} is {document.status.replace('_', ' ')}, and nothing will wake it.",
-            now="Nobody holds it, no time is set and no message is on its way.",
+            now="Nobody holds it, and no time is set" + (" to read its messages." if facts.unread else "."),
             wrong=("an active run has no wake-up",),
             next=("A worker that sweeps puts it into its queue again if its task is missing.",),
-            you_can=_take_it_up(facts, words),
+            you_can=take_up(facts, words),
         )
     busy = _under_way(facts)
     at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
     told = TELLERS[document.status](facts, words)
     if document.status is Status.PAUSED:
         wrong = (*told.wrong, missing or "nobody can take it")
-        return replace(told, wrong=wrong, you_can=(*told.you_can, *_take_it_up(facts, words)))
+        return replace(told, wrong=wrong, you_can=(*told.you_can, *take_up(facts, words)))
     queued = document.status in (Status.PENDING, Status.INTERRUPTED)
     begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
     left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
@@ -180,7 +205,29 @@ def _stalled(facts: Facts, words: Wording) -> Told:
         now=left if at_work else told.now,
         wrong=(missing or "nobody can take it",),
         next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
-        you_can=_take_it_up(facts, words),
+        you_can=take_up(facts, words),
+    )
+
+
+def _not_begun(facts: Facts) -> bool:
+    """A living runner has taken the task, and the last claim of the log is still another's."""
+    claimed, holder = facts.story.claimed, facts.holder
+    if claimed is None or holder is None or facts.document.status is Status.PAUSED:
+        return False
+    return not facts.document.ended and claimed.runner != holder.id
+
+
+def _about_to_begin(facts: Facts, words: Wording) -> Told:
+    document, holder = facts.document, facts.holder
+    assert holder is not None
+    busy = _under_way(facts)
+    alone = crashes(facts.log or ()).wants_solo
+    waits = f"{phrases.runner_text(holder)} has it, and has not begun"
+    return Told(
+        headline=f"{document.run_id} is about to go on{' at ' + busy if busy else ''}, and nobody executes it yet.",
+        now=f"{waits}: it is driven alone, when nothing else is under way there." if alone else f"{waits}.",
+        next=("It begins when that runner has nothing else under way." if alone else "It begins in a moment.",),
+        you_can=(*answers(facts, words), *signals(facts, words), *stops(facts, words)),
     )
 
 
@@ -204,7 +251,7 @@ def _queued_again(facts: Facts, words: Wording) -> Told:
         headline=f"{facts.document.run_id} was left behind and is queued to go on{' at ' + busy if busy else ''}.",
         now="Nobody works on it at this moment.",
         next=_who_takes_it(facts, "takes it in turn"),
-        you_can=_take_it_up(facts, words),
+        you_can=take_up(facts, words),
     )
 
 
@@ -215,27 +262,37 @@ def _who_takes_it(facts: Facts, does: str) -> tuple[str, ...]:
     return (f"A live worker that knows workflow {facts.document.workflow!r} {does}.",)
 
 
-def _take_it_up(facts: Facts, words: Wording) -> tuple[str, ...]:
-    document = facts.document
-    here = words.command("run", f"FILE.py:{document.workflow}", "--id", document.run_id)
-    advice = phrases.worker_advice(facts, words)
-    return (*([advice] if advice else []), f"or drive it in this terminal: {here}")
-
-
 def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
     document, story = facts.document, facts.story
     found = [*verdict.reasons, *children_lines(facts)]
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
         found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
     length = phrases.counted(document.head_seq, "event")
-    found.append(f"the log has {length}, the last of {words.past(document.updated_at, facts.now)}")
+    source = "the log has" if facts.unreadable is None else "by its summary, the log has"
+    found.append(f"{source} {length}, the last of {words.past(document.updated_at, facts.now)}")
     if story.takeovers and story.claimed is not None and story.claimed_at is not None:
         often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
         last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
         found.append(f"it was taken over from a dead runner {often}{last}")
     if story.recovered is not None and story.recovered_at is not None:
         found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
-    if facts.unread and not document.ended:
-        kept = "; signals are kept until the workflow waits for them" if document.status in RESTING else ""
-        found.append(f"{phrases.counted(facts.unread, 'message')} not yet used{kept}")
+    if not document.ended:
+        found += [*_crashes(facts), *_unread(facts)]
     return tuple(found)
+
+
+def _crashes(facts: Facts) -> list[str]:
+    """How often in a row it ended the process that drove it."""
+    found = crashes(facts.log or ()) if facts.story.takeovers else None
+    if found is None or found.in_a_row < 2:
+        return []
+    place = "" if found.leaf is None else f" at {found.leaf}"
+    rule = f"from {SOLO_AFTER} on it is driven alone, and after {POISON_CAP} alone it is put aside"
+    return [f"its process ended {found.in_a_row} times in a row{place}, {found.solo} of them driven alone; {rule}"]
+
+
+def _unread(facts: Facts) -> list[str]:
+    if facts.messages:
+        return [f"not taken up yet: {phrases.listed([phrases.message_text(each, facts) for each in facts.messages])}"]
+    kept = "; signals are kept until the workflow waits for them" if facts.document.status in RESTING else ""
+    return [f"{phrases.counted(facts.unread, 'message')} not yet used{kept}"] if facts.unread else []

@@ -11,16 +11,16 @@ from msgspec.structs import replace
 
 from buoy.core import phrases
 from buoy.core.catalogue import CATALOGUE
-from buoy.core.explain_status import Told
 from buoy.core.facts import Facts
 from buoy.core.findings import Finding
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
 from buoy.core.policy import decide
 from buoy.core.time_text import in_words
+from buoy.core.told import Told
 
 # Those for which status and health alone have no words.
-_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q4", "Q6", "R2"})
+_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2"})
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
 _BY_POLICY = {
     "restart": "Its policy is restart: it begins anew, on a new branch.",
@@ -105,9 +105,10 @@ def child_troubles(told: Told, facts: Facts, words: Wording) -> Told:
     wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
     see = tuple(f"see why child {child} does not go on: {words.command('why', child)}" for child in names[:3])
     named = phrases.listed([str(child) for child in names])
+    first = f"Nothing before that: look at {named} first."
     return replace(
         told,
         wrong=(*told.wrong, *wrong),
-        next=(*told.next, f"It goes on when {named} has ended, so look there first."),
+        next=(*told.next, first),
         you_can=(*see, *told.you_can),
     )

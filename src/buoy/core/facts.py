@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import LeafId, RunId
+from buoy.core.lineage import visible
 from buoy.core.spec import knows
 
 TaskState: TypeAlias = Literal["due", "held", "parked", "missing", "ended"]
@@ -61,11 +62,12 @@ class ProgressFacts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class FailedLeaf(msgspec.Struct, frozen=True):
-    """The leaf that failed last."""
+    """The leaf that failed last, of those that the current branch sees."""
 
     leaf: LeafId
     attempts: int
     at: float
+    error: e.ErrorInfo | None = None
 
 
 class Story(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,6 +81,10 @@ class Story(msgspec.Struct, frozen=True, omit_defaults=True):
     recovered: e.WorkflowRecovered | None = None
     recovered_at: float | None = None
     failed: FailedLeaf | None = None
+    # The child that failed last, and what compensations came to, on the current branch.
+    child: e.ChildFinished | None = None
+    undone: tuple[LeafId, ...] = ()
+    not_undone: dict[LeafId, e.ErrorInfo] = {}
     takeovers: int = 0
 
 
@@ -97,6 +103,7 @@ class MessageFacts(msgspec.Struct, frozen=True):
     kind: str
     about: str = ""
     sent_at: float = 0.0
+    by: str | None = None
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +137,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     initial_definition: Presence = "unknown"
     # The steps of the spec, each with those that it needs; None: not a spec, or unreadable.
     needs: dict[str, tuple[str, ...]] | None = None
+    # The modules whose functions the spec calls.
+    calls: tuple[str, ...] = ()
     messages: tuple[MessageFacts, ...] = ()
     # Whether somebody watches the run live; None: not known.
     stream_open: bool | None = None
@@ -163,11 +172,31 @@ def story(events: Sequence[e.Event]) -> Story:
                 found = replace(found, cancel=body)
             case e.WorkflowRecovered() as body:
                 found = replace(found, recovered=body, recovered_at=event.at)
-            case e.StepFailed() | e.ModuleFailed() as body:
-                found = replace(found, failed=FailedLeaf(body.leaf, body.attempt, event.at))
             case _:
                 continue
-    return found
+    return _of_the_branch(found, visible(events))
+
+
+def _of_the_branch(found: Story, seen: Sequence[e.Event]) -> Story:
+    """What failed and what was undone, where a later branch does not hide it."""
+    undone: dict[LeafId, e.ErrorInfo | None] = {}
+    for event in seen:
+        match event.body:
+            case e.StepFailed() | e.ModuleFailed() as body:
+                found = replace(found, failed=FailedLeaf(body.leaf, body.attempt, event.at, body.error))
+            case e.ChildFinished() as body if body.status != "completed":
+                found = replace(found, child=body)
+            case e.CompensationCompleted(leaf=leaf):
+                undone[leaf] = None
+            case e.CompensationFailed(leaf=leaf, error=error):
+                undone[leaf] = error
+            case _:
+                continue
+    return replace(
+        found,
+        undone=tuple(leaf for leaf, error in undone.items() if error is None),
+        not_undone={leaf: error for leaf, error in undone.items() if error is not None},
+    )
 
 
 def can_run(document: Document, runner: RunnerFacts) -> bool:
@@ -199,4 +228,8 @@ def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str |
     serving = [each for each in knowing if document.queue in each.queues]
     if not serving:
         return f"no live worker that knows workflow {document.workflow!r} serves queue {document.queue!r}"
-    return f"no live worker has stack {document.stack or 'none'!r} and env {document.env or 'none'!r}"
+    serving = [each for each in serving if each.env == document.env]
+    if not serving:
+        env = "is of the default env" if document.env is None else f"has env {document.env!r}"
+        return f"no live worker that knows workflow {document.workflow!r} {env}"
+    return f"no live worker that knows workflow {document.workflow!r} takes runs of stack {document.stack!r}"

@@ -13,7 +13,7 @@ import msgspec
 
 from buoy.core.facts import Facts, RunnerFacts, can_run, what_is_missing
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import SUSPECT_AFTER_S
+from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
 from buoy.core.time_text import in_words
 from buoy.core.wakes import lost_wakes, task_gone
 
@@ -57,15 +57,24 @@ def judge(facts: Facts) -> Verdict:
 
 def _judge_holder(facts: Facts, holder: RunnerFacts) -> Verdict:
     if holder.gone:
-        return Verdict(Health.DEAD, (f"runner {holder.id} holds it and is dead", *death_of(holder)))
+        known = holder.registered or holder.proof is not None or holder.gone_why is not None
+        what = "is dead" if known else "is nobody whom this store knows"
+        return Verdict(Health.DEAD, (f"runner {holder.id} holds it and {what}", *death_of(holder)))
     still = standing_still(facts)
     if still is not None:
         return _verdict(Health.SUSPECT, still, "nothing proves that its process has ended")
     lost = lost_wakes(facts)
     if lost:
         return _verdict(Health.STALLED, f"runner {holder.id} holds it, but {lost[0].text}")
-    age = "" if holder.beat_age_s is None else f", last beat {in_words(holder.beat_age_s)} ago"
-    return _verdict(Health.LIVE, f"runner {holder.id} holds it{age}")
+    return _verdict(Health.LIVE, f"runner {holder.id} holds it{_beat(holder.beat_age_s)}")
+
+
+def _beat(age_s: float | None) -> str:
+    """The last beat; that some are missing is said before it counts as silence."""
+    if age_s is None:
+        return ""
+    late = f"; it should come every {in_words(BEAT_S)}, and counts as silent from {in_words(SUSPECT_AFTER_S)} on"
+    return f", last beat {in_words(age_s)} ago{late if age_s > 2 * BEAT_S else ''}"
 
 
 def standing_still(facts: Facts) -> str | None:
@@ -121,10 +130,10 @@ def _judge_free(facts: Facts) -> Verdict:
     if facts.due_at is not None and facts.due_at <= facts.now:
         missing = what_is_missing(document, facts.runners)
         if missing is not None:
-            return _verdict(Health.STALLED, f"it is due since {in_words(facts.now - facts.due_at)}, and {missing}")
+            return _verdict(Health.STALLED, f"it has been due for {in_words(facts.now - facts.due_at)}, and {missing}")
         able = next(each.id for each in facts.runners if can_run(document, each))
         return _verdict(
-            Health.IDLE, f"it is queued since {in_words(facts.now - facts.due_at)}; runner {able} can take it"
+            Health.IDLE, f"it has been queued for {in_words(facts.now - facts.due_at)}; runner {able} can take it"
         )
     if facts.due_at is not None:
         return _verdict(Health.IDLE, f"nobody need hold it: it is due in {in_words(facts.due_at - facts.now)}")

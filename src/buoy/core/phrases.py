@@ -10,12 +10,17 @@ import msgspec
 
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.events import ErrorInfo
-from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, what_is_missing
+from buoy.core.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts
 from buoy.core.questions import Question
 from buoy.core.time_text import in_words
 
+# How the run of a step is called that is executed by another queue's workers.
+REMOTE_STEP = "step:"
 _NAMED_MAX = 3
-_TRACEBACK_MAX = 5
+_TRACEBACK_MAX = 6
+_OUTPUT_MAX = 6
+_FRAME = '  File "'
+_ENGINE = "/buoy/engine/"
 
 
 def utc_text(at: float) -> str:
@@ -60,6 +65,8 @@ def leaf_text(leaf: OpenLeaf) -> str:
             return f"the question {leaf.name!r}"
         case "signal":
             return f"signal {leaf.name!r}"
+        case "child" if leaf.name.startswith(REMOTE_STEP):
+            return f"step {leaf.name.removeprefix(REMOTE_STEP)}, which is executed elsewhere"
         case "child":
             return f"a child run of {leaf.name}"
         case "compensation":
@@ -84,9 +91,23 @@ def error_text(error: ErrorInfo) -> str:
 
 
 def traceback_lines(error: ErrorInfo) -> tuple[str, ...]:
-    """The end of a traceback: where it happened, and the error itself."""
-    lines = [line for line in (error.traceback or "").splitlines() if line.strip()]
-    return tuple(line.rstrip() for line in lines[-_TRACEBACK_MAX:])
+    """The end of a traceback: where it happened in the user's code, and the error itself."""
+    lines = [line.rstrip() for line in (error.traceback or "").splitlines() if line.strip(" ~^")]
+    own: list[str] = []
+    ours = False
+    for line in lines:
+        ours = _ENGINE in line if line.startswith(_FRAME) else ours and line.startswith("    ")
+        if not ours:
+            own.append(line)
+    return tuple((own if any(line.startswith(_FRAME) for line in own) else lines)[-_TRACEBACK_MAX:])
+
+
+def trouble_lines(error: ErrorInfo) -> tuple[str, ...]:
+    """All that an error has beyond its first line: where it happened, or the last output of a command."""
+    if error.traceback:
+        return traceback_lines(error)
+    more = [line.rstrip() for line in error.message.splitlines()[1:] if line.strip()]
+    return tuple(f"  {line}" for line in more[-_OUTPUT_MAX:])
 
 
 def counted(number: int, noun: str) -> str:
@@ -141,12 +162,17 @@ def expected_text(question: Question) -> str:
             return "a text"
 
 
-def worker_advice(facts: Facts, wording: Wording) -> str | None:
-    """What to start, if nobody alive can drive the run."""
-    document = facts.document
-    missing = what_is_missing(document, facts.runners)
-    if missing is None:
-        return None
-    queue = () if document.queue == "default" else ("--queue", document.queue)
-    command = wording.command("worker", "FILE.py", *queue)
-    return f"start a worker with the file that has workflow {document.workflow!r}: {command}"
+def message_text(message: MessageFacts, facts: Facts) -> str:
+    """An unread message: 'an answer to 'Ship it?' by ann, 3 s ago'."""
+    names = {each.question_id: each.name for each in questions(facts.document)}
+    match message.kind:
+        case "answer":
+            what = f"an answer to {names.get(message.about, message.about)!r}"
+        case "signal":
+            what = f"signal {message.about!r}"
+        case "child_finished":
+            what = f"the end of child {message.about}"
+        case _:
+            what = f"a request to {message.kind}"
+    by = f" by {message.by}" if message.by and message.kind != "child_finished" else ""
+    return f"{what}{by}, {in_words(max(facts.now - message.sent_at, 0.0))} ago"

@@ -1,7 +1,7 @@
 """Deference: leaves a run to a living runner that has the very version of the code to which the run is bound.
 
-Invariants: it is left due at once, with the cause and the evidence of its task, so that the other need not come at the
-right moment; this runner keeps its hands off it for some seconds, then looks whether the other is still there.
+Invariants: it is left as it was found, with the due time, the cause and the evidence of its task, so that the other
+need not come at the right moment, nor go by this one's clock; this runner keeps its hands off it for some seconds, then looks whether the other is still there.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Deference:
         return True
 
     def _give_back(self, task: Task) -> None:
-        change = Released(due_at=self._runner.clock.now(), cause=task.cause, evidence=task.evidence)
+        change = Released(due_at=task.due_at, cause=task.cause, evidence=task.evidence)
         self._runner.releases.add(task.run_id, change)
 
     async def _somebody_fits_better(self, execution: Execution) -> bool:

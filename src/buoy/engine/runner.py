@@ -100,6 +100,7 @@ class Runner:
         self.waiters = Waiters()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._registered = False
         self._stopping = False
         self._errors = 0
         self._last_error: str | None = None
@@ -110,6 +111,7 @@ class Runner:
         """Registers and begins to take work (unless this process only drives what it starts itself)."""
         self._loop = asyncio.get_running_loop()
         await self.store.register(self.info)
+        self._registered = True
         self.journal.start()
         self.releases.start()
         self.intake.start(takes_work=takes_work)
@@ -195,7 +197,8 @@ class Runner:
 
     @property
     def full(self) -> bool:
-        return self._stopping or self.gone is not None or self.room() <= 0
+        # What one holds whom nobody knows is taken for an orphan.
+        return not self._registered or self._stopping or self.gone is not None or self.room() <= 0
 
     def room(self) -> int:
         """How many more runs may be driven at the same time."""

@@ -162,6 +162,7 @@ async def _with_surroundings(store: Store, people: Crew, facts: Facts, state: St
         definition=known.current,
         initial_definition=known.initial,
         needs=known.needs,
+        calls=known.calls,
     )
 
 

@@ -30,6 +30,7 @@ class Definitions(msgspec.Struct, frozen=True):
     current: Presence = "unneeded"
     initial: Presence = "unneeded"
     needs: dict[str, tuple[str, ...]] | None = None
+    calls: tuple[str, ...] = ()
 
 
 async def definitions_of(store: Store, state: State) -> Definitions:
@@ -44,20 +45,23 @@ async def definitions_of(store: Store, state: State) -> Definitions:
         initial = "absent" if first is None else "present"
     if data is None:
         return Definitions("absent", initial)
-    return Definitions("present", initial, _needs(data, state))
+    return _read(Definitions("present", initial), data, state)
 
 
-def _needs(data: bytes, state: State) -> dict[str, tuple[str, ...]] | None:
-    """The graph; None if the definition cannot be read, which whoever drives the run will say."""
+def _read(found: Definitions, data: bytes, state: State) -> Definitions:
+    """With the graph and the modules; without, if it cannot be read, which whoever drives the run will say."""
     assert state.created is not None
     try:
-        plan = stored_workflow(data, state.version).plan(state.created.input)
+        workflow = stored_workflow(data, state.version)
+        plan = workflow.plan(state.created.input)
     except (CorruptLog, BadInput, NotJson, TooLarge):
-        return None
-    return {
+        return found
+    needs = {
         step.id: tuple(plan.steps[each].id for each in needed)
         for step, needed in zip(plan.steps, plan.needs, strict=True)
     }
+    modules = {target.partition(":")[0] for target in workflow.spec.calls()}
+    return msgspec.structs.replace(found, needs=needs, calls=tuple(sorted(modules)))
 
 
 def unread_messages(inbox: list[Message], state: State) -> tuple[MessageFacts, ...]:
@@ -66,7 +70,7 @@ def unread_messages(inbox: list[Message], state: State) -> tuple[MessageFacts, .
     found: dict[str, MessageFacts] = {}
     for each in inbox:
         if each.number not in state.consumed and each.dedupe not in consumed:
-            found.setdefault(each.dedupe, MessageFacts(each.number, each.kind, _about(each), each.sent_at))
+            found.setdefault(each.dedupe, MessageFacts(each.number, each.kind, _about(each), each.sent_at, each.by))
     return tuple(found.values())
 
 

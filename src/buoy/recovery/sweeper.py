@@ -23,6 +23,7 @@ from buoy.recovery.liveness import Coroner, proven_dead
 from buoy.recovery.reconcile import Reconciled, reconcile
 from buoy.recovery.recover import Recovery
 from buoy.recovery.sweep import Sweep, SweepOptions, Swept, Tally
+from buoy.recovery.versions import go_on_with_this_code
 
 _LOCKS_S = 1.0
 _ORPHANS_EVERY = 30
@@ -138,6 +139,8 @@ class Sweeper:
             swept = await sweep.whole()
             self._cursor = sweep.cursor
             mended = await self._reconcile()
+            if self._client.runner is not None and not self._options.dry_run:
+                await go_on_with_this_code(self._client)
         except BaseException:
             await self._note_health(self._monotonic() - began, failing=True)
             raise

@@ -11,6 +11,6 @@ story can be told without what does not matter. A map of the package:
     programs    random workflows as data       specs                               and random graphs
     workflows   the code that interprets them  async_code, sync_code, steps        in several releases
     invariants  what must hold of a log        conduct, replays                    of effects, people and replays
-    mutants     what a planted bug is          store_mutants, engine_mutants       those that there are (`planted`)
+    mutants     what a planted bug is          store_, inbox_, engine_mutants      those that there are (`planted`)
     world, seed from beginning to verdict      shrink, story, totals, command      how it is told
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -126,21 +126,6 @@ class CompleteUnrun(Mutant):
                 real(body, raw, pool, **rest)
 
         real = self.patch(Body, "start", start)
-
-
-class OrderByTimestamp(Mutant):
-    """Messages are looked at in the order of their senders' clocks. On one host all have the same."""
-
-    name = "order-by-timestamp"
-    enough = 100
-    stores = ("objects",)
-
-    def install(self, world: World) -> None:
-        def take(mailbox: Mailbox, messages: Sequence[Message]) -> None:
-            for message in sorted(messages, key=lambda each: each.sent_at):
-                real(mailbox, [message])
-
-        real = self.patch(Mailbox, "take", take)
 
 
 class ConsumeTwice(Mutant):
@@ -295,7 +280,6 @@ ENGINE_MUTANTS: tuple[type[Mutant], ...] = (
     ForgetCompletion,
     ForgetOutcome,
     CompleteUnrun,
-    OrderByTimestamp,
     ConsumeTwice,
     WrongQuestion,
     AnyAnswer,

@@ -21,7 +21,7 @@ from buoy.testing.sim.workflows import MORE, SAME
 CHAOS_S = 60.0
 REST_S = 500.0
 # Callbacks of one seed. A hundred times what a seed needs.
-TURNS_MAX = 80_000
+TURNS_MAX = 200_000
 
 # An environment apart from the others, with workers of its own.
 LAB = "lab"

@@ -1,4 +1,4 @@
-"""Store mutants: planted bugs of stores, each between a process and the real store."""
+"""Store mutants: planted bugs of logs, tasks and verdicts, each between a process and the real store."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from buoy.ports import (
     Committed,
     Ended,
     Evidence,
-    Message,
     Orphan,
     Outcome,
-    Receipt,
     Released,
     Store,
     Task,
@@ -134,60 +132,6 @@ class ReadErrorIsAbsence(Mutant):
             return []
 
 
-class ForgetInbox(Mutant):
-    """A message that somebody looked at is never shown again, although nobody consumed it."""
-
-    name = "forget-inbox"
-    enough = 80
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[RunId, int] = {}
-
-    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes = await store.commit(writes)
-        for write in writes:
-            self.seen(write.run_id, write.seen)
-        return outcomes
-
-    def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
-        return [message for message in messages if message.number > self._seen.get(run_id, 0)]
-
-    def seen(self, run_id: RunId, number: int) -> None:
-        self._seen[run_id] = max(number, self._seen.get(run_id, 0))
-
-
-class ForgetDedupe(Mutant):
-    """A message that is sent again is another message."""
-
-    name = "forget-dedupe"
-    enough = 10
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._count = count(1)
-
-    async def send(self, store: Store, message: Message) -> Receipt:
-        return await store.send(msgspec.structs.replace(message, dedupe=f"{message.dedupe}+{next(self._count)}"))
-
-
-class LoseMessage(Mutant):
-    """Some messages are called sent and are not."""
-
-    name = "lose-a-message"
-    enough = 10
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._count = count(1)
-
-    async def send(self, store: Store, message: Message) -> Receipt:
-        if next(self._count) % 6:
-            return await store.send(message)
-        known = await store.inbox(message.run_id)
-        return Receipt(len(known) + 1)
-
-
 class LoseWakeUp(Mutant):
     """A run that is given back until a time is given back without that time, and no sweep looks for it."""
 
@@ -238,7 +182,7 @@ class BuryTheFrozen(Mutant):
     """A process that does not move counts as dead, although its lock is held."""
 
     name = "bury-the-frozen"
-    enough = 30
+    enough = 80
 
     def install(self, world: World) -> None:
         def proof(liveness: SimLiveness, record: RunnerRecord) -> Evidence | None:
@@ -294,9 +238,6 @@ STORE_MUTANTS: tuple[type[Mutant], ...] = (
     LoseEvent,
     StaleDocument,
     ReadErrorIsAbsence,
-    ForgetInbox,
-    ForgetDedupe,
-    LoseMessage,
     LoseWakeUp,
     ForgetAudit,
     OutsideScope,

@@ -1,0 +1,142 @@
+"""Ended runs in words: how they ended, where the error happened, and what was undone.
+
+Invariant: what could not be undone is always said: its effect stands until a person undoes it.
+"""
+
+from __future__ import annotations
+
+from buoy.core import phrases
+from buoy.core.facts import Facts, FailedLeaf
+from buoy.core.phrases import Wording
+from buoy.core.spec import is_spec
+from buoy.core.time_text import in_words
+from buoy.core.told import Told
+
+
+def completed(facts: Facts, words: Wording) -> Told:
+    document = facts.document
+    took = in_words(document.updated_at - document.created_at)
+    return Told(
+        headline=f"{document.run_id} has completed.",
+        now=f"It ended {words.past(document.updated_at, facts.now)}, {took} after it was created.",
+        next=("Nothing: it is over.",),
+        you_can=(f"read its result: {words.command('result', document.run_id)}",),
+    )
+
+
+def failed(facts: Facts, words: Wording) -> Told:
+    document = facts.document
+    what, lines = _failure(facts)
+    stands = _stands(facts)
+    return Told(
+        headline=f"{document.run_id} has failed: {what}",
+        now=f"It ended {words.past(document.updated_at, facts.now)}.{_parent(facts)}",
+        wrong=(what, *stands),
+        evidence=(*lines, *undone_lines(facts)),
+        next=("Nothing: it is over, unless somebody tries it again.", *_by_hand(facts)),
+        you_can=(*_undo(facts), *_look(facts, words), *_again(facts, words)),
+    )
+
+
+def cancelled(facts: Facts, words: Wording) -> Told:
+    document, asked = facts.document, facts.story.cancel
+    why = "" if document.error is None else f": {document.error.message}"
+    by = f" {asked.by} asked for it." if asked is not None and asked.by else ""
+    return Told(
+        headline=f"{document.run_id} was cancelled{why}",
+        now=f"It ended {words.past(document.updated_at, facts.now)}.{by}",
+        wrong=_stands(facts),
+        evidence=undone_lines(facts),
+        next=("Nothing: it is over.", *_by_hand(facts)),
+        you_can=_undo(facts),
+    )
+
+
+def cause_of(facts: Facts) -> str | None:
+    """Why a run undoes what it did, as far as its log tells."""
+    asked = facts.story.cancel
+    if asked is not None:
+        return f"{asked.by or 'somebody'} cancelled it" + (f": {asked.reason}" if asked.reason else "")
+    step = facts.story.failed
+    if step is not None and step.error is not None:
+        return f"step {step.leaf} failed: {phrases.error_text(step.error)}"
+    child = facts.story.child
+    return None if child is None else f"child {child.child} {child.status}"
+
+
+def undone_lines(facts: Facts) -> tuple[str, ...]:
+    """What has been undone."""
+    names = phrases.listed([str(leaf) for leaf in facts.story.undone])
+    return (f"undone: {names}",) if names else ()
+
+
+def _failed_step(facts: Facts) -> FailedLeaf | None:
+    """The step whose failure ended the run; a failure that was caught before is not it."""
+    step, error = facts.story.failed, facts.document.error
+    if step is None or step.error is None or error is None:
+        return None
+    return step if str(step.leaf) in error.message or is_spec(facts.document.workflow) else None
+
+
+def _failed_child(facts: Facts) -> str | None:
+    child, error = facts.story.child, facts.document.error
+    return None if child is None or error is None or child.child not in error.message else str(child.child)
+
+
+def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
+    """What failed, in one line, and where."""
+    error, step = facts.document.error, _failed_step(facts)
+    if step is not None and step.error is not None:
+        tried = f"step {step.leaf} failed for good after {phrases.counted(step.attempts, 'attempt')}"
+        return f"step {step.leaf}: {phrases.error_text(step.error)}", (tried, *phrases.trouble_lines(step.error))
+    last = facts.story.failed
+    times = "" if last is None else phrases.counted(last.attempts, "attempt")
+    lines = () if last is None else (f"the step that failed last is {last.leaf}, after {times}",)
+    if error is None:
+        return "no reason was recorded", lines
+    return phrases.error_text(error), (*lines, *phrases.traceback_lines(error))
+
+
+def _stands(facts: Facts) -> tuple[str, ...]:
+    return tuple(f"{leaf} is not undone: {phrases.error_text(error)}" for leaf, error in facts.story.not_undone.items())
+
+
+def _by_hand(facts: Facts) -> tuple[str, ...]:
+    names = phrases.listed([str(leaf) for leaf in facts.story.not_undone])
+    return (f"What could not be undone stands until somebody undoes it: {names}.",) if names else ()
+
+
+def _undo(facts: Facts) -> tuple[str, ...]:
+    names = phrases.listed([str(leaf) for leaf in facts.story.not_undone])
+    return (f"undo by hand what is left of: {names}",) if names else ()
+
+
+def _parent(facts: Facts) -> str:
+    parent = facts.document.parent
+    return "" if parent is None else f" It is a child of {parent.run}, which is told how it ended."
+
+
+def _look(facts: Facts, words: Wording) -> tuple[str, ...]:
+    """Where more is to be seen."""
+    run_id, step, child = facts.document.run_id, _failed_step(facts), _failed_child(facts)
+    found: list[str] = []
+    if child is not None:
+        found.append(f"see why child {child} failed: {words.command('why', child)}")
+    if step is not None and is_spec(facts.document.workflow):
+        found.append(f"read what its command wrote: {words.command('logs', run_id, str(step.leaf))}")
+    parent = facts.document.parent
+    if parent is not None:
+        found.append(f"see what its parent made of it: {words.command('why', parent.run)}")
+    return tuple(found)
+
+
+def _again(facts: Facts, words: Wording) -> tuple[str, ...]:
+    run_id = facts.document.run_id
+    if _failed_step(facts) is not None:
+        place = " from the step that failed"
+    else:
+        place = ", with a new child" if _failed_child(facts) is not None else ""
+    return (
+        f"correct the cause, then try it again{place}: {words.command('retry', run_id)}",
+        f"see first what would run again: {words.command('retry', run_id, '--dry-run')}",
+    )

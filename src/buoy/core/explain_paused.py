@@ -1,0 +1,114 @@
+"""Paused runs in words: who or what stopped them, what stands still meanwhile, and what lets them go on.
+
+Invariant: a command that would only lead to the same pause again is not offered before what removes its cause.
+"""
+
+from __future__ import annotations
+
+import re
+
+from buoy.core import phrases
+from buoy.core.facts import Facts, what_is_missing
+from buoy.core.phrases import Wording
+from buoy.core.spec import is_spec
+from buoy.core.told import Told
+
+# reason -> (what, what happens next, what a person can do before resuming)
+_PAUSES = {
+    "user": ("somebody asked for it.", "No step starts before it is resumed; what was under way still ends.", ""),
+    "version": (
+        "the code of the workflow has changed, and the run no longer fits.",
+        "It goes on by itself as soon as a worker has the version that it is bound to, or one that was not tried yet.",
+        "bring back the code that the run is bound to, or make the new code fit what the log has",
+    ),
+    "nondeterminism": (
+        "its code did not do again what its log says.",
+        "Nothing: a person must look at the workflow's code.",
+        "correct the code so that it does the same on every replay (time, chance and I/O belong in steps)",
+    ),
+    "poison": (
+        "it ended the processes that drove it, again and again.",
+        "Nothing: it is kept apart so that it cannot do more harm.",
+        "correct the step that is named",
+    ),
+    "hold": ("it is held for a person to look at.", "Nothing before somebody resumes it.", ""),
+}
+# As the replay tells a difference: the leaf of the log, and the one that the code asks for.
+_OTHER_NAME = re.compile(r"the outcome of (?P<old>[^\s,]+), but the code asked for (?P<new>[^\s,]+) instead")
+
+
+def paused(facts: Facts, words: Wording) -> Told:
+    document, pause = facts.document, facts.document.pause
+    run_id = document.run_id
+    reason = "user" if pause is None else pause.reason
+    detail = "" if pause is None or pause.detail is None else pause.detail
+    since = words.past(document.updated_at if pause is None else pause.at, facts.now)
+    what, following, can = _PAUSES.get(reason, _PAUSES["hold"])
+    by = f" by {pause.by}" if pause is not None and pause.by else ""
+    policy = " Its policy is hold: what a lost process had under way is for a person to judge."
+    held = policy if reason == "hold" and document.policy == "hold" else ""
+    return Told(
+        headline=f"{run_id} is paused: {what}",
+        now=f"Paused{by} {since}." + (f" {detail}." if detail else "").replace("..", ".") + held + _meanwhile(facts),
+        wrong=() if reason == "user" else (detail or what,),
+        next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
+        you_can=(
+            *([can] if can else []),
+            *(_migrate(detail, facts, words) if reason == "version" else ()),
+            _go_on(reason, facts, words),
+            f"cancel it: {words.command('cancel', run_id)}",
+        ),
+    )
+
+
+def _meanwhile(facts: Facts) -> str:
+    """What was open when it was paused."""
+    active = phrases.active_leaves(facts.document)
+    if active and facts.live_owner:
+        return f" Still under way: {phrases.listed([phrases.leaf_text(each) for each in active])}."
+    waits = [each for each in facts.document.open if each.kind != "group"]
+    return f" Open: {phrases.listed([phrases.leaf_text(each) for each in waits])}." if waits else ""
+
+
+def _go_on(reason: str, facts: Facts, words: Wording) -> str:
+    run_id = facts.document.run_id
+    if reason in ("version", "nondeterminism"):
+        return f"try it again with the code that is there: {words.command('resume', run_id)}"
+    return f"let it go on: {words.command('release' if reason == 'poison' else 'resume', run_id)}"
+
+
+def _versions(facts: Facts) -> tuple[str, ...]:
+    """Which versions the live workers have."""
+    document = facts.document
+    alive = [each for each in facts.runners if each.role == "worker" and not each.gone]
+    have = sorted({version for each in alive for version in each.workflows.get(document.workflow, ())})
+    if is_spec(document.workflow) or document.version in have:
+        return ()
+    bound = f"It is bound to version {document.version or 'none'}"
+    return (f"{bound}; live workers have {phrases.listed(have)}." if have else f"{bound}; no live worker has any.",)
+
+
+def _migrate(detail: str, facts: Facts, words: Wording) -> tuple[str, ...]:
+    """How to map a step, if one was found under another name."""
+    found = _OTHER_NAME.search(detail)
+    if found is None:
+        return ()
+    old, new = (found[name].rpartition("#")[0] for name in ("old", "new"))
+    if not old or not new or old == new:
+        return ()
+    command = words.command("migrate", facts.document.run_id, "--rename", f"{old}={new}", "--dry-run")
+    return (f"if {old} was only renamed to {new}, map it (without --dry-run: do it): {command}",)
+
+
+def _not_heard(facts: Facts) -> tuple[str, ...]:
+    """Somebody asked the paused run for something, and nobody is there to do it."""
+    missing = what_is_missing(facts.document, facts.runners)
+    if facts.holder is not None or missing is None:
+        return ()
+    asked = [each for each in facts.messages if each.kind in ("resume", "cancel", "pause", "jump")]
+    if asked:
+        names = phrases.listed([each.kind for each in asked])
+        return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
+    if facts.unread:
+        return (f"{phrases.counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
+    return ()

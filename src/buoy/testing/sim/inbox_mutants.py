@@ -1,0 +1,88 @@
+"""Inbox mutants: planted bugs of inboxes, each between a process and the real store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+
+import msgspec
+
+from buoy.core.ids import RunId
+from buoy.ports import Message, Outcome, Receipt, Store, Write
+from buoy.testing.sim.mutants import Mutant
+
+
+class ForgetInbox(Mutant):
+    """A message that somebody looked at is never shown again, although nobody consumed it."""
+
+    name = "forget-inbox"
+    enough = 80
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[RunId, int] = {}
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await store.commit(writes)
+        for write in writes:
+            self.seen(write.run_id, write.seen)
+        return outcomes
+
+    def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
+        return [message for message in messages if message.number > self._seen.get(run_id, 0)]
+
+    def seen(self, run_id: RunId, number: int) -> None:
+        self._seen[run_id] = max(number, self._seen.get(run_id, 0))
+
+
+class TimestampCursor(Mutant):
+    """Messages are read on from a time: one that was stamped earlier and stored later is never shown."""
+
+    name = "order-by-timestamp"
+    enough = 60
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown: dict[RunId, set[int]] = {}
+        self._cursor: dict[RunId, float] = {}
+
+    def inbox(self, run_id: RunId, messages: list[Message]) -> list[Message]:
+        shown, cursor = self._shown.setdefault(run_id, set()), self._cursor.get(run_id, 0.0)
+        found = [message for message in messages if message.number in shown or message.sent_at >= cursor]
+        shown.update(message.number for message in found)
+        self._cursor[run_id] = max([cursor, *(message.sent_at for message in found)])
+        return found
+
+
+class ForgetDedupe(Mutant):
+    """A message that is sent again is another message."""
+
+    name = "forget-dedupe"
+    enough = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def send(self, store: Store, message: Message) -> Receipt:
+        return await store.send(msgspec.structs.replace(message, dedupe=f"{message.dedupe}+{next(self._count)}"))
+
+
+class LoseMessage(Mutant):
+    """Some messages are called sent and are not."""
+
+    name = "lose-a-message"
+    enough = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def send(self, store: Store, message: Message) -> Receipt:
+        if next(self._count) % 6:
+            return await store.send(message)
+        known = await store.inbox(message.run_id)
+        return Receipt(len(known) + 1)
+
+
+INBOX_MUTANTS: tuple[type[Mutant], ...] = (ForgetInbox, TimestampCursor, ForgetDedupe, LoseMessage)

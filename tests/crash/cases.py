@@ -1,0 +1,390 @@
+"""Cases: one process struck at one store call, under one policy, on one store, and what became of its run.
+
+    python -m tests.crash.cases --sample 100 --jobs 2     a hundred of all cases, chosen so that each kind is there
+    python -m tests.crash.cases --all                     all of them: some thousands, and hours
+    python -m tests.crash.cases --only 'sqlite hold zombie recovery: after commit 2'
+
+A case is a store, a policy, a fault, a phase and a point. In the phase `engine` the first process of a run is struck;
+in the phase `recovery` that one is killed in the middle of its steps, and the one that takes over is struck. Another
+one finishes what is left.
+
+    kill      SIGKILL
+    term      SIGTERM: it must give its run back and end with 0
+    stop      SIGSTOP; others on the same machine must leave its run alone; then SIGCONT
+    zombie    SIGSTOP; somebody on another machine takes over and finishes; then SIGCONT, and it must be fenced
+    full      its disk (a small tmpfs in a name space of its own) is full to the last byte, for half a second
+    readonly  the kernel refuses with EROFS whatever would change a file, until the process has been replaced
+
+Exit code: 0 every promise was kept, 1 one was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import buoy
+from buoy.core.ids import RunId
+from buoy.engine.loading import read_log
+
+from .crew import RUN, expected, fork, in_child
+from .flows import POLICIES, WITNESS
+from .gate import BALLAST, FAULTS, STORES, Gate, Point, can_refuse_writes, strike_of
+from .verdict import Story, again, broken, recoveries
+from .yard import ROOT, Seen, read
+
+PHASES = ("engine", "recovery")
+# In the middle of its steps: one is completed, two have begun, and nothing of their work is recorded.
+KILLED_AT = Point("commit", 3, "before")
+# Of calls that are made again and again, the first ones; all commits of a short life.
+NUMBERS_MAX = {"commit": 14}
+DISK_BYTES = 4 * 1024 * 1024
+SLEPT_S = 1.3
+FULL_S = 0.5
+PATIENCE_S = 2.0
+ENOUGH_S = 12.0
+
+
+class Case(NamedTuple):
+    store: str
+    policy: str
+    fault: str
+    phase: str
+    point: Point
+
+    def __str__(self) -> str:
+        return f"{self.store} {self.policy} {self.fault} {self.phase}: {self.point}"
+
+    @classmethod
+    def named(cls, text: str) -> Case:
+        kind, _, place = text.partition(": ")
+        store, policy, fault, phase = kind.split()
+        side, call, number = place.split()
+        return cls(store, policy, fault, phase, Point(call, int(number), side))
+
+
+class Stage:
+    """Where one case is played."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case = case
+        self.folder = folder
+        self.disk = folder / "disk"
+        self.disk.mkdir()
+        self.witness = folder / "witness"
+        self.errors = folder / "errors"
+        self.problems: list[str] = []
+        self.asleep: dict[int, tuple[float, float]] = {}
+        self._living: set[int] = set()
+        os.environ[WITNESS] = str(self.witness)
+        self.url = f"sqlite:///{self.disk}/runs.db" if case.store == "sqlite" else f"file://{self.disk}/store"
+
+    def fork(self, gate: Gate | None = None, host: str | None = None) -> int:
+        case = self.case
+        pid = fork(self.url, case.policy, case.store, gate or Gate(), host=host, errors=self.errors)
+        self._living.add(pid)
+        return pid
+
+    def wait(self, pid: int, limit_s: float, flags: int = 0) -> int | None:
+        """How it ended (or stopped); None if it did not in time."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            found, status = os.waitpid(pid, os.WNOHANG | flags)
+            if found:
+                if not os.WIFSTOPPED(status):
+                    self._living.discard(pid)
+                return status
+            time.sleep(0.005)
+        return None
+
+    def wait_struck(self, pid: int, limit_s: float) -> bool:
+        """Whether it came to its point; not, if it ended before."""
+        deadline = time.monotonic() + limit_s
+        while time.monotonic() < deadline:
+            if any(each.leaf == "struck" and each.pid == pid for each in self.seen()):
+                return True
+            if self._living.isdisjoint({pid}) or self._ended(pid):
+                return False
+            time.sleep(0.01)
+        return False
+
+    def _ended(self, pid: int) -> bool:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def must_end(self, pid: int, who: str, limit_s: float = ENOUGH_S, *, code: int | None = 0) -> None:
+        status = self.wait(pid, limit_s)
+        if status is None:
+            self.problems.append(f"{who} did not end within {limit_s:g} s")
+            self.kill(pid)
+        elif code is not None and status != code:
+            self.problems.append(f"{who} ended with status {status}: {self.errors.read_text()[-600:]}")
+
+    def kill(self, pid: int) -> None:
+        os.kill(pid, signal.SIGKILL)
+        self.wait(pid, ENOUGH_S)
+
+    def seen(self) -> list[Seen]:
+        return [read(line) for line in self.witness.read_text().splitlines()] if self.witness.exists() else []
+
+    def close(self) -> None:
+        for pid in list(self._living):
+            self.kill(pid)
+
+
+# ---- one case
+
+
+def play(case: Case, folder: Path) -> dict[str, Any]:
+    """What came of it; without `problems` if every promise was kept."""
+    stage = Stage(case, folder)
+    mounted = case.fault == "full" and _mount(stage.disk)
+    began = time.monotonic()
+    try:
+        if case.phase == "recovery":
+            first = Gate(KILLED_AT, strike_of("kill", stage.disk))
+            stage.must_end(stage.fork(first), "the first process", code=None)
+        struck = _strike(stage)
+        stage.must_end(stage.fork(), "the last process", 2 * ENOUGH_S)
+        found = _judged(stage)
+    finally:
+        stage.close()
+        if mounted:
+            subprocess.run(["umount", "--lazy", str(stage.disk)], check=True)
+    problems = [*stage.problems, *found.pop("problems")]
+    refused = sum(each.leaf == "refused" or (each.leaf == "troubles" and each.key != "0") for each in stage.seen())
+    return {
+        "case": str(case), "struck": struck, "refused": refused, "problems": problems, **found,
+        "took_s": round(time.monotonic() - began, 2),
+    }  # fmt: skip
+
+
+def _strike(stage: Stage) -> bool:
+    """Lets a process come to its point, and does what belongs to the fault. Whether it came there."""
+    fault = stage.case.fault
+    gate = Gate(stage.case.point, strike_of(fault, stage.disk))
+    pid = stage.fork(gate, host="harbour" if fault == "zombie" else None)
+    match fault:
+        case "kill":
+            stage.must_end(pid, "the struck process", code=None)
+        case "term":
+            stage.must_end(pid, "the struck process")
+        case "stop" | "zombie":
+            status = stage.wait(pid, ENOUGH_S, os.WUNTRACED)
+            if status is not None and os.WIFSTOPPED(status):
+                _asleep(stage, pid)
+        case "full":
+            if stage.wait_struck(pid, ENOUGH_S):
+                time.sleep(FULL_S)
+                (stage.disk / BALLAST).unlink()
+            stage.must_end(pid, "the process whose disk was full")
+        case "readonly":
+            if stage.wait_struck(pid, ENOUGH_S):
+                time.sleep(FULL_S)
+                os.kill(pid, signal.SIGTERM)
+            if stage.wait(pid, PATIENCE_S) is None:
+                # As a supervisor does with one that cannot even say good-bye.
+                stage.kill(pid)
+    return any(each.leaf == "struck" and each.pid == pid for each in stage.seen())
+
+
+def _asleep(stage: Stage, pid: int) -> None:
+    """Another process comes while this one stands still."""
+    began = time.time()
+    zombie = stage.case.fault == "zombie"
+    other = stage.fork(host="open-sea" if zombie else None)
+    if zombie:
+        stage.must_end(other, "the one on another machine")
+    else:
+        time.sleep(SLEPT_S)
+    stage.asleep[pid] = (began, time.time())
+    os.kill(pid, signal.SIGCONT)
+    stage.must_end(pid, "the one that stood still", code=None)
+    if not zombie:
+        stage.must_end(other, "its neighbour")
+
+
+def _judged(stage: Stage) -> dict[str, Any]:
+    """The verdict, found in a process of its own: one that was not there."""
+    place = stage.folder / "verdict"
+
+    def work() -> None:
+        place.write_text(json.dumps(asyncio.run(_verdict(stage))))
+
+    pid = in_child(work, stage.errors)
+    os.waitpid(pid, 0)
+    if not place.exists():
+        return {"problems": [f"the store could not be read: {stage.errors.read_text()[-600:]}"]}
+    found: dict[str, Any] = json.loads(place.read_text())
+    return found
+
+
+async def _verdict(stage: Stage) -> dict[str, Any]:
+    async with buoy.connect(stage.url) as client:
+        log = await read_log(client.store, RunId(RUN))
+        inbox = frozenset(each.number for each in await client.store.inbox(RunId(RUN)))
+    story = Story(RunId(RUN), stage.case.policy, expected(), log, inbox, stage.seen(), stage.asleep)
+    return {
+        "problems": broken(story),
+        "again": again(story),
+        "recoveries": dict(recoveries(log)),
+        "events": len(log),
+    }
+
+
+# ---- all cases
+
+
+def points_of(store: str, phase: str, folder: Path) -> list[Point]:
+    """Before and after each call that a process makes, as one that nothing happens to makes them."""
+    stage = Stage(Case(store, "resume", "kill", phase, Point("nothing", 0, "before")), folder)
+    if phase == "recovery":
+        stage.must_end(stage.fork(Gate(KILLED_AT, strike_of("kill", stage.disk))), "the first process", code=None)
+    pid = stage.fork()
+    stage.must_end(pid, "the process that counts")
+    counted = next(each for each in reversed(stage.seen()) if each.leaf == "calls" and each.pid == pid)
+    found = []
+    for item in counted.key.split(","):
+        call, _, count = item.partition("=")
+        for number in range(1, min(int(count), NUMBERS_MAX.get(call, 2)) + 1):
+            found += [Point(call, number, "before"), Point(call, number, "after")]
+    return found
+
+
+def all_cases(folder: Path, faults: tuple[str, ...]) -> list[Case]:
+    found = []
+    for store, phase in product(STORES, PHASES):
+        place = folder / f"points-{store}-{phase}"
+        place.mkdir()
+        points = points_of(store, phase, place)
+        found += [Case(store, *rest, phase, point) for *rest, point in product(POLICIES, faults, points)]
+    return found
+
+
+def sample(cases: list[Case], number: int, seed: int) -> list[Case]:
+    """So many of them, by chance; but first those that show something new: a point, or a fault under a policy."""
+    shuffled = sorted(cases)
+    random.Random(seed).shuffle(shuffled)
+    known: set[tuple[object, ...]] = set()
+    first, rest = [], []
+    for case in shuffled:
+        shows = {
+            (case.store, case.phase, case.point),
+            (case.store, case.policy, case.fault),
+            (case.point.call, case.fault),
+        }
+        (rest if shows <= known else first).append(case)
+        known |= shows
+    return (first + rest)[:number]
+
+
+def possible_faults() -> tuple[str, ...]:
+    """All, but for what this machine does not allow."""
+    without = set() if _has_own_mounts() else {"full"}
+    if not can_refuse_writes():
+        without.add("readonly")
+    return tuple(fault for fault in FAULTS if fault not in without)
+
+
+def _mount(place: Path) -> bool:
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(place)]
+    subprocess.run(command, check=True, capture_output=True)
+    return True
+
+
+def _has_own_mounts() -> bool:
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            _mount(Path(place))
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        subprocess.run(["umount", "--lazy", place], check=True)
+    return True
+
+
+# ---- the command
+
+
+def main() -> int:
+    options = _options()
+    folder = Path(tempfile.mkdtemp(prefix="buoy-cases-", dir=options.folder))
+    try:
+        if options.share is not None:
+            return _share(options, folder)
+        results = list(_shares(options))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    bad = [each for each in results if each["problems"]]
+    if options.json:
+        print(json.dumps(results))
+    else:
+        for each in bad:
+            print(each["case"], *each["problems"], sep="\n    ")
+        print(f"{len(results)} cases, {sum(each['struck'] for each in results)} struck, {len(bad)} broke a promise")
+    return 1 if bad else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.crash.cases", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sample", type=int, default=100, help="how many cases (100)")
+    parser.add_argument("--seed", type=int, default=0, help="which of them (0)")
+    parser.add_argument("--all", action="store_true", help="every case")
+    parser.add_argument("--only", metavar="CASE", help="one case, as it is named in a report")
+    parser.add_argument("--faults", default=",".join(FAULTS), help="only these, with commas between")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at the same time (2)")
+    parser.add_argument("--json", action="store_true", help="all results as JSON")
+    parser.add_argument("--folder", help="where the stores are made; a real disk")
+    parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def _shares(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Each job is a process in a name space of mounts of its own, if the kernel allows that; no rights are needed."""
+    arguments = [each for each in sys.argv[1:] if each != "--json"]
+    command = [sys.executable, "-m", "tests.crash.cases", *arguments]
+    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0:
+        command = ["unshare", "-Urm", *command]
+    jobs = [
+        subprocess.Popen([*command, "--share", str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for number in range(1 if options.only else options.jobs)
+    ]
+    for job in jobs:
+        out, _ = job.communicate()
+        if job.returncode:
+            raise SystemExit(f"a job ended with {job.returncode}")
+        yield from (json.loads(line) for line in out.splitlines())
+
+
+def _share(options: argparse.Namespace, folder: Path) -> int:
+    if options.only:
+        chosen = [Case.named(options.only)]
+    else:
+        faults = tuple(each for each in possible_faults() if each in options.faults.split(","))
+        cases = all_cases(folder, faults)
+        chosen = cases if options.all else sample(cases, options.sample, options.seed)
+        chosen = chosen[options.share :: options.jobs]
+    for number, case in enumerate(chosen):
+        place = folder / f"case-{number}"
+        place.mkdir()
+        print(json.dumps(play(case, place)), flush=True)
+        if not options.only:
+            shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,232 @@
+"""The storm: workers under load are killed at random, for as long as you like.
+
+    python -m tests.crash.storm --seconds 60                  half a minute on each store
+    python -m tests.crash.storm --seconds 600 --store sqlite --workers 3 --seed 4
+
+Most of them get SIGKILL, some SIGTERM, some SIGSTOP and after a while SIGCONT; a new one comes for each that ended.
+When the storm is over every run must end, and each is judged by its log and by what the witness saw, outside of the
+store.
+
+Exit code: 0 every promise was kept, 1 one was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import buoy
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import ACTIVE
+from buoy.engine.client import Client
+from buoy.engine.loading import read_log
+from buoy.errors import Problem
+from buoy.ports import RunQuery
+
+from .flows import WITNESS, expected, job, note, sync_job
+from .gate import STORES
+from .verdict import LOST, Story, again, broken, recoveries
+from .yard import Seen, Yard, check_executions
+
+SPAN_S = 0.05
+KILL_EVERY_S = (0.05, 0.4)
+SLEEP_S = (0.2, 1.5)
+CALM_S = 90.0
+CHANCES = (("kill", 0.75), ("term", 0.15), ("stop", 0.10))
+
+
+class Storm:
+    """One store, some workers, and what happens to them."""
+
+    def __init__(self, yard: Yard, workers: int, load: int, chance: random.Random) -> None:
+        self.yard = yard
+        self.living = [yard.fork_worker() for _ in range(workers)]
+        self.runs: list[str] = []
+        self.struck: Counter[str] = Counter()
+        self.killed: dict[int, float] = {}
+        self.asleep: dict[int, tuple[float, float]] = {}
+        self._load = load
+        self._chance = chance
+        self._started = 0
+
+    async def rage(self, client: Client, seconds: float) -> None:
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends:
+            await self._work_for_all(client)
+            await asyncio.sleep(self._chance.uniform(*KILL_EVERY_S))
+            await self._strike()
+
+    async def _work_for_all(self, client: Client) -> None:
+        """So much that every blow hits somebody with something in his hands."""
+        try:
+            page = await client.runs(RunQuery(statuses=tuple(ACTIVE)), limit=self._load)
+            for _ in range(self._load - len(page.runs)):
+                await self._start(client)
+        except Problem:
+            return  # the store gave no answer: somebody was stopped while he had its lock; the next round goes on
+
+    async def _start(self, client: Client) -> None:
+        """Tried again under the same name until it is acknowledged; only then does it count."""
+        run_id = f"run{self._started}"
+        workflow = sync_job if self._started % 3 == 2 else job
+        await client.start_as(run_id, workflow, self._started, SPAN_S)
+        note("started", run_id)
+        self.runs.append(run_id)
+        self._started += 1
+
+    def _victim(self) -> int:
+        """Mostly one that was just seen at work: a worker with nothing in its hands has nothing to lose."""
+        busy = [pid for pid in self.yard.latest() if pid in self.living]
+        return self._chance.choice(busy if busy and self._chance.random() < 0.8 else self.living)
+
+    async def _strike(self) -> None:
+        kinds, weights = zip(*CHANCES, strict=True)
+        kind = self._chance.choices(kinds, weights)[0]
+        pid = self._victim()
+        self.struck[kind] += 1
+        match kind:
+            case "stop":
+                began = time.time()
+                os.kill(pid, signal.SIGSTOP)
+                await asyncio.sleep(self._chance.uniform(*SLEEP_S))
+                os.kill(pid, signal.SIGCONT)
+                self.asleep[pid] = (began, time.time())
+            case _:
+                self.living.remove(pid)
+                at = time.time()
+                await asyncio.to_thread(self.yard.kill, pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+                if kind == "kill":
+                    self.killed[pid] = at
+                self.living.append(self.yard.fork_worker())
+
+
+async def storm(store: str, seconds: float, workers: int, load: int, seed: int, folder: Path) -> dict[str, Any]:
+    """What it was like, and every promise that was broken."""
+    yard = Yard(folder, told=True)
+    yard.url = yard.url_of("sqlite" if store == "sqlite" else "file")
+    os.environ[WITNESS] = str(yard.witness)
+    try:
+        blow = Storm(yard, workers, load, random.Random(f"{seed} {store}"))
+        async with buoy.connect(yard.url) as client:
+            await blow.rage(client, seconds)
+            logs = await _calm(client, blow.runs)
+        return _figures(store, blow, logs, yard)
+    finally:
+        yard.close()
+
+
+async def _calm(client: Client, runs: list[str]) -> dict[str, list[e.Event]]:
+    """The logs, when all have ended or are paused, or after a long time."""
+    deadline = time.monotonic() + CALM_S
+    waiting = set(runs)
+    while waiting and time.monotonic() < deadline:
+        try:
+            page = await client.runs(RunQuery(statuses=tuple(ACTIVE)), limit=1000)
+            waiting = {record.document.run_id for record in page.runs}
+        except Problem:
+            pass
+        await asyncio.sleep(0.05)
+    return {run_id: await read_log(client.store, RunId(run_id)) for run_id in runs}
+
+
+def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard) -> dict[str, Any]:
+    by_run: dict[str, list[Seen]] = defaultdict(list)
+    for each in yard.seen():
+        by_run[each.run].append(each)
+    problems, bodies, recovered = [], 0, Counter[str]()
+    for number, run_id in enumerate(blow.runs):
+        story = Story(RunId(run_id), "resume", expected(number), logs[run_id], frozenset(), by_run[run_id], blow.asleep)
+        problems += [f"{run_id}: {text}" for text in broken(story)]
+        try:
+            check_executions(by_run[run_id], logs[run_id], run_id, yard.killed_at)
+        except AssertionError as error:
+            problems.append(f"{run_id}: repeated: {error}")
+        bodies += again(story)
+        recovered += recoveries(logs[run_id])
+    waits = sorted(_from_kill_to_next_step(blow, logs, by_run))
+    return {
+        "store": store,
+        "runs": len(blow.runs),
+        "struck": dict(blow.struck),
+        "kills": blow.struck["kill"],
+        "steps": sum(each.what == "start" for seen in by_run.values() for each in seen),
+        "lost": sum(": lost:" in text or ": unended:" in text for text in problems),
+        "repeated": sum(": repeated:" in text for text in problems),
+        "again": bodies,
+        "recoveries": dict(recovered),
+        "taken_over": len(waits),
+        "p50_s": _rank(waits, 0.50),
+        "p99_s": _rank(waits, 0.99),
+        "problems": problems,
+    }
+
+
+def _from_kill_to_next_step(
+    blow: Storm, logs: dict[str, list[e.Event]], by_run: dict[str, list[Seen]]
+) -> Iterator[float]:
+    """For each run that a killed worker held: from the kill until a step of it runs somewhere else."""
+    for run_id, log in logs.items():
+        for event in log:
+            if not isinstance(event.body, e.Claimed) or event.body.cause != LOST:
+                continue
+            killed = blow.killed.get(int(event.body.evidence.get("pid") or 0))
+            later = [each.at for each in by_run[run_id] if each.what == "start" and each.at >= event.at]
+            if killed is not None and later:
+                yield min(later) - killed
+
+
+def _rank(values: list[float], share: float) -> float | None:
+    return round(values[min(len(values) - 1, int(share * len(values)))], 3) if values else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.crash.storm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long, on all stores together (60)")
+    parser.add_argument("--store", choices=(*STORES, "both"), default="both", help="on which store (both)")
+    parser.add_argument("--workers", type=int, default=2, help="how many at the same time (2)")
+    parser.add_argument("--load", type=int, default=40, help="runs that are under way at the same time (40)")
+    parser.add_argument("--seed", type=int, default=0, help="who is struck when (0)")
+    parser.add_argument("--folder", help="where the stores are made; a real disk")
+    parser.add_argument("--json", action="store_true", help="the figures as JSON")
+    options = parser.parse_args()
+    stores = tuple(STORES) if options.store == "both" else (options.store,)
+    found = []
+    for store in stores:
+        folder = Path(tempfile.mkdtemp(prefix="buoy-storm-", dir=options.folder))
+        try:
+            blown = storm(store, options.seconds / len(stores), options.workers, options.load, options.seed, folder)
+            found.append(asyncio.run(blown))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(json.dumps(found) if options.json else "\n".join(_in_words(each) for each in found))
+    return 1 if any(each["problems"] for each in found) else 0
+
+
+def _in_words(found: dict[str, Any]) -> str:
+    struck = ", ".join(f"{count} x {kind}" for kind, count in sorted(found["struck"].items()))
+    p50, p99 = (f"{found[name]:.2f} s" if found[name] is not None else "-" for name in ("p50_s", "p99_s"))
+    lines = [f"    {text}" for text in found["problems"][:20]]
+    said = (
+        f"{found['store']}: {struck}; {found['runs']} runs, {found['steps']} steps, {found['taken_over']} taken over; "
+        f"{found['lost']} lost, {found['repeated']} repeated; from kill to next step {p50} (median), {p99} (99 of 100)"
+    )
+    return "\n".join([said, *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

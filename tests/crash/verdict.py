@@ -1,0 +1,192 @@
+"""The verdict about one run: its log against what the witness saw. Each line that comes out is a broken promise.
+
+Events are compared with the witness by the one clock of this machine; all processes of a case run on it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import Status
+from buoy.core.state import State, fold
+
+from .yard import Seen
+
+LOST = "taken_over"
+
+
+class Story(NamedTuple):
+    """One run as its log, its inbox and the witness tell it. `asleep`: who stood still, from when to when."""
+
+    run: RunId
+    policy: str
+    result: object
+    log: Sequence[e.Event]
+    inbox: frozenset[int]
+    seen: Sequence[Seen]
+    asleep: dict[int, tuple[float, float]]
+
+    def before(self, at: float) -> State:
+        return fold(self.run, [event for event in self.log if event.at < at])
+
+    def notes(self, kind: str) -> list[Seen]:
+        return [each for each in self.seen if each.what == "note" and each.leaf == kind and each.run == self.run]
+
+    def starts(self) -> list[Seen]:
+        return [each for each in self.seen if each.what == "start" and each.run == self.run]
+
+
+def broken(story: Story) -> list[str]:
+    """Every promise that was not kept."""
+    if not story.log:
+        return ["lost: the run is not there"] if story.notes("started") else ["the run was never started"]
+    checks = (lost, disorder, repeated, unended, unaudited, not_fenced)
+    return [f"{check.__name__}: {text}" for check in checks for text in check(story)]
+
+
+def lost(story: Story) -> Iterator[str]:
+    """Nothing that the store acknowledged may be missing."""
+    for each in story.notes("commit"):
+        seq, count, nonce = each.key.split(":", 2)
+        there = story.log[int(seq) - 1] if int(seq) <= len(story.log) else None
+        if there is None or there.nonce != nonce or len(story.log) < int(seq) + int(count) - 1:
+            yield f"the commit of {count} events at {seq} was acknowledged to {each.pid}, and is not in the log"
+    used = {number for event in story.log for number in [getattr(event.body, "message", None)] if number is not None}
+    for each in story.notes("signalled"):
+        if int(each.key) not in story.inbox | used:
+            yield f"signal {each.key} was acknowledged, and nobody knows it"
+
+
+def disorder(story: Story) -> Iterator[str]:
+    """A log without gaps, which its own rules allow."""
+    if [event.seq for event in story.log] != list(range(1, len(story.log) + 1)):
+        yield f"numbers {[event.seq for event in story.log]}"
+    yield from fold(story.run, story.log).anomalies
+
+
+def repeated(story: Story) -> Iterator[str]:
+    """No completed leaf is executed again on its lineage, and every execution has the same key."""
+    claims = sum(isinstance(event.body, e.Claimed) for event in story.log)
+    times: Counter[tuple[str, int]] = Counter()
+    for each in story.starts():
+        # Who woke up in a body that others have finished comes on top.
+        times[each.leaf, each.attempt] += not _woke_up_in_it(story, each)
+        if each.key != f"{story.run}/{each.leaf}/0":
+            yield f"{each.leaf} was executed with the key {each.key}"
+        leaf = story.before(each.at).leaves.get(each.leaf)  # type: ignore[call-overload]
+        if leaf is None:
+            yield f"{each.leaf} was executed before its start was recorded"
+        elif leaf.phase == "done" and not _woke_up_in_it(story, each):
+            yield f"{each.leaf} was executed by {each.pid} after its completion was recorded"
+    for (name, attempt), count in times.items():
+        if count > claims:
+            yield f"{name} attempt {attempt} was executed {count} times under {claims} claims"
+
+
+def _woke_up_in_it(story: Story, start: Seen) -> bool:
+    """Whether this was under way in a process that stood still while others completed it.
+
+    Between the word of the store and the body there is no place where such a process could learn that it was given up.
+    Its result counts for nothing.
+    """
+    slept = story.asleep.get(start.pid)
+    if slept is None or start.at < slept[0]:
+        return False
+    leaf = story.before(slept[0]).leaves.get(start.leaf)  # type: ignore[call-overload]
+    return leaf is not None and leaf.phase == "open"
+
+
+def unended(story: Story) -> Iterator[str]:
+    """Every run ends as it should, or is paused with a reason."""
+    state = fold(story.run, story.log)
+    ending = story.log[state.ending_seq - 1].body if state.ending_seq else None
+    if state.status is Status.PAUSED:
+        if state.pause is None or not state.pause.detail:
+            yield "it is paused, and nobody knows why"
+    elif isinstance(ending, e.WorkflowCompleted):
+        found = msgspec.json.decode(ending.result)
+        if found != story.result:
+            yield f"it ended with {found}, not {story.result}"
+    elif isinstance(ending, e.WorkflowFailed) and story.policy == "fail":
+        if ending.error.type != "RecoveryRefused" or not ending.error.message:
+            yield f"it failed with {ending.error}"
+    else:
+        yield f"it is {state.status}"
+
+
+def unaudited(story: Story) -> Iterator[str]:
+    """Whoever takes a run from the dead says so, on what proof, and does what the policy asks for."""
+    for place, event in enumerate(story.log):
+        claim = event.body
+        if not isinstance(claim, e.Claimed) or claim.cause != LOST:
+            continue
+        # The proof itself, or that it was given before: whoever held the run had been buried already.
+        if not (claim.evidence.get("proof") or claim.evidence.get("orphan")):
+            yield f"the claim at {event.seq} has no proof: {claim.evidence}"
+        before = fold(story.run, story.log[:place])
+        if before.status is Status.RUNNING and not before.interrupted:
+            yield from _remedy(story, event.seq, [each.body for each in story.log[place + 1 : place + 4]])
+    for event in story.log:
+        if isinstance(event.body, e.BranchCreated) and not _tells_of(story.log, event.body):
+            yield f"nothing tells of branch {event.body.branch}"
+
+
+def _remedy(story: Story, seq: int, then: Sequence[e.Body]) -> Iterator[str]:
+    wanted: dict[str, type[e.Payload]] = {"restart": e.WorkflowRecovered, "fail": e.WorkflowFailed, "hold": e.Paused}
+    kind = wanted.get(story.policy)
+    if kind is not None and not any(isinstance(body, kind) for body in then):
+        yield f"after the claim at {seq} the policy {story.policy} was not applied: {[type(body) for body in then]}"
+
+
+def _tells_of(log: Sequence[e.Event], branch: e.BranchCreated) -> bool:
+    return any(
+        isinstance(event.body, e.WorkflowRecovered)
+        and event.body.new_branch == branch.branch
+        and event.body.reason
+        and event.body.finding
+        and event.body.actor
+        for event in log
+    )
+
+
+def not_fenced(story: Story) -> Iterator[str]:
+    """Whoever was given up writes no more; and who only stands still is not given up on its own machine."""
+    for event in story.log:
+        claim = event.body
+        if not isinstance(claim, e.Claimed) or claim.cause != LOST:
+            continue
+        pid = claim.evidence.get("pid")
+        for each in story.notes("commit"):
+            if each.pid == pid and int(each.key.partition(":")[0]) > event.seq:
+                yield f"{pid} was given up at {event.seq}, and its commit at {each.key} was accepted"
+        began, ended = next((slept for who, slept in story.asleep.items() if who == pid), (0.0, 0.0))
+        if began <= event.at <= ended and claim.evidence.get("proof") != "silent":
+            yield f"{pid} stood still, and was taken for dead on its own machine"
+
+
+def again(story: Story) -> int:
+    """How many bodies ran once more, as they may when they were under way."""
+    counts = Counter((each.leaf, each.attempt) for each in story.starts())
+    return sum(count - 1 for count in counts.values())
+
+
+def recoveries(log: Sequence[e.Event]) -> Counter[str]:
+    """By the code of the finding, or by how the run came to its next owner."""
+    found: Counter[str] = Counter()
+    for event in log:
+        body = event.body
+        if isinstance(body, e.WorkflowRecovered):
+            found[f"{body.finding} {body.policy}"] += 1
+        elif isinstance(body, e.Claimed) and body.cause in (LOST, "interrupted", "recovered", "resumed"):
+            found[body.cause] += 1
+        elif isinstance(body, e.Paused):
+            found[f"paused: {body.reason}"] += 1
+        elif isinstance(body, e.WorkflowFailed) and body.error.type == "RecoveryRefused":
+            found["failed by policy"] += 1
+    return found
