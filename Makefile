@@ -9,11 +9,11 @@ PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 
 READY := $(VENV)/.ready
 
-.PHONY: help venv demo test check bench sim mutants clean
+.PHONY: help venv demo test check bench sim mutants reliability clean
 .DEFAULT_GOAL := help
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(READY) ## make the environment; again only when pyproject.toml changed
 
@@ -44,6 +44,9 @@ sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
 
 mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it
 	@$(VENV)/bin/python -m buoy.testing.sim --mutants
+
+reliability: $(READY) ## crash simulated and real processes, and write docs/reliability.md; ARGS="--seeds 20000" for more
+	@$(VENV)/bin/python benchmarks/reliability.py $(ARGS)
 
 clean: ## remove caches; the environment and all data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -157,7 +157,7 @@ async def _check_settled(case: Case, yard: Yard) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CASES)
-def test_case(tmp_path: Path, name: str, kind: str) -> None:
+def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, name: str, kind: str) -> None:
     case = Case(name)
 
     async def play() -> None:

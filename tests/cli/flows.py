@@ -88,3 +88,29 @@ async def sleeper() -> None:
 @buoy.workflow
 def hanging(witness: str) -> None:
     stuck(witness)
+
+
+@buoy.step
+async def unreserve(item: str) -> None:
+    pass
+
+
+@buoy.step(compensate=unreserve)
+async def reserve(item: str) -> str:
+    return item
+
+
+@buoy.step
+async def price(item: str) -> int:
+    prices: dict[str, int] = {}
+    return prices[item]
+
+
+@buoy.workflow
+async def risky() -> int:
+    return await price(await reserve("lamp"))
+
+
+@buoy.workflow
+async def wrapped() -> int:
+    return await risky()

@@ -43,6 +43,11 @@ def test_a_dry_run_shows_it_and_changes_nothing(paused: Buoy) -> None:
     assert "version_bound" not in paused("events", "v1").stdout
 
 
+def test_a_run_that_does_not_fit_names_the_very_command(paused: Buoy) -> None:
+    (line,) = [each for each in paused.json("why", "v1")["you_can"] if "buoy migrate" in each]
+    assert line.partition("buoy ")[2] == f"migrate v1 --rename charge=pay --dry-run --store {paused.store}"
+
+
 def test_a_migrated_run_goes_on_with_the_new_code_and_the_log_says_so(paused: Buoy) -> None:
     assert paused.json("migrate", "v1", "--rename", "charge=pay")["done"] is True
     paused("worker", "new.py", "--until-idle")

@@ -226,6 +226,8 @@ def test_an_unread_message_is_mentioned() -> None:
     assert "2 messages not yet used; signals are kept" in text_of(explain(given))
 
 
-def test_a_runner_without_a_process_is_named_by_its_id() -> None:
+def test_a_holder_that_the_store_does_not_know_is_not_called_dead() -> None:
     given = facts(Status.RUNNING, STEP, holder=RunnerFacts(id="lost", registered=False))
-    assert "runner lost is dead and still holds the run" in text_of(explain(given))
+    text = text_of(explain(given))
+    assert "r is held by lost, whom this store does not know." in text
+    assert "buoy recover r" in text and "is dead" not in text

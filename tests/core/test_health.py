@@ -72,7 +72,7 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "held by somebody unknown",
         Facts(document=doc(Status.RUNNING, STEP), now=NOW, holder=RunnerFacts(id="x", registered=False)),
         Health.DEAD,
-        "is dead",
+        "nobody whom this store knows",
     ),
     (
         "waits for an answer, nobody holds it",
@@ -114,7 +114,7 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "queued, nobody knows it",
         Facts(document=doc(Status.PENDING), now=NOW, due_at=NOW - 60, runners=(runner(workflows={}),)),
         Health.STALLED,
-        "due since 1 min, and no live worker knows workflow 'order'",
+        "due for 1 min, and no live worker knows workflow 'order'",
     ),
     (
         "queued, only a client is there",

@@ -103,7 +103,7 @@ def fork(url: str, policy: str, store: str, gate: Gate, *, host: str | None = No
     def work() -> None:
         gate.install(store)
         if host is not None:
-            _live_apart(host)
+            live_apart(host)
         try:
             asyncio.run(drive(url, policy))
         finally:
@@ -112,7 +112,7 @@ def fork(url: str, policy: str, store: str, gate: Gate, *, host: str | None = No
     return in_child(work, errors)
 
 
-def _live_apart(host: str) -> None:
+def live_apart(host: str) -> None:
     """As on a machine of its own, where silence is all that is known of the others; in quicker time than real."""
     os.environ[HOST_VARIABLE] = host
     assert Coroner.__init__.__kwdefaults__ is not None

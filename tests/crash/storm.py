@@ -57,7 +57,9 @@ class Storm:
         self.runs: list[str] = []
         self.struck: Counter[str] = Counter()
         self.killed: dict[int, float] = {}
+        # The last time that each stood still, and all times that anybody did.
         self.asleep: dict[int, tuple[float, float]] = {}
+        self.pauses: list[tuple[float, float]] = []
         self._load = load
         self._chance = chance
         self._started = 0
@@ -104,6 +106,7 @@ class Storm:
                 await asyncio.sleep(self._chance.uniform(*SLEEP_S))
                 os.kill(pid, signal.SIGCONT)
                 self.asleep[pid] = (began, time.time())
+                self.pauses.append(self.asleep[pid])
             case _:
                 self.living.remove(pid)
                 at = time.time()
@@ -177,14 +180,17 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard
 def _from_kill_to_next_step(
     blow: Storm, logs: dict[str, list[e.Event]], by_run: dict[str, list[Seen]]
 ) -> Iterator[float]:
-    """For each run that a killed worker held: from the kill until a step of it runs somewhere else."""
+    """For each run that a killed worker held: from the kill until a step of it runs somewhere else. While somebody is
+    made to stand still nobody can know how long it will take, so these do not count."""
     for run_id, log in logs.items():
         for event in log:
             if not isinstance(event.body, e.Claimed) or event.body.cause != LOST:
                 continue
             killed = blow.killed.get(int(event.body.evidence.get("pid") or 0))
             later = [each.at for each in by_run[run_id] if each.what == "start" and each.at >= event.at]
-            if killed is not None and later:
+            if killed is None or not later:
+                continue
+            if not any(began <= min(later) and killed <= ended for began, ended in blow.pauses):
                 yield min(later) - killed
 
 

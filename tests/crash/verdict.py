@@ -46,6 +46,8 @@ def broken(story: Story) -> list[str]:
     """Every promise that was not kept."""
     if not story.log:
         return ["lost: the run is not there"] if story.notes("started") else ["the run was never started"]
+    if [event.seq for event in story.log] != list(range(1, len(story.log) + 1)):
+        return [f"disorder: the log has the numbers {[event.seq for event in story.log]}"]
     checks = (lost, disorder, repeated, unended, unaudited, not_fenced)
     return [f"{check.__name__}: {text}" for check in checks for text in check(story)]
 
@@ -64,9 +66,7 @@ def lost(story: Story) -> Iterator[str]:
 
 
 def disorder(story: Story) -> Iterator[str]:
-    """A log without gaps, which its own rules allow."""
-    if [event.seq for event in story.log] != list(range(1, len(story.log) + 1)):
-        yield f"numbers {[event.seq for event in story.log]}"
+    """Nothing in the log that its own rules do not allow."""
     yield from fold(story.run, story.log).anomalies
 
 
@@ -82,7 +82,7 @@ def repeated(story: Story) -> Iterator[str]:
         leaf = story.before(each.at).leaves.get(each.leaf)  # type: ignore[call-overload]
         if leaf is None:
             yield f"{each.leaf} was executed before its start was recorded"
-        elif leaf.phase == "done" and not _woke_up_in_it(story, each):
+        elif leaf.phase == "completed" and not _woke_up_in_it(story, each):
             yield f"{each.leaf} was executed by {each.pid} after its completion was recorded"
     for (name, attempt), count in times.items():
         if count > claims:

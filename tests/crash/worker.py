@@ -2,7 +2,8 @@
 
 With `--nursery` it forks a worker for each line on its standard input and answers with the PID: no time is lost with
 imports, so that many can be killed in a short time. With `--told` the witness is told of every commit that a store has
-acknowledged.
+acknowledged; with `--apart` it counts as on a machine of its own (BUOY_HOST), where silence is all that is known of the
+others. Declared gone by others, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file.
 """
 
 from __future__ import annotations
@@ -11,19 +12,31 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import suppress
 
 import buoy
+from buoy.config import HOST_VARIABLE
 
+from .crew import live_apart
 from .flows import WORKFLOWS
-from .gate import STORES, Gate
+from .gate import STORES, Gate, refuse_writes
+
+LOOK_S = 0.1
 
 
-async def work(url: str, grace_s: float) -> None:
+async def work(url: str, grace_s: float) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, refuse_writes)
     async with buoy.open(url, workflows=WORKFLOWS, options=buoy.RunnerOptions(stop_grace_s=grace_s)) as app:
         print(f"ready {app.runner.id}", flush=True)
-        await stop.wait()
+        while not stop.is_set() and app.runner.gone is None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), LOOK_S)
+        gone = app.runner.gone
+    if gone is not None:
+        print(f"gone, driving {len(app.runner.executions)}", flush=True)
+    return 0 if gone is None else 1
 
 
 def nursery(url: str, grace_s: float) -> None:
@@ -48,7 +61,10 @@ if __name__ == "__main__":
         sys.argv.remove("--told")
         for each in STORES:
             Gate().install(each)
+    if "--apart" in sys.argv:
+        sys.argv.remove("--apart")
+        live_apart(os.environ[HOST_VARIABLE])
     if sys.argv[1] == "--nursery":
         nursery(sys.argv[2], 5.0)
     else:
-        asyncio.run(work(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 5.0))
+        sys.exit(asyncio.run(work(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 5.0)))

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from buoy.config import HOST_VARIABLE
 from buoy.core import events as e
 
 from .flows import WITNESS
@@ -49,19 +50,20 @@ class Yard:
 
     # ---- processes
 
-    def _popen(self, *args: str) -> subprocess.Popen[str]:
+    def _popen(self, *args: str, host: str | None = None) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", *args],
+            [sys.executable, "-m", *args, *self._told],
             cwd=ROOT,
-            env={**os.environ, WITNESS: str(self.witness)},
+            env={**os.environ, WITNESS: str(self.witness), **({} if host is None else {HOST_VARIABLE: host})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def worker(self, grace_s: float = 5.0) -> subprocess.Popen[str]:
-        """A worker that is ready for work."""
-        process = self._popen("tests.crash.worker", self.url, str(grace_s))
+    def worker(self, grace_s: float = 5.0, host: str | None = None) -> subprocess.Popen[str]:
+        """A worker that is ready for work; with `host` as on a machine of that name."""
+        apart = () if host is None else ("--apart",)
+        process = self._popen("tests.crash.worker", self.url, str(grace_s), *apart, host=host)
         self._workers[process.pid] = process
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready")
@@ -70,7 +72,7 @@ class Yard:
     def fork_worker(self) -> int:
         """The PID of a worker that begins now."""
         if self._nursery is None:
-            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url, *self._told)
+            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url)
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
         self._nursery.stdin.write("go\n")

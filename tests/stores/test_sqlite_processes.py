@@ -39,8 +39,11 @@ from buoy.stores.sqlite import SqliteStore
 from buoy.system import SystemClock
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
+async def main():
+    store = await SqliteStore.open(Path(sys.argv[1]), clock=SystemClock())
+    await store.define("v", b"{}")
 try:
-    asyncio.run(SqliteStore.open(Path(sys.argv[1]), clock=SystemClock()))
+    asyncio.run(main())
 except StoreUnusable as error:
     print(error)
 """
@@ -150,7 +153,7 @@ def test_a_process_that_keeps_the_lock_makes_the_store_unavailable(
     asyncio.run(main())
 
 
-def test_a_file_of_another_user_is_refused_with_advice() -> None:
+def test_a_change_of_another_user_s_file_is_refused_with_advice() -> None:
     with tempfile.TemporaryDirectory(prefix="buoy-test-") as name:
         place = Path(name)
 

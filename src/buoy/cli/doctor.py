@@ -39,12 +39,12 @@ class _Progress:
 def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     """Check the store itself, every active run's document against its log, and every index entry.
 
-    Without --fix nothing is changed. No event is ever added, changed or removed: runs that need a remedy are 'buoy
+    Without --fix no run is changed. No event is ever added, changed or removed: runs that need a remedy are 'buoy
     recover's. Safe at any time, also while workers are at work. On an object store --fix may wait a minute before it
     removes an entry that points at nothing, since its writer may be about to write the rest.
 
     \b
-    Examples:
+    Example:
       buoy doctor
       buoy doctor --rebuild --json
 

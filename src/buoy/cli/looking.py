@@ -18,7 +18,8 @@ from buoy.core.health import Health, judge
 from buoy.core.ids import check_run_id
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
-from buoy.core.phrases import expected_text, progress_text, questions, runner_text
+from buoy.core.phrases import expected_text, progress_text, questions, runner_text, traceback_lines
+from buoy.core.state import fold
 from buoy.ports import RunPage
 from buoy.recovery.evidence import crew, facts_of_page, facts_of_run
 
@@ -163,7 +164,7 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         ("created", f"{render.local(doc.created_at)} ({render.ago(now - doc.created_at)})"),
         ("changed", f"{render.local(doc.updated_at)} ({render.ago(now - doc.updated_at)})"),
         ("log", f"{doc.head_seq} events, branch {doc.branch}, claims {doc.claims}, recoveries {doc.recoveries}"),
-        ("steps", f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open"),
+        ("steps", _steps(facts)),
     ]
     if facts.holder is not None:
         lines.append(("owner", f"{runner_text(facts.holder)}, last beat {render.ago(facts.holder.beat_age_s)}"))
@@ -183,12 +184,40 @@ def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
         if leaf.question is not None:
             lines.append(("question", f"{leaf.name!r}, id {leaf.question_id}, expects {expected_text(leaf.question)}"))
     if doc.pause is not None:
-        lines.append(("pause", f"{doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''}"))
+        by = f" by {doc.pause.by}" if doc.pause.by else ""
+        detail = f": {doc.pause.detail}" if doc.pause.detail else ""
+        lines.append(("pause", f"{doc.pause.reason}{by}, {render.ago(now - doc.pause.at)}{detail}"))
     if doc.cancel_requested and not doc.ended:
         lines.append(("cancel", "asked for"))
     if doc.error is not None:
-        lines.append(("error", f"{doc.error.type}: {doc.error.message}"))
+        first, *more = doc.error.message.splitlines() or [""]
+        lines.append(("error", f"{doc.error.type}: {first}"))
+        lines += [("", line) for line in more]
+        lines += [("traceback" if not place else "", line) for place, line in enumerate(_where(facts))]
     return lines
+
+
+def _where(facts: Facts) -> tuple[str, ...]:
+    """Where the error happened: in the step that failed, else in the workflow's own code."""
+    error, step = facts.document.error, facts.story.failed
+    if error is None:
+        return ()
+    named = step is not None and str(step.leaf) in error.message
+    inner = step.error if step is not None and named else None
+    return traceback_lines(inner or error)
+
+
+def _steps(facts: Facts) -> str:
+    """Of the current branch. Questions, timers, children and compensations are no steps."""
+    doc = facts.document
+    if facts.log is None:
+        return f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open, as counted before"
+    leaves = [each for each in fold(doc.run_id, facts.log).leaves.values() if each.kind in ("step", "module")]
+    phases = [each.phase for each in leaves]
+    under_way = sum(phase in ("open", "retrying") for phase in phases)
+    undone = f", {len(facts.story.undone)} undone" if facts.story.undone else ""
+    failed = f", {len(facts.story.not_undone)} could not be undone" if facts.story.not_undone else ""
+    return f"{phases.count('completed')} completed, {phases.count('failed')} failed, {under_way} open{undone}{failed}"
 
 
 @click.command()

@@ -15,10 +15,12 @@ from buoy.core.document import Document, OpenLeaf
 from buoy.core.ids import RunId
 from buoy.core.lifecycle import Status
 from buoy.core.phrases import Wording, answer_words, counted, questions
+from buoy.core.told import answered
 from buoy.engine.client import Client
 from buoy.engine.requests import Requested
 from buoy.errors import BadInput, Problem, WrongState
-from buoy.recovery.recover import Recovery, recover_run
+from buoy.recovery.evidence import crew
+from buoy.recovery.recover import Recovery, examine, recover_run
 from buoy.recovery.resuming import Lost, lost_runs
 
 _SHOWN_MAX = 20
@@ -44,7 +46,7 @@ def recover(run_id: str, dry_run: bool, store: str | None, as_json: bool) -> int
     if as_json:
         print_json({"dry_run": dry_run, **_fields(found)})
     else:
-        click.echo("\n".join(_lines(found, dry_run=dry_run)))
+        click.echo("\n".join(_lines(found, wording(store, local), dry_run=dry_run)))
     return Exit.FAILED if found.error is not None else Exit.OK
 
 
@@ -66,10 +68,9 @@ def _fields(found: Recovery) -> dict[str, object]:
     return shown
 
 
-def _lines(found: Recovery, *, dry_run: bool) -> list[str]:
-    if not found.needed and found.error is None and found.note is None:
-        healthy = "; ".join(f"{each.code}: {each.reason}" for each in found.findings[:3])
-        return [f"run {found.run_id} needs no recovery{': ' + healthy if healthy else ''}"]
+def _lines(found: Recovery, words: Wording, *, dry_run: bool) -> list[str]:
+    if not found.needed and found.error is None:
+        return [f"run {found.run_id} needs no recovery{_because(found)}", *_other_way(found, words)]
     lines = [f"run {found.run_id}: {found.reason}"] if found.reason else [f"run {found.run_id}"]
     plan = found.plan
     if plan is not None:
@@ -87,6 +88,30 @@ def _lines(found: Recovery, *, dry_run: bool) -> list[str]:
     if found.note is not None:
         lines.append(f"  left:       {found.note}")
     return lines
+
+
+def _because(found: Recovery) -> str:
+    """Why nothing is to be recovered."""
+    doc = found.document
+    if doc is not None and doc.ended:
+        return f": it is {doc.status}"
+    if doc is not None and doc.pause is not None:
+        return f": it is paused ({doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''})"
+    if found.note is not None:
+        return f", but it does not go on either: {found.note}"
+    healthy = "; ".join(f"{each.code}: {each.reason}" for each in found.findings[:3])
+    return f": {healthy}" if healthy else ""
+
+
+def _other_way(found: Recovery, words: Wording) -> list[str]:
+    """What does lead on, where a recovery is not it."""
+    doc = found.document
+    if doc is not None and doc.status is Status.FAILED:
+        return [f"try it again: {words.command('retry', found.run_id)}"]
+    if doc is not None and doc.pause is not None:
+        verb = "release" if doc.pause.reason == "poison" else "resume"
+        return [f"let it go on: {words.command(verb, found.run_id)}"]
+    return [] if found.note is None else [f"see why: {words.command('why', found.run_id)}"]
 
 
 def _done(action: str) -> str:
@@ -151,7 +176,7 @@ def resume(run_ids: tuple[str, ...], every: bool, store: str | None, as_json: bo
 
 
 def _list(store: str | None, *, as_json: bool) -> int:
-    found = go(_lost(store))
+    found, served = go(_lost(store))
     if as_json:
         print_json({"runs": found})
         return Exit.OK
@@ -159,29 +184,43 @@ def _list(store: str | None, *, as_json: bool) -> int:
         click.echo(f"{each.run_id}  {each.status}  {each.why}")
     again = wording(store, local).command("resume", "--all")
     click.echo(f"{counted(len(found), 'run')} left behind" + (f"; bring them back: {again}" if found else ""), err=True)
+    _say_if_unserved(served=served or not found, store=store)
     return Exit.OK
 
 
-async def _lost(store: str | None) -> list[Lost]:
+async def _lost(store: str | None) -> tuple[list[Lost], bool]:
     async with connected(store) as client:
-        return [each async for each in lost_runs(client)]
+        return [each async for each in lost_runs(client)], await _served(client)
+
+
+async def _served(client: Client) -> bool:
+    """Whether some worker is alive."""
+    people = await crew(client.store, client.liveness)
+    return any(each.role == "worker" for each in people.living)
+
+
+def _say_if_unserved(*, served: bool, store: str | None) -> None:
+    if not served:
+        worker = wording(store, local).command("worker", "FILE.py")
+        click.echo(f"no worker is alive, so nothing goes on before one is started: {worker}", err=True)
 
 
 def _resume_all(store: str | None, *, as_json: bool) -> int:
-    done = go(_bring_back(store))
+    done, served = go(_bring_back(store))
     if as_json:
         print_json({"runs": done})
     else:
         for each in done:
             click.echo(f"{each.run_id}: {each.text}")
         click.echo(f"{counted(sum(each.done for each in done), 'run')} brought back", err=True)
+        _say_if_unserved(served=served or not done, store=store)
     return Exit.FAILED if any(each.error is not None for each in done) else Exit.OK
 
 
-async def _bring_back(store: str | None) -> list[Resumed]:
+async def _bring_back(store: str | None) -> tuple[list[Resumed], bool]:
     async with connected(store) as client:
         found = [each async for each in lost_runs(client)]
-        return [await _go_on(client, each.run_id, strict=False) for each in found]
+        return [await _go_on(client, each.run_id, strict=False) for each in found], await _served(client)
 
 
 async def _resume(run_id: str, store: str | None) -> Resumed:
@@ -194,20 +233,34 @@ async def _go_on(client: Client, run_id: RunId, *, strict: bool) -> Resumed:
     try:
         mended = await recover_run(client, run_id)
         doc = (await client.record(run_id)).document
-        asked = tuple(questions(doc))
+        asked = await _unanswered(client, doc)
         told = _fields(mended) if mended.needed else None
+        if doc.status is Status.FAILED:
+            raise WrongState(f"run {run_id} has failed; `buoy retry {run_id}` tries it again")
         if mended.needed and mended.error is not None:
             raise WrongState(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
-        if doc.pause is None and (mended.needed or (asked and doc.status is Status.AWAITING_INPUT)):
+        if doc.pause is None and (mended.needed or doc.status is Status.AWAITING_INPUT):
             text = f"it was {_done(mended.action)} ({mended.reason})" if mended.needed else "it awaits an answer"
+            if not asked and not mended.needed:
+                text = "its answer is there, and not taken up yet"
             return Resumed(run_id=run_id, done=mended.needed, text=text, recovery=told, questions=asked)
         said = await client.resume(run_id) if strict or doc.pause is not None else Requested(False, _queued(doc))
-        asked = tuple(questions((await client.record(run_id)).document))
+        asked = await _unanswered(client, (await client.record(run_id)).document)
         return Resumed(run_id=run_id, done=said.done, text=said.text, recovery=told, questions=asked)
     except Problem as error:
         if strict:
             raise
         return Resumed(run_id=run_id, done=False, text=str(error), error=str(error))
+
+
+async def _unanswered(client: Client, doc: Document) -> tuple[OpenLeaf, ...]:
+    """Its open questions; those left out whose answer is on its way."""
+    asked = questions(doc)
+    if not asked:
+        return ()
+    examined = await examine(client, doc.run_id)
+    done = answered(examined.facts)
+    return tuple(each for each in asked if each.question_id not in done)
 
 
 def _queued(doc: Document) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 import msgspec
+from msgspec.structs import replace
 from rich.text import Text
 
 from buoy.cli import render
@@ -12,7 +13,7 @@ from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.health import TROUBLES, death_of, judge
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.limits import RUNS_PAGE_MAX, SUSPECT_AFTER_S
+from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, SUSPECT_AFTER_S
 from buoy.core.phrases import counted, runner_text
 from buoy.core.time_text import in_words
 from buoy.engine.client import Client
@@ -72,6 +73,8 @@ class Counts:
         self.alone = 0
         # Dead runners that still hold something.
         self.left_by: set[str] = set()
+        # How many runs each runner holds: a beat tells what it was a while ago.
+        self.held: dict[str, int] = {}
 
 
 async def _report(store: str | None) -> Report:
@@ -91,7 +94,11 @@ async def _report(store: str | None) -> Report:
             runs={name: number for name, number in counts.runs.items() if number},
             at_least=tuple(counts.cut),
             health=counts.health,
-            runners=tuple(each for each in people.all.values() if each.gone_why is None and _shown(each, counts)),
+            runners=tuple(
+                replace(each, holding=counts.held.get(each.id, 0))
+                for each in people.all.values()
+                if each.gone_why is None and _shown(each, counts)
+            ),
             sweepers=tuple(sweepers),
             troubles=tuple(_runner_troubles(people, counts) + swept + counts.troubles),
         )
@@ -118,6 +125,8 @@ def _count(facts: Facts, counts: Counts) -> None:
     verdict = judge(facts)
     counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
     counts.troubles += _run_troubles(facts)
+    if facts.holder is not None:
+        counts.held[facts.holder.id] = counts.held.get(facts.holder.id, 0) + 1
     if facts.holder is not None and facts.holder.gone:
         counts.left_by.add(facts.holder.id)
     if facts.document.pause is None and (facts.holder is None or facts.holder.gone):
@@ -146,7 +155,8 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
         if each.gone:
             found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
         elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:
-            found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}")
+            rule = f"a beat should come every {in_words(BEAT_S)}, and nothing proves that its process has ended"
+            found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}: {rule}")
         if each.errors:
             found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
     if counts.alone and not any(each.role == "worker" for each in people.living):
@@ -165,7 +175,7 @@ def _show(report: Report) -> None:
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}")
     out.print(f"swept     {swept_text(report.sweepers)}")
     for each in report.runners:
-        kind = "dead" if each.gone else "alive"
+        kind = "dead" if each.gone else "silent" if (each.beat_age_s or 0.0) > 2 * BEAT_S else "alive"
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""
         holds = f"holds {counted(each.holding, 'run')}"
         out.print(
@@ -179,3 +189,4 @@ def _show(report: Report) -> None:
         out.print(f"  {text}")
     if len(report.troubles) > _TROUBLES_SHOWN:
         out.print(f"  and {len(report.troubles) - _TROUBLES_SHOWN} more")
+    out.print("what to do about a run: `buoy why RUN`; a closer look at all, with their logs: `buoy why --all`")

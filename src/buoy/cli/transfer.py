@@ -97,7 +97,7 @@ def import_command(
     they disagree with the log. Workers and sweepers of this store then do with it what they do with any run.
 
     \b
-    Examples:
+    Example:
       buoy import order-1.json
       buoy import --as-found order-1.json && buoy why order-1
 

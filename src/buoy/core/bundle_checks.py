@@ -64,7 +64,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def check(bundle: Bundle, *, caches: bool = True) -> Checked:
-    """All that is to be said against a bundle, the first twenty of each kind; `caches`: also against what is only one."""
+    """All that is to be said against a bundle, the first twenty of each kind; `caches`: document and envelope, too."""
     parts = (_wrong_log, _wrong_branches, _wrong_inbox, _wrong_definitions)
     wrong = [text for part in parts for text in _first(part(bundle))]
     state: State | None = None

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 from buoy.core import phrases
 from buoy.core.diagnose import diagnose
-from buoy.core.explain_findings import child_troubles, children_lines, policy_words, with_findings
+from buoy.core.explain_evidence import crash_count, evidence_lines
+from buoy.core.explain_findings import child_troubles, policy_words, with_findings
 from buoy.core.explain_status import TELLERS
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.findings import Finding
 from buoy.core.health import Health, Verdict, judge, standing_still
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import POISON_CAP, SOLO_AFTER, SUSPECT_AFTER_S
+from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
-from buoy.core.poison import crashes
 from buoy.core.time_text import in_words
 from buoy.core.told import Told, answers, signals, stops, take_up
 
@@ -56,7 +56,7 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         headline=told.headline,
         now=told.now,
         wrong=told.wrong,
-        evidence=(*told.evidence, *_evidence(facts, verdict, words)),
+        evidence=(*told.evidence, *evidence_lines(facts, verdict, words)),
         next=told.next,
         you_can=(*told.you_can, *_events(facts, words)),
         findings=tuple(findings),
@@ -221,7 +221,7 @@ def _about_to_begin(facts: Facts, words: Wording) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
     busy = _under_way(facts)
-    alone = crashes(facts.log or ()).wants_solo
+    alone = crash_count(facts).wants_solo
     waits = f"{phrases.runner_text(holder)} has it, and has not begun"
     return Told(
         headline=f"{document.run_id} is about to go on{' at ' + busy if busy else ''}, and nobody executes it yet.",
@@ -260,39 +260,3 @@ def _who_takes_it(facts: Facts, does: str) -> tuple[str, ...]:
     if missing is not None:
         return (f"Nothing before somebody starts a worker: {missing}. Nothing is lost meanwhile.",)
     return (f"A live worker that knows workflow {facts.document.workflow!r} {does}.",)
-
-
-def _evidence(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
-    document, story = facts.document, facts.story
-    found = [*verdict.reasons, *children_lines(facts)]
-    if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
-        found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
-    length = phrases.counted(document.head_seq, "event")
-    source = "the log has" if facts.unreadable is None else "by its summary, the log has"
-    found.append(f"{source} {length}, the last of {words.past(document.updated_at, facts.now)}")
-    if story.takeovers and story.claimed is not None and story.claimed_at is not None:
-        often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
-        last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
-        found.append(f"it was taken over from a dead runner {often}{last}")
-    if story.recovered is not None and story.recovered_at is not None:
-        found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
-    if not document.ended:
-        found += [*_crashes(facts), *_unread(facts)]
-    return tuple(found)
-
-
-def _crashes(facts: Facts) -> list[str]:
-    """How often in a row it ended the process that drove it."""
-    found = crashes(facts.log or ()) if facts.story.takeovers else None
-    if found is None or found.in_a_row < 2:
-        return []
-    place = "" if found.leaf is None else f" at {found.leaf}"
-    rule = f"from {SOLO_AFTER} on it is driven alone, and after {POISON_CAP} alone it is put aside"
-    return [f"its process ended {found.in_a_row} times in a row{place}, {found.solo} of them driven alone; {rule}"]
-
-
-def _unread(facts: Facts) -> list[str]:
-    if facts.messages:
-        return [f"not taken up yet: {phrases.listed([phrases.message_text(each, facts) for each in facts.messages])}"]
-    kept = "; signals are kept until the workflow waits for them" if facts.document.status in RESTING else ""
-    return [f"{phrases.counted(facts.unread, 'message')} not yet used{kept}"] if facts.unread else []

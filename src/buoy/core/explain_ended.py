@@ -9,6 +9,7 @@ from buoy.core import phrases
 from buoy.core.facts import Facts, FailedLeaf
 from buoy.core.phrases import Wording
 from buoy.core.spec import is_spec
+from buoy.core.state import fold
 from buoy.core.time_text import in_words
 from buoy.core.told import Told
 
@@ -32,7 +33,7 @@ def failed(facts: Facts, words: Wording) -> Told:
         headline=f"{document.run_id} has failed: {what}",
         now=f"It ended {words.past(document.updated_at, facts.now)}.{_parent(facts)}",
         wrong=(what, *stands),
-        evidence=(*lines, *undone_lines(facts)),
+        evidence=(*lines, *undone_lines(facts), *_without_outcome(facts)),
         next=("Nothing: it is over, unless somebody tries it again.", *_by_hand(facts)),
         you_can=(*_undo(facts), *_look(facts, words), *_again(facts, words)),
     )
@@ -68,6 +69,14 @@ def undone_lines(facts: Facts) -> tuple[str, ...]:
     """What has been undone."""
     names = phrases.listed([str(leaf) for leaf in facts.story.undone])
     return (f"undone: {names}",) if names else ()
+
+
+def _without_outcome(facts: Facts) -> tuple[str, ...]:
+    """What had begun when the run was ended from outside."""
+    leaves = fold(facts.document.run_id, facts.log or ()).leaves.values()
+    begun = [str(each.id) for each in leaves if each.kind in ("step", "module") and each.phase == "open"]
+    names = phrases.listed(begun)
+    return (f"begun, and without an outcome: {names}",) if names else ()
 
 
 def _failed_step(facts: Facts) -> FailedLeaf | None:

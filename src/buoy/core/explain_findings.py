@@ -54,6 +54,8 @@ def _headline(finding: Finding, facts: Facts) -> str:
     run_id, status = facts.document.run_id, facts.document.status.replace("_", " ")
     if finding.code in _ASLEEP:
         return f"{run_id} is {status}, and nothing will wake it."
+    if finding.code == "Q3" and facts.holder is not None:
+        return f"{run_id} is held by {facts.holder.id}, whom this store does not know."
     title = CATALOGUE[finding.code].title
     return f"{run_id} needs to be put right: {title[0].lower()}{title[1:]}."
 
@@ -105,7 +107,7 @@ def child_troubles(told: Told, facts: Facts, words: Wording) -> Told:
     wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
     see = tuple(f"see why child {child} does not go on: {words.command('why', child)}" for child in names[:3])
     named = phrases.listed([str(child) for child in names])
-    first = f"Nothing before that: look at {named} first."
+    first = f"It waits for {named}: look there first."
     return replace(
         told,
         wrong=(*told.wrong, *wrong),

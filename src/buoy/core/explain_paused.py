@@ -34,7 +34,9 @@ _PAUSES = {
     "hold": ("it is held for a person to look at.", "Nothing before somebody resumes it.", ""),
 }
 # As the replay tells a difference: the leaf of the log, and the one that the code asks for.
-_OTHER_NAME = re.compile(r"the outcome of (?P<old>[^\s,]+), but the code asked for (?P<new>[^\s,]+) instead")
+_OTHER_NAME = re.compile(
+    r"(?:the outcome of|the log has) (?P<old>[^\s,]+), but the code asked for (?P<new>[^\s,]+) instead"
+)
 
 
 def paused(facts: Facts, words: Wording) -> Told:

@@ -23,6 +23,7 @@ from buoy.core.spec import is_spec
 from buoy.core.stable import asking_module, last_module_completed, last_stable, pending_questions
 from buoy.core.state import State, fold
 
+_EXECUTED = ("step", "module", "compensation")
 FROM_THE_START = "no stable event was found: it begins anew"
 
 
@@ -97,7 +98,7 @@ def _plain(
 ) -> RecoveryPlan:
     """Hides nothing. What is open is executed again."""
     state = fold(run_id, log)
-    executing = [leaf.id for leaf in state.open.values() if leaf.kind in ("step", "module") and leaf.phase == "open"]
+    executing = [leaf.id for leaf in state.open.values() if leaf.kind in _EXECUTED and leaf.phase == "open"]
     return RecoveryPlan(
         run_id=run_id,
         finding=finding,

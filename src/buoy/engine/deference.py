@@ -1,7 +1,8 @@
 """Deference: leaves a run to a living runner that has the very version of the code to which the run is bound.
 
 Invariants: it is left as it was found, with the due time, the cause and the evidence of its task, so that the other
-need not come at the right moment, nor go by this one's clock; this runner keeps its hands off it for some seconds, then looks whether the other is still there.
+need not come at the right moment, nor go by this one's clock; this runner keeps its hands off it for some seconds,
+then looks whether the other is still there.
 """
 
 from __future__ import annotations

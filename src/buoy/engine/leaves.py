@@ -51,12 +51,11 @@ class Leaves:
         """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
         execution = self._execution
         if request.step is not None:
-            started = execution.history.started.get(request.leaf, request.started)
-            assert isinstance(started, e.StepStarted | e.ModuleStarted)
-            self._steps[request.leaf] = (request.step, started.args, started.key)
+            args, key = execution.history.call_of(request)
+            self._steps[request.leaf] = (request.step, args, key)
             if request.step.compensate is not None:
                 result = execution.history.results.get(request.leaf, e.NULL)
-                self.compensable[request.leaf] = Compensable(request.step, started.args, result)
+                self.compensable[request.leaf] = Compensable(request.step, args, result)
         if not in_log:
             most = SPEC_LOG_EVENTS_MAX if is_spec(execution.workflow.name) else LOG_EVENTS_MAX
             if execution.state.head_seq >= most:
@@ -82,10 +81,8 @@ class Leaves:
         if request.step is None or request.step.compensate is None or request.leaf in self.compensable:
             return
         history = self._execution.history
-        started = history.started.get(request.leaf, request.started)
-        assert isinstance(started, e.StepStarted)
         result = history.results.get(request.leaf, e.NULL)
-        self.compensable[request.leaf] = Compensable(request.step, started.args, result)
+        self.compensable[request.leaf] = Compensable(request.step, history.call_of(request)[0], result)
 
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""

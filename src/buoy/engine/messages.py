@@ -111,7 +111,7 @@ class Mailbox:
                 case "child_finished":
                     self._child_finished(message, codec.decode(message.body, ChildEnd, "the end of a child"))
                 case "pause":
-                    self._pause(message)
+                    self._pause(message, codec.decode(message.body, Reason, "a pause request"))
                 case "resume":
                     self._resume(message)
                 case "cancel":
@@ -208,11 +208,12 @@ class Mailbox:
 
     # control
 
-    def _pause(self, message: Message) -> None:
+    def _pause(self, message: Message, body: Reason) -> None:
         if self._execution.state.pause is not None:
             self._refuse(message, "the run is paused already")
         else:
-            self._execution.record(e.Paused(reason="user", message=message.number, by=message.by))
+            paused = e.Paused(reason="user", detail=body.reason, message=message.number, by=message.by)
+            self._execution.record(paused)
 
     def _resume(self, message: Message) -> None:
         if self._execution.state.pause is None:

@@ -30,6 +30,7 @@ from buoy.engine.spec_calls import Calls
 from buoy.engine.spec_library import SpecLibrary
 from buoy.engine.spec_work import SpecKit
 from buoy.engine.waiters import Waiters
+from buoy.errors import Unavailable
 from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, SweepHealth, Threads
 
 # After the grace time async steps are cancelled; so long they may take to clean up.
@@ -120,6 +121,7 @@ class Runner:
         """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
         self._stopping = True
         await self.intake.stop()
+        await self._say_that_it_stops()
         for execution in list(self.executions.values()):
             execution.stopping = True
         await self._give_back(signal, self.options.stop_grace_s if grace_s is None else grace_s)
@@ -128,6 +130,15 @@ class Runner:
             await asyncio.wait(cancelled, timeout=_CANCEL_S)
             await self._give_back(signal, _CANCEL_S)
         return await self._close()
+
+    async def _say_that_it_stops(self) -> None:
+        """From now on nobody counts on it: it serves no queue."""
+        if self.gone is None and self._registered:
+            self.info = msgspec.structs.replace(self.info, queues=())
+            try:
+                await self.store.register(self.info)
+            except Unavailable as error:
+                self.note(str(error))
 
     async def _give_back(self, signal: str, grace_s: float) -> None:
         """Gives back each run as soon as nothing of it executes, for as long as the grace time lasts."""

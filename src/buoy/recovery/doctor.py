@@ -1,6 +1,7 @@
 """Doctor: is the store sound, do its documents say what the logs say, does every index entry point at something.
 
-Invariants: without `fix` nothing is changed. What is mended is only what can be made anew from the logs: documents,
+Invariants: without `fix` nothing is mended (a store may drop entries that the truth has passed, as at every look). What
+is mended is only what can be made anew from the logs: documents,
 index entries, tasks; no event is written, changed or removed. What cannot be read is told and left alone. A second look
 tells trouble from what is merely under way while the store is in use.
 Absent on purpose: remedies that add to a log. They are `recover`'s, which this does not replace.

@@ -43,6 +43,8 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
     action: str = "none"
     findings: tuple[Finding, ...] = ()
+    # What the log says that it is doing, where it was read.
+    document: Document | None = None
     # What would be done, or was done last.
     plan: RecoveryPlan | None = None
     # The store gave no answer: a later look may see more.
@@ -112,7 +114,8 @@ async def examine(
 
 def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: bool, actor: str) -> Recovery:
     """What is to be done about a run; without a plan if nothing is, or may be."""
-    found = Recovery(run_id=seen.facts.document.run_id, findings=tuple(seen.findings))
+    document = seen.facts.document
+    found = Recovery(run_id=document.run_id, findings=tuple(seen.findings), document=document)
     unreadable = next((each for each in seen.findings if each.code == UNREADABLE), None)
     if unreadable is not None or seen.facts.log is None:
         return replace(found, action="unknown", error=unreadable.text() if unreadable else "its log was not read")
@@ -121,7 +124,7 @@ def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: boo
         told = next((each for each in seen.findings if each.trouble), None)
         return found if told is None else replace(found, action="report", note=told.text())
     found = replace(found, needed=True, reason=finding.text())
-    ruling = ruling_of(client, seen.facts.document, policy)
+    ruling = ruling_of(client, document, policy)
     if ruling.policy is None:
         return replace(found, action="skip", error=ruling.problem)
     decision = decide(finding, ruling.policy, seen.facts, orphaned=ruling.orphaned, adopt=adopt)

@@ -62,14 +62,22 @@ def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> D
     try:
         return _DOCUMENTS.decode(stored)
     except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
-        run_id = RunId(connection.execute("SELECT run_id FROM runs WHERE number = ?", (number,)).fetchone()[0])
+        found = connection.execute("SELECT run_id FROM runs WHERE number = ?", (number,)).fetchone()
+        if found is None:
+            raise UnknownRun(f"run number {number} was purged while it was looked at") from None
+        run_id = RunId(found[0])
         return document(fold(run_id, whole_log(connection, run_id, 0, None)))
 
 
-def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord:
-    number, doc, task_id, generation, holder, due_at, inbox_head, has_task = row
+def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord | None:
+    """None: it was purged while it was looked at."""
+    number, stored, task_id, generation, holder, due_at, inbox_head, has_task = row
+    try:
+        doc = document_of(connection, number, stored)
+    except UnknownRun:
+        return None
     return RunRecord(
-        document=document_of(connection, number, doc),
+        document=doc,
         envelope=Envelope(orchestrator_task_id=task_id, generation=generation),
         holder=holder,
         due_at=due_at,
@@ -153,7 +161,7 @@ def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | 
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
     return RunPage(
-        runs=tuple(_record(connection, row) for row in shown),
+        runs=tuple(found for row in shown if (found := _record(connection, row)) is not None),
         cursor=str(shown[-1][0]) if len(rows) > limit else None,
     )
 

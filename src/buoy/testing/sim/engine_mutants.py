@@ -61,7 +61,7 @@ class ReleaseWhileExecuting(Mutant):
     """A graceful stop gives runs back whose steps are under way."""
 
     name = "release-while-executing"
-    enough = 20
+    enough = 80
 
     def install(self, world: World) -> None:
         self.patch(Execution, "settled", property(lambda run: not run.replaying and run.ledger.idle))

@@ -1,0 +1,248 @@
+"""The page docs/reliability.md, made of the figures of one run."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+WORDS = {
+    "kill": "SIGKILL",
+    "term": "SIGTERM: it gives its run back and ends with 0",
+    "stop": "SIGSTOP, and SIGCONT after a while: others on its machine leave its run alone",
+    "zombie": "SIGSTOP, given up and replaced by another machine, then SIGCONT: it is fenced, and stops",
+    "full": "its disk (a small tmpfs) is full to the last byte, for half a second",
+    "readonly": "the kernel refuses with EROFS whatever changes a file, until the process is replaced",
+}
+FAULTS = {
+    "crash": "crash at any moment",
+    "stop": "graceful stop",
+    "freeze": "process that stands still",
+    "damage": "document lost or damaged",
+    "deploy": "other code deployed",
+    "clock": "clock that jumps",
+    "outage": "store away for everybody",
+    "cut": "store away for one process",
+    "silence": "beats that get no answer",
+}
+ACTS = {
+    "say": "signal sent",
+    "answer": "question answered",
+    "wrong": "question answered wrongly",
+    "pause": "pause",
+    "resume": "resume",
+    "cancel": "cancel",
+    "jump": "jump to a step",
+    "retry": "retry of a step",
+    "purge": "purge",
+}
+CODES = {
+    "taken_over": "taken over from the dead (H1)",
+    "interrupted": "given back by one that stopped (H2)",
+    "resumed": "driven again after a remedy",
+    "recovered": "claimed with another remedy",
+}
+
+HEAD = """# Reliability
+
+{intro}
+
+| | lost | repeated | of |
+|---|---|---|---|
+{summary}
+
+{words}
+"""
+INTRO = (
+    "How often Buoy was crashed, and what came of it. This page is written by `{command}`, all of it from one run;",
+    "nothing in it is typed by hand. `make sim`, `make mutants`, `python -m tests.crash.cases` and",
+    "`python -m tests.crash.storm` do each part by itself, for as long as you like, and a failure comes with the one",
+    "command that plays it again.",
+)
+LOST_AND_REPEATED = (
+    "*Lost*: something that was acknowledged (a start, a message, a commit) is not there, or a",
+    "run neither ends nor waits",
+    "with a reason. *Repeated*: a step whose completion was recorded is executed again on its lineage. A step that was",
+    "under way when its process ended may be executed again, with the same idempotency key: that is neither, and is",
+    "counted apart.",
+)
+
+
+def page(found: Mapping[str, Any]) -> str:
+    parts = (
+        HEAD.format(
+            intro=_text(*(line.format(command=found["command"]) for line in INTRO)),
+            summary=_summary(found),
+            words=_text(*LOST_AND_REPEATED),
+        ),
+        _simulator(found["simulator"]),
+        _mutants(found["mutants"]),
+        _cases(found["cases"]),
+        _storm(found["storm"]),
+    )
+    return "\n".join(parts)
+
+
+def _summary(found: Mapping[str, Any]) -> str:
+    sim, cases, storm = found["simulator"], found["cases"], found["storm"]
+    rows = [("simulated", sim["lost"], sim["repeated"], f"{sim['runs']:,} runs in {sim['seeds']:,} seeds")]
+    problems = [text for each in cases for text in each["problems"]]
+    again = sum(text.startswith("repeated:") for text in problems)
+    struck = sum(each["struck"] for each in cases)
+    rows.append(("real processes, at named points", len(problems) - again, again, f"{struck:,} processes struck"))
+    for each in storm:
+        rows.append((f"storm on {each['store']}", each["lost"], each["repeated"], f"{each['runs']:,} runs"))
+    return "\n".join(f"| {name} | {lost} | {repeated} | {of} |" for name, lost, repeated, of in rows)
+
+
+def _simulator(sim: Mapping[str, Any]) -> str:
+    longest = sim["longest"]
+    points = sum(count for name, count in sim["faults"].items() if name.startswith("crash"))
+    broken = [f"    {command}" for command in sim["broken"]]
+    kept = "Every promise was kept." if not broken else "**Promises were broken:**\n\n" + "\n".join(broken)
+    told = _text(
+        f"{sim['seeds']:,} seeds, in turns on the object layout and on SQLite: {sim['runs']:,} runs with",
+        f"{sim['events']:,} events, {_days(sim['virtual_s'])} of their own time. Processes crashed",
+        f"at {points:,} points.",
+    )
+    story = _text(
+        f"The longest story: {longest['runs']} runs, {longest['events']:,} events and",
+        f"{_minutes(longest['virtual_s'])} in",
+        f"{longest['turns']:,} turns, told by",
+    )
+    return f"""## Simulated
+
+{told}
+
+{kept}
+
+{story}
+
+    {longest["command"]}
+
+{_table(("fault", "times"), _named(sim["faults"], FAULTS))}
+
+{_table(("what people did", "times"), _named(sim["acts"], ACTS))}
+
+{_table(("recovery", "times"), _named(sim["recoveries"], CODES))}
+"""
+
+
+def _mutants(rows: Sequence[Mapping[str, Any]]) -> str:
+    found = sum(row["seeds"] is not None for row in rows)
+    lines = []
+    for row in rows:
+        seeds = "**not found**" if row["seeds"] is None else row["seeds"]
+        lines.append((row["mutant"], row["store"], seeds, row["enough"], row["rule"] or ""))
+    told = _text(
+        f"{found} of {len(rows)} were found. Each is one promise broken on purpose; it must be noticed within a stated",
+        "number of seeds, by a rule that the same seed keeps without it.",
+    )
+    return f"""## Planted bugs
+
+{told}
+
+{_table(("bug", "on", "found in seed", "must be found in", "by the rule"), lines)}
+"""
+
+
+def _cases(cases: Sequence[Mapping[str, Any]]) -> str:
+    kinds: dict[str, Counter[str]] = {name: Counter() for name in WORDS}
+    places, recovered = set(), Counter[str]()
+    for each in cases:
+        kind, _, point = each["case"].partition(": ")
+        store, _, fault, phase = kind.split()
+        places.add((store, phase, point))
+        kinds[fault].update(cases=1, struck=each["struck"], again=each.get("again", 0), bad=bool(each["problems"]))
+        recovered.update(each.get("recoveries", {}))
+    left_out = [name for name, counts in kinds.items() if not counts["cases"]]
+    without = f" Not possible on the machine of this run: {', '.join(left_out)}." if left_out else ""
+    rows = [
+        (name, WORDS[name], counts["cases"], counts["struck"], counts["again"], counts["bad"])
+        for name, counts in kinds.items()
+        if counts["cases"]
+    ]
+    head = ("fault", "what happens", "cases", "struck", "steps under way that ran again", "promises broken")
+    codes = _named(dict(recovered.most_common()), CODES)
+    bad = "".join(f"\n    {each['case']}: {'; '.join(each['problems'])}" for each in cases if each["problems"])
+    told = _text(
+        f"{len(cases):,} cases: SQLite and folder, the policies `resume`, `restart`, `fail` and",
+        "`hold`, before and after",
+        "store calls of a process that drives a run, and of one that takes over from a killed one;",
+        f"{len(places)} different points.{without} A witness outside of the store knows what was",
+        "executed, and what the",
+        "store acknowledged.",
+    )
+    late = _text(
+        "A process that stood still and was given up may start one thing when it wakes up: what",
+        "the store had told it to",
+        "start before. Its result counts for nothing, and it has the same idempotency key. One",
+        "that is stopped in the middle",
+        "of a write keeps the lock of SQLite, or of the folder, and nobody can give it up before it wakes.",
+    )
+    return f"""## Real processes, at named points
+
+{told}
+
+{_table(head, rows)}
+
+{_table(("recovery", "times"), codes)}
+{bad}
+{late}
+"""
+
+
+def _storm(storms: Iterable[Mapping[str, Any]]) -> str:
+    rows, bad = [], []
+    for each in storms:
+        rows.append(
+            (
+                each["store"], each["kills"], each["struck"].get("term", 0), each["struck"].get("stop", 0),
+                each["runs"], each["steps"], each["taken_over"], each["again"], each["lost"], each["repeated"],
+                _seconds(each["p50_s"]), _seconds(each["p99_s"]),
+            )
+        )  # fmt: skip
+        bad += [f"    {each['store']}: {text}" for text in each["problems"]]
+    head = (
+        "store", "SIGKILL", "SIGTERM", "SIGSTOP", "runs", "steps", "runs taken over", "steps under way that ran again",
+        "lost", "repeated", "from kill to next step, p50", "p99",
+    )  # fmt: skip
+    told = _text(
+        "Workers under load are killed at random; a new one comes for each. From kill to next",
+        "step: until a step of a run",
+        "that the killed one held runs in another process, while nobody is made to stand still.",
+    )
+    return f"""## The storm
+
+{told}
+
+{_table(head, rows)}
+{"".join(f"{line}{chr(10)}" for line in bad)}"""
+
+
+def _named(counts: Mapping[str, int], words: Mapping[str, str]) -> list[tuple[str, int]]:
+    return [(words.get(name, name), count) for name, count in counts.items()]
+
+
+def _text(*lines: str) -> str:
+    return textwrap.fill(" ".join(lines), width=120, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = [
+        head,
+        ["---"] * len(head),
+        *([f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows),
+    ]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min"
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86400:.1f} days" if seconds >= 86400 else f"{seconds / 3600:.0f} hours"

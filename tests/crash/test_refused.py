@@ -1,0 +1,82 @@
+"""A worker whose disk became read-only: it can record nothing any more, and ends all the same when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core.ids import RunId
+from buoy.engine.loading import read_log
+
+from .flows import expected, job
+from .gate import can_refuse_writes
+from .verdict import Story, broken, recoveries
+from .yard import Yard, wait_until
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(90),
+    pytest.mark.skipif(not can_refuse_writes(), reason="this kind of machine has other numbers for system calls"),
+]
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(tmp_path, told=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def start(url: str) -> None:
+    async with buoy.connect(url) as client:
+        await client.start_as("run", job, 3, 0.3)
+
+
+async def ended(url: str) -> Story:
+    async with buoy.connect(url) as client, asyncio.timeout(30):
+        await (await client.get("run")).result()
+        log = await read_log(client.store, RunId("run"))
+    return Story(RunId("run"), "resume", expected(3), log, frozenset(), [], {})
+
+
+@pytest.mark.parametrize("store", ["sqlite", "file"])
+def test_what_a_worker_could_not_record_is_done_by_the_next_one(store: str, yard: Yard) -> None:
+    """Killed, since it can do no good any more."""
+    yard.url = yard.url_of(store)
+    asyncio.run(start(yard.url))
+    first = yard.worker()
+    wait_until(lambda: len(yard.seen()) > 0, "the first step")
+    os.kill(first.pid, signal.SIGUSR1)
+    wait_until(lambda: any(each.what == "end" for each in yard.seen()), "the step to end")
+    assert first.poll() is None, "a store that refuses is no reason to die"
+    yard.kill(first.pid)
+    yard.worker()
+    story = asyncio.run(ended(yard.url))._replace(seen=yard.seen())
+    assert broken(story) == []
+    assert recoveries(story.log)["taken_over"] == 1
+
+
+@pytest.mark.xfail(reason="the journal keeps trying for as long as the store refuses, at a stop too")
+@pytest.mark.parametrize("store", ["sqlite", "file"])
+def test_sigterm_ends_a_worker_that_cannot_write(store: str, yard: Yard) -> None:
+    yard.url = yard.url_of(store)
+    asyncio.run(start(yard.url))
+    first = yard.worker(grace_s=0.5)
+    wait_until(lambda: len(yard.seen()) > 0, "the first step")
+    os.kill(first.pid, signal.SIGUSR1)
+    wait_until(lambda: any(each.what == "end" for each in yard.seen()), "the step to end")
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(8) == 0
+    yard.killed_at[first.pid] = time.time()
+    yard.worker()
+    story = asyncio.run(ended(yard.url))._replace(seen=yard.seen())
+    assert broken(story) == []

@@ -1,0 +1,96 @@
+"""A worker that stood still for so long that another machine gave it up: it wakes up, and may not write any more."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.engine.loading import read_log
+
+from .cases import holds_lock
+from .flows import expected, job
+from .verdict import Story, broken
+from .yard import Yard, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+RUNS = [f"run{n}" for n in range(6)]
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(tmp_path, told=True)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+async def start(url: str) -> None:
+    async with buoy.connect(url) as client:
+        for n, run_id in enumerate(RUNS):
+            await client.start_as(run_id, job, n, 0.4)
+
+
+async def logs_at_the_end(url: str) -> dict[str, list[e.Event]]:
+    async with buoy.connect(url) as client, asyncio.timeout(40):
+        for run_id in RUNS:
+            await (await client.get(run_id)).result()
+        return {run_id: await read_log(client.store, RunId(run_id)) for run_id in RUNS}
+
+
+def stop_outside_of_a_write(pid: int, folder: Path) -> None:
+    """One that has the lock of the store itself would keep everybody from it, the one that gives it up included."""
+    for _ in range(100):
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: "T" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], "it to stop")
+        if not holds_lock(pid, folder):
+            return
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.01)
+    pytest.fail("it always had the lock")
+
+
+@pytest.mark.parametrize("store", ["sqlite", "file"])
+def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str, yard: Yard) -> None:
+    yard.url = yard.url_of(store)
+    asyncio.run(start(yard.url))
+    zombie = yard.worker(host="harbour")
+    wait_until(
+        lambda: {each.run for each in yard.seen() if each.what == "start"} == set(RUNS), "all runs to be under way"
+    )
+    stop_outside_of_a_write(zombie.pid, yard.folder)
+    began = time.time()
+    heir = yard.worker(host="open-sea")
+    wait_until(
+        lambda: {each.run for each in yard.seen() if each.pid == heir.pid and each.what == "start"} == set(RUNS),
+        "the other machine to take over",
+        30,
+    )
+    woke = time.time()
+    os.kill(zombie.pid, signal.SIGCONT)
+    # It had steps under way, whose ends it wants to record; its beat is refused, and it ends by itself.
+    assert zombie.wait(20) == 1
+    assert zombie.stdout is not None
+    assert zombie.stdout.read().splitlines()[-1] == "gone, driving 0"
+    logs = asyncio.run(logs_at_the_end(yard.url))
+    seen = yard.seen()
+    for n, run_id in enumerate(RUNS):
+        told = [each for each in seen if each.run == run_id]
+        slept = {zombie.pid: (began, woke)}
+        story = Story(RunId(run_id), "resume", expected(n), logs[run_id], frozenset(), told, slept)
+        assert broken(story) == []
+        claims = [event.body for event in logs[run_id] if isinstance(event.body, e.Claimed)]
+        assert [claim.cause for claim in claims] == ["created", "taken_over"]
+        assert claims[1].evidence["proof"] == "silent"
+        assert claims[1].evidence["pid"] == zombie.pid
+    late = [each for each in seen if each.pid == zombie.pid and each.what == "start" and each.at > woke]
+    assert late == [], "it went on driving"
