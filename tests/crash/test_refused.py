@@ -65,7 +65,6 @@ def test_what_a_worker_could_not_record_is_done_by_the_next_one(store: str, yard
     assert recoveries(story.log)["taken_over"] == 1
 
 
-@pytest.mark.xfail(reason="the journal keeps trying for as long as the store refuses, at a stop too")
 @pytest.mark.parametrize("store", ["sqlite", "file"])
 def test_sigterm_ends_a_worker_that_cannot_write(store: str, yard: Yard) -> None:
     yard.url = yard.url_of(store)

@@ -109,15 +109,17 @@ class Journal:
         """Waits until everything that was submitted has its outcome."""
         await self._idle.wait()
 
-    async def close(self, *, at_once: bool = False) -> None:
-        """Ends the journal; what is still queued is committed first, unless it must end at once."""
+    async def close(self, *, patience_s: float | None = None) -> bool:
+        """Ends the journal; what is queued is committed first, if the store lets it in that time. Whether it did."""
         self._closed = True
         self._wake.set()
         if self._worker is None:
-            return
-        if at_once:
+            return True
+        _, trying = await asyncio.wait([self._worker], timeout=patience_s)
+        if trying:
             self._worker.cancel()
-        await asyncio.wait([self._worker])
+            await asyncio.wait([self._worker])
+        return not trying
 
     async def _work(self) -> None:
         while True:

@@ -61,10 +61,12 @@ class Releases:
             self._queue = deque(each for each in self._queue if each.run_id != run_id)
         return found
 
-    async def close(self) -> None:
+    async def close(self, *, at_once: bool = False) -> None:
         """Works off what is left; gives up after a while, since the runner's death then releases it all."""
         self._closing = True
         self._wake.set()
+        if self._worker is not None and at_once:
+            self._worker.cancel()
         if self._worker is not None:
             await asyncio.wait([self._worker])
 

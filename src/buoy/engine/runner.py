@@ -30,7 +30,7 @@ from buoy.engine.spec_calls import Calls
 from buoy.engine.spec_library import SpecLibrary
 from buoy.engine.spec_work import SpecKit
 from buoy.engine.waiters import Waiters
-from buoy.errors import Unavailable
+from buoy.errors import Problem
 from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, SweepHealth, Threads
 
 # After the grace time async steps are cancelled; so long they may take to clean up.
@@ -137,7 +137,7 @@ class Runner:
             self.info = msgspec.structs.replace(self.info, queues=())
             try:
                 await self.store.register(self.info)
-            except Unavailable as error:
+            except Problem as error:
                 self.note(str(error))
 
     async def _give_back(self, signal: str, grace_s: float) -> None:
@@ -162,16 +162,24 @@ class Runner:
         for execution in list(self.executions.values()):
             execution.detach()
         await self.births.settle(0.0 if self.gone is not None else _CANCEL_S)
-        await self.journal.close(at_once=self.gone is not None)
-        await self.releases.close()
+        written = await self.journal.close(patience_s=0.0 if self.gone is not None else _CANCEL_S)
+        await self.releases.close(at_once=not written)
+        if not written and self.gone is None:
+            left = max(left, 1)  # the store takes nothing any more: as if killed, it is found by proof
         self.alarms.close()
         for pool in (self.step_pool, self.workflow_pool):
             if pool is not None:
                 pool.close()
-        if not left and self.gone is None:
-            # What it may still hold in the store (an unclear answer...) becomes due for others.
+        return left if left or self.gone is not None else await self._say_good_bye()
+
+    async def _say_good_bye(self) -> int:
+        """What it may still hold in the store (an unclear answer...) becomes due for others."""
+        try:
             await self.store.bury(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
-        return left
+        except Problem as error:
+            self.note(str(error))
+            return 1
+        return 0
 
     def declared_gone(self, why: str) -> None:
         """Somebody declared this runner dead. Dead is final: everything that it drives is dropped. Any thread."""

@@ -202,12 +202,14 @@ class World:
             self.witness.broken("workers stop", f"{names} did not stop")
 
     def _goes_on_until(self, done: Callable[[], bool]) -> bool:
-        """Whether it came to that, asked every virtual second."""
-        deadline = self.kernel.time + REST_S
+        """Whether it came to that and stayed so, asked every virtual second: the last act of one run may be another."""
+        deadline, before = self.kernel.time + REST_S, False
         while self.kernel.time < deadline and not self.kernel.exhausted:
             self.kernel.run_until(lambda: False, self.kernel.time + 1.0)
-            if self.witness.violations or done():
+            now = done()
+            if self.witness.violations or (before and now):
                 return True
+            before = now
         return False
 
     def _report_restless(self) -> None:
