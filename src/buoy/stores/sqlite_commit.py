@@ -41,9 +41,8 @@ _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, create
     orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"""
 # The id of a purged run is used up.
 TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
-# The fence and the update in one statement, for the commonest commit: one run goes on.
-_MOVE = """UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE run_id = ? AND head_seq = ?
-    AND ended = ? RETURNING number"""
+# For the commonest commit, of one run that goes on. Measured: quicker than one UPDATE with RETURNING.
+_PLACE = "SELECT number, head_seq, ended FROM runs WHERE run_id = ?"
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
 _SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
@@ -106,14 +105,14 @@ def _one_more(write: Write, doc: bytes, body: bytes, now: float) -> Work[list[Ou
     """The transaction of a single run that goes on, whose task stays as it is."""
     document, events = write.document, write.events
     last_seq = _last_seq(write)
-    moved = (document.status._value_, last_seq, document.updated_at, doc, write.run_id, write.after_seq, document.ended)
+    here = (write.after_seq, document.ended)
 
     def work(connection: sqlite3.Connection) -> list[Outcome]:
-        # All rows are asked for: a statement with RETURNING is only done when it was read to its end.
-        found = connection.execute(_MOVE, moved).fetchall()
-        if not found:
+        found = connection.execute(_PLACE, (write.run_id,)).fetchone()
+        if found is None or found[1:] != here:
             return _in_general(connection, [write], [(doc, body)], now)
-        number = found[0][0]
+        number = found[0]
+        connection.execute(_UPDATE, (document.status._value_, last_seq, document.updated_at, doc, number))
         connection.execute(_APPEND, (number, write.after_seq + 1, last_seq, events[0].nonce, body))
         if write.seen:
             connection.execute(_SEEN, (write.seen, number, write.seen))
