@@ -86,3 +86,30 @@ async def test_a_cancelled_run_that_is_brought_back_is_not_cancelled_again(workf
         await reached(app, "r", "waiting_signal")
         await app.signal("r", "go", "on")
         assert await (await app.get("r")).result() == "on"
+
+
+@buoy.workflow
+async def asks_twice() -> list[Any]:
+    return [await buoy.ask("First?", kind="confirm"), await buoy.ask("Second?", kind="choose", options=["fish", "veg"])]
+
+
+async def test_a_question_that_was_just_answered_is_not_given_again(url: str) -> None:
+    async with buoy.open(url, workflows=[asks_twice]) as app:
+        run = await app.start_as("r", asks_twice)
+        first = await run.question()
+        await run.answer(True)
+        second = await run.question()
+        assert (first.name, second.name) == ("First?", "Second?")
+        await run.answer("veg")
+        assert await run.result() == [True, "veg"]
+
+
+async def test_a_second_answer_is_told_as_such_whatever_it_says(url: str) -> None:
+    async with buoy.connect(url) as client:
+        await client.start_as("r", asks_twice)
+    async with buoy.open(url, workflows=[asks_twice]) as app:
+        await reached(app, "r", "awaiting_input")
+    async with buoy.connect(url) as client:
+        await client.answer("r", True)
+        with pytest.raises(buoy.WrongState, match="was answered already"):
+            await client.answer("r", "veg")

@@ -174,7 +174,7 @@ def start(
         calls = allowed_calls(prefixes)
         workflow, stored = find_target(target, given, pairs, params, calls)
         order = Order(workflow=workflow, stored=stored, run_id=run_id, store=store, as_json=as_json)
-        made, new, missing = go(_start(order))
+        made, new, missing, status = go(_start(order))
     if as_json:
         print_json({"run_id": made, "workflow": workflow.name, "created": new, "missing": missing})
         return Exit.OK
@@ -182,14 +182,17 @@ def start(
     if missing is not None:
         file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)
         command = wording(store, local).command("worker", *file)
-        click.echo(f"it is queued, but {missing}; start one: {command}", err=True)
+        there = "it is queued" if new else f"it was there already, and is {status.replace('_', ' ')}"
+        click.echo(f"{there}, but {missing}; start one: {command}", err=True)
+    elif not new:
+        click.echo(f"it was there already, and is {status.replace('_', ' ')}", err=True)
     return Exit.OK
 
 
-async def _start(order: Order) -> tuple[RunId, bool, str | None]:
+async def _start(order: Order) -> tuple[RunId, bool, str | None, str]:
     async with open_client(configured_store(order.store), actor=person()) as client:
         run_id, new = await begin(client, order)
         document = (await client.record(run_id)).document
         people = await crew(client.store, client.liveness)
         missing = None if document.ended else what_is_missing(document, people.living)
-        return run_id, new, missing
+        return run_id, new, missing, document.status

@@ -61,7 +61,10 @@ def crash_count(facts: Facts) -> Crashes:
 def _driving(facts: Facts) -> bool:
     """Whether the last claim was one to drive it, and nobody gave it back since."""
     claimed = facts.story.claimed
-    drives = claimed is not None and claimed.cause not in ("requested", "recovered")
+    # A claim with a finding is that of a recovery, which lets go at once.
+    if claimed is None or "finding" in claimed.evidence:
+        return False
+    drives = claimed.cause not in ("requested", "recovered")
     return drives and facts.document.status not in (Status.INTERRUPTED, Status.PAUSED)
 
 

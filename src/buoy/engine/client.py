@@ -30,7 +30,7 @@ from buoy.engine.requests import Requested, direct_request, waits_for_whom
 from buoy.engine.run_handle import LOOK_AGAIN_S, Run
 from buoy.engine.runner import Runner
 from buoy.engine.spec_workflow import SpecWorkflow
-from buoy.errors import UnknownQuestion, WrongState
+from buoy.errors import BadInput, UnknownQuestion, WrongState
 from buoy.ports import (
     Clock,
     Committed,
@@ -182,12 +182,23 @@ class Client:
         leaf = _question(doc, question_id)
         assert leaf.question is not None
         assert leaf.question_id is not None
-        value = check_answer(leaf.question, answer)
+        try:
+            value = check_answer(leaf.question, answer)
+        except BadInput:
+            if leaf.question_id in await self.answered(doc.run_id):
+                raise WrongState(f"question {leaf.question_id} was answered already") from None
+            raise
         body = Answer(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
         receipt = await self._send(doc, "answer", f"answer:{leaf.question_id}", body)
         if receipt.duplicate:
             raise WrongState(f"question {leaf.question_id} was answered already (message {receipt.number})")
         return receipt
+
+    async def answered(self, run_id: str) -> frozenset[str]:
+        """The questions that have an answer, also those whose answers the run has not seen yet."""
+        prefix = "answer:"
+        sent = [each.dedupe for each in await self.store.inbox(check_run_id(run_id)) if each.kind == "answer"]
+        return frozenset(each.removeprefix(prefix) for each in sent if each.startswith(prefix))
 
     async def signal(self, run_id: str, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
         """Sends a signal. With a dedupe id of your own, sending it again does nothing more."""

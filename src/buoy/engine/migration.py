@@ -68,7 +68,7 @@ async def migrate(
             version=await _target(client, state, version, spec),
             renamed=dict(renamed),
             leaves=check_renames(log, renamed),
-            goes_on=state.pause is not None and state.pause.reason == "version",
+            goes_on=state.pause is not None and state.pause.reason in ("version", "nondeterminism"),
         )
         events = _events(client, state, found)
         if spec is not None:

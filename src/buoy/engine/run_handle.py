@@ -35,11 +35,13 @@ class Run(Generic[T]):
         return (await self._client.record(self.id)).document
 
     async def question(self) -> OpenLeaf:
-        """Waits until the run has an open question, and gives it."""
+        """Waits until the run has an open question that nobody has answered yet, and gives it."""
         while True:
             doc = await self.document()
-            for leaf in doc.open:
-                if leaf.question_id is not None:
+            asked = [leaf for leaf in doc.open if leaf.question_id is not None]
+            answered = await self._client.answered(self.id) if asked else frozenset()
+            for leaf in asked:
+                if leaf.question_id not in answered:
                     return leaf
             if doc.ended:
                 raise WrongState(f"run {self.id} is {doc.status}; it asks nothing any more")
