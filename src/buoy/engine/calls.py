@@ -182,9 +182,7 @@ def ask(
     guessed: Kind = kind or ("form" if schema is not None else "choose" if options else "text")
     question = check_question(Question(title, guessed, tuple(options), schema, detail))
     leaf = context.scope().next_leaf("ask")
-    started = e.InteractionRequested(
-        leaf=leaf, question_id=context.key(leaf), question=question
-    )
+    started = e.InteractionRequested(leaf=leaf, question_id=context.key(leaf), question=question)
     return _begin(context, Request(leaf, "ask", started))
 
 

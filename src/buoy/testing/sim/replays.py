@@ -57,6 +57,9 @@ def replay_differences(
                 yield f"replayed up to event {cut} it diverges: {body.detail}"
     if state.status not in TERMINAL or _ended_by_request(log):
         return
+    if [event.seq for event in log] != list(range(1, len(log) + 1)):
+        yield "its log has gaps"
+        return
     ending = log[state.ending_seq - 1].body
     bodies = _replayed(run_id, log[: state.ending_seq - 1], workflow, kernel)
     if not any(_same_ending(body, ending) for body in bodies):

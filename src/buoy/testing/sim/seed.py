@@ -13,6 +13,7 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import RunId
+from buoy.errors import CorruptLog
 from buoy.testing.sim.conduct import broken
 from buoy.testing.sim.invariants import Evidence, endings_of
 from buoy.testing.sim.kernel import bury_loops
@@ -139,11 +140,14 @@ def _judge(world: World) -> list[Violation]:
     rng = Random(f"replay {world.seed}")
     ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.programs}
     for run_id in world.programs:
-        evidence = _evidence(world, run_id, documents.get(run_id))
-        evidence.ends = ends
-        found += broken(evidence)
-        if not world.plan.deploys:
-            found += _replayed(world, evidence, rng)
+        try:
+            evidence = _evidence(world, run_id, documents.get(run_id))
+            evidence.ends = ends
+            found += broken(evidence)
+            if not world.plan.deploys:
+                found += _replayed(world, evidence, rng)
+        except CorruptLog as error:
+            found.append(Violation("logs can be read", f"{run_id}: {error}"))
     return found
 
 

@@ -206,8 +206,10 @@ class World:
         deadline, before = self.kernel.time + REST_S, False
         while self.kernel.time < deadline and not self.kernel.exhausted:
             self.kernel.run_until(lambda: False, self.kernel.time + 1.0)
+            if self.witness.violations:
+                return True
             now = done()
-            if self.witness.violations or (before and now):
+            if before and now:
                 return True
             before = now
         return False
