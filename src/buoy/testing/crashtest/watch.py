@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
 import logging
 import random
 import sys
@@ -236,11 +237,16 @@ def _profiled(watch: Watch) -> Iterator[None]:
     if not watch.looks_at_code or sys.getprofile() is not None:
         yield
         return
+    # What the garbage collector calls in the middle of workflow code is not the workflow's doing.
+    collects = gc.isenabled()
+    gc.disable()
     sys.setprofile(watch.look)
     try:
         yield
     finally:
         sys.setprofile(None)
+        if collects:
+            gc.enable()
 
 
 class _Ear(logging.Handler):
