@@ -21,6 +21,9 @@ $(READY): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Buoy needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
 	@$(VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@if command -v npm >/dev/null 2>&1; then \
+		npm install --silent --no-audit --no-fund --prefix $(VENV)/node pyright@1.1 || \
+		echo "pyright could not be installed; the test that asks it is skipped" >&2; fi
 	@touch $@
 
 demo: $(READY) ## kill a workflow in the middle and watch it come back

@@ -98,3 +98,14 @@ def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path: Path) -> None
         find_workflow("pair.py:middle")
     with pytest.raises(UnknownWorkflow, match="several workflows"):
         find_workflow("pair.py")
+
+
+def test_a_file_with_two_of_one_name_gives_neither(tmp_path: Path) -> None:
+    file = tmp_path / "twice.py"
+    file.write_text(
+        "import buoy\n"
+        "@buoy.workflow(name='flow')\nasync def one() -> int:\n    return 1\n"
+        "@buoy.workflow(name='flow')\nasync def two() -> int:\n    return 2\n"
+    )
+    with pytest.raises(BadInput, match="two different workflows are named 'flow'"):
+        find_workflow(f"{file}:one")

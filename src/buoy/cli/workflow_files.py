@@ -26,6 +26,9 @@ def find_workflow(target: str) -> AnyWorkflow:
     source, name = _split(target)
     module = load(source)
     found = _workflows(module)
+    names = Registry()
+    for each in found.values():
+        names.add(each)  # refuses two of one name
     if name is not None:
         return _named(found, name, source)
     own = {each.name: each for each in found.values() if each.fn.__module__ == module.__name__}
