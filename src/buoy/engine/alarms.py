@@ -32,6 +32,8 @@ class Alarm:
 class Alarms:
     """Calls back at due times."""
 
+    _look_again_s = _LOOK_AGAIN_S
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, Alarm]] = []
@@ -60,7 +62,7 @@ class Alarms:
             if self._timer_at <= first:
                 return
             self._timer.cancel()
-        delay_s = min(max(first - self._clock.now(), 0.0), _LOOK_AGAIN_S)
+        delay_s = min(max(first - self._clock.now(), 0.0), self._look_again_s)
         self._timer_at = first
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 

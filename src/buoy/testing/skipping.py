@@ -9,6 +9,7 @@ Invariant: nothing here depends on how fast the machine is, unless the code unde
 from __future__ import annotations
 
 import asyncio
+import math
 import selectors
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -201,13 +202,4 @@ def _counted(loop: Any, outside: Outside) -> dict[str, Callable[..., Any]]:
 class SkippingAlarms(Alarms):
     """Alarms for a clock that nobody sets: there is no need to look again every minute."""
 
-    def _arm(self) -> None:
-        if not self._heap or self._closed:
-            return
-        first = self._heap[0][0]
-        if self._timer is not None:
-            if self._timer_at <= first:
-                return
-            self._timer.cancel()
-        self._timer_at = first
-        self._timer = asyncio.get_running_loop().call_later(max(first - self._clock.now(), 0.0), self._ring)
+    _look_again_s = math.inf
