@@ -325,8 +325,8 @@ def test_an_entry_whose_truth_is_on_its_way_is_reaped_only_at_a_second_late_look
         world, store, medic = await _world_with_two()
         await held(world, store)
         entries = [
-            layout.task_key("default", 1.0, RunId("nobody"), layout.Version(1, 0), "x"),
-            layout.task_key("default", 1.0, RUN, layout.Version(9, 0), "x"),
+            layout.task_key("default", 1.0, False, RunId("nobody"), layout.Version(1, 0), "x"),
+            layout.task_key("default", 1.0, True, RUN, layout.Version(9, 0), "x"),
             layout.wake_key(RUN, 5),
             layout.wake_key(RunId("nobody"), 1),
             layout.active_key(RunId("nobody"), 1.0, 1),

@@ -9,6 +9,7 @@
     index/{newest first}~{run}              every run
     active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
+    tasks/{queue}/0-now/{since}~{run}~{version}~{kind}     work that is due whatever the clock says
     held/{runner}/{run}~{version}           work that a runner holds
     wake/{run}~{number}                     a message that the run's owner has not yet seen
     runners/{runner}.json, living/{runner}  runners, and those of them that are not gone
@@ -40,6 +41,8 @@ LIVING = "living/"
 PURGES = "purges/"
 SCHEDULES = "schedules/"
 
+# In the place of the minute; sorts before all minutes.
+_AT_ONCE = "0-now"
 # Microseconds until far beyond any timer; 17 digits.
 _TIME_MAX_US = 10**17 - 1
 
@@ -57,6 +60,7 @@ class Version(NamedTuple):
 class TaskEntry(NamedTuple):
     key: str
     due_us: int
+    at_once: bool
     run_id: RunId
     version: Version
     kind: str
@@ -165,17 +169,24 @@ def queue_prefix(queue: str) -> str:
     return f"{TASKS}{quote(queue, safe='')}/"
 
 
-def task_key(queue: str, due_at: float, run_id: RunId, version: Version, kind: str) -> str:
+def after_at_once(queue: str) -> str:
+    """Behind it stand the entries that are due by the clock."""
+    return f"{queue_prefix(queue)}{_AT_ONCE}/~"
+
+
+def task_key(queue: str, due_at: float, at_once: bool, run_id: RunId, version: Version, kind: str) -> str:
     due_us = microseconds(due_at)
-    return f"{queue_prefix(queue)}{due_us // 60_000_000:010}/{due_us:017}~{run_id}~{version}~{kind}"
+    part = _AT_ONCE if at_once else f"{due_us // 60_000_000:010}"
+    return f"{queue_prefix(queue)}{part}/{due_us:017}~{run_id}~{version}~{kind}"
 
 
 def task_entry(key: str) -> TaskEntry | None:
-    parts = key.rpartition("/")[2].split("~")
+    folder, _, name = key.rpartition("/")
+    parts = name.split("~")
     version = _version(parts[2]) if len(parts) == 4 else None
     if version is None or not parts[0].isdecimal():
         return None
-    return TaskEntry(key, int(parts[0]), RunId(parts[1]), version, parts[3])
+    return TaskEntry(key, int(parts[0]), folder.endswith(_AT_ONCE), RunId(parts[1]), version, parts[3])
 
 
 def work_kind(workflow: str, stack: str | None, env: str | None) -> str:

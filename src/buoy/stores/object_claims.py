@@ -82,7 +82,7 @@ class Claims:
         for run_id, task in list(self._owed[runner].items()):
             view = await self._runs.load(run_id)
             if view is not None and view.task.version == task.version and view.task.holder == runner:
-                taken[run_id] = claimed_task(view, view.task)
+                taken[run_id] = claimed_task(view, view.task, self._clock.now())
             else:
                 del self._owed[runner][run_id]
 
@@ -111,18 +111,26 @@ class Claims:
     async def _page(
         self, queue: str, after: str | None, wants: Wants, now: float
     ) -> tuple[list[layout.TaskEntry], str | None]:
-        """Entries of one queue that are due and of a kind that is wanted, and where to go on."""
-        keys = await self._bucket.list(layout.queue_prefix(queue), after=after, limit=PAGE)
+        """Entries of one queue that are due and of a kind that is wanted, and where to go on.
+
+        What is due at once stands before what is due by the clock; where it fills the page, neither starves the other.
+        """
+        prefix = layout.queue_prefix(queue)
+        keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+        entries = [entry for key in keys if (entry := layout.task_entry(key)) is not None]
+        place = keys[-1] if len(keys) == PAGE else None
+        if place is not None and entries and entries[-1].at_once:
+            by_clock = await self._bucket.list(prefix, after=layout.after_at_once(queue), limit=PAGE)
+            entries += [entry for key in by_clock if (entry := layout.task_entry(key)) is not None]
         found: list[layout.TaskEntry] = []
-        for entry in map(layout.task_entry, keys):
-            if entry is None:
-                continue
-            if entry.due_us > layout.microseconds(now):
-                return found, None
+        for entry in entries:
+            if not entry.at_once and entry.due_us > layout.microseconds(now):
+                place = place if entry.key not in keys else None
+                break
             hint = await self._hint(entry)
             if hint is None or fits(hint, wants):
                 found.append(entry)
-        return found, keys[-1] if len(keys) == PAGE else None
+        return sorted(found, key=lambda entry: entry.due_us), place
 
     async def _hint(self, entry: layout.TaskEntry) -> WorkHint | None:
         """One read for each kind of work that this process meets."""
@@ -169,14 +177,16 @@ class Claims:
         document = view.document
         if due is None or document.queue not in wants.queues or not fits(document, wants):
             return
-        task = next_task(view.task, "held", holder=runner, due_at=due.due_at, cause=due.cause, evidence=due.evidence)
+        task = next_task(
+            view.task, "held", holder=runner, due_at=due.due_at, at_once=True, cause=due.cause, evidence=due.evidence
+        )
         owed = self._owed.setdefault(runner, {})
         owed[run_id] = task
         if await self._runs.move(view, task) is None:
             owed.pop(run_id, None)
             return
         self._runs.seen.pop(run_id, None)
-        taken[run_id] = claimed_task(view, task)
+        taken[run_id] = claimed_task(view, task, now)
 
     async def _doubt(self, candidate: Candidate) -> None:
         entries = candidate.entries if isinstance(candidate, Woken) else [candidate]
@@ -192,7 +202,7 @@ class Claims:
             await self._index.doubt(entry.key)
             return None
         self._index.trust(entry.key)
-        return view.task if (view.task.due_at or 0.0) <= now else None
+        return view.task if view.task.due(now) else None
 
     async def _woken(self, view: View, woken: Woken, now: float) -> TaskState | None:
         """The task as due at once, if nobody holds it and there is a message that nobody saw."""
@@ -203,7 +213,7 @@ class Claims:
             return None
         if task.kind == "held" or not await self._inboxes.unseen(view, woken.entries, task.seen):
             return None
-        if task.kind == "due" and (task.due_at or 0.0) <= now:
+        if task.due(now):
             return task
         return msgspec.structs.replace(task, due_at=now, cause="woken", evidence={})
 
@@ -212,8 +222,9 @@ class Claims:
         view = await self._runs.load(run_id)
         if view is not None and view.task.kind == "held" and view.task.holder == runner:
             task = view.task
+            due_at = task.due_at or 0.0
             await self._runs.move(
-                view, next_task(task, "due", due_at=task.due_at or 0.0, cause=task.cause, evidence=task.evidence)
+                view, next_task(task, "due", due_at=due_at, at_once=True, cause=task.cause, evidence=task.evidence)
             )
 
     async def release(self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None) -> bool:
@@ -229,9 +240,11 @@ class Claims:
                     return True
                 continue
             seen = max(change.seen, self._runs.seen.get(run_id, 0))
-            kind: TaskKind = "parked" if change.due_at is None else "due"
+            due_at = change.due_at
+            kind: TaskKind = "parked" if due_at is None else "due"
+            at_once = due_at is not None and due_at <= self._clock.now()
             task = next_task(
-                view.task, kind, due_at=change.due_at, cause=change.cause, evidence=change.evidence, seen=seen
+                view.task, kind, due_at=due_at, at_once=at_once, cause=change.cause, evidence=change.evidence, seen=seen
             )
             if await self._runs.move(view, task) is not None:
                 self._runs.seen.pop(run_id, None)

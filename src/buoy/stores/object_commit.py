@@ -14,7 +14,7 @@ import msgspec
 from buoy.core.codec import encode_events
 from buoy.core.ids import RunId
 from buoy.errors import StoreUnusable, Unavailable
-from buoy.ports import Committed, FencedOut, Outcome, Write
+from buoy.ports import Clock, Committed, FencedOut, Outcome, Write
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
@@ -29,10 +29,11 @@ SAVE_TRIES_MAX = 5
 class Commits:
     """Appends to logs."""
 
-    def __init__(self, bucket: Bucket, index: Index, runs: Runs) -> None:
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, clock: Clock) -> None:
         self._bucket = bucket
         self._index = index
         self._runs = runs
+        self._clock = clock
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         """The runs at once, each run's own writes in order."""
@@ -56,7 +57,7 @@ class Commits:
         assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
         # A document that came without a log has no task that could go on.
         old = base.task if base is not None and base.head_seq else None
-        task = task_after(write, old, self._runs.seen.get(write.run_id, 0))
+        task = task_after(write, old, self._runs.seen.get(write.run_id, 0), self._clock.now())
         log = LogObject(
             last_seq=last_seq,
             events=msgspec.Raw(encode_events(events)),
@@ -67,10 +68,11 @@ class Commits:
         entries = _entries(write, base, task)
         since = await self._index.add(entries)
         await self._index.freshen(entries, since)
-        if not await self._create(write, log):
+        made = await self._create(write, log)
+        if made is None:
             now = await self._runs.load(write.run_id)
             return FencedOut(0 if now is None else now.head_seq)
-        await self._finish(write, base, task, last_seq)
+        await self._finish(write, base, made.task, last_seq)
         return Committed(last_seq)
 
     async def _base(self, write: Write) -> View | FencedOut | None:
@@ -89,8 +91,8 @@ class Commits:
             return FencedOut(0)
         return view if view.head_seq == write.after_seq else FencedOut(view.head_seq)
 
-    async def _create(self, write: Write, log: LogObject) -> bool:
-        """Whether this commit is the one that stands there now."""
+    async def _create(self, write: Write, log: LogObject) -> LogObject | None:
+        """This commit as it stands there now, perhaps since an earlier try; None if another one does."""
         first = write.after_seq + 1
         try:
             await self._bucket.create(layout.log_key(write.run_id, first), msgspec.json.encode(log))
@@ -102,8 +104,8 @@ class Commits:
             if there is None:
                 raise
         else:
-            return True
-        return there is not None and there.nonce is not None and there.nonce == log.nonce
+            return log
+        return there if there is not None and there.nonce is not None and there.nonce == log.nonce else None
 
     async def _finish(self, write: Write, base: View | None, task: TaskState, last_seq: int) -> None:
         view = View(run_id=write.run_id, head_seq=last_seq, document=write.document, task=task)

@@ -18,18 +18,23 @@ from buoy.ports import Ended, Envelope, Evidence, Held, Released, RunnerRecord, 
 from buoy.stores import layout
 from buoy.stores.layout import Version
 
-# due: from `due_at` on, for whoever comes first. held: by `holder`. parked: until a message. none: the run has no task.
+# due: at once, or from `due_at` on, for whoever comes first. held: by `holder`. parked: until a message. none: no task.
 TaskKind: TypeAlias = Literal["due", "held", "parked", "none"]
 
 
 class TaskState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who drives a run. While it is held `due_at` keeps its place in the queue, should it come back."""
+    """Who drives a run. While it is held `due_at` keeps its place in the queue, should it come back.
+
+    `at_once`: when this was written its time had come. Then no clock is asked again: that of another machine may be
+    behind, and would keep it waiting.
+    """
 
     kind: TaskKind
     seq: int
     rev: int = 0
     holder: RunnerId | None = None
     due_at: float | None = None
+    at_once: bool = False
     cause: str = "woken"
     evidence: Evidence = {}
     # Highest message number that an owner looked at.
@@ -41,6 +46,9 @@ class TaskState(msgspec.Struct, frozen=True, omit_defaults=True):
     @property
     def version(self) -> Version:
         return Version(self.seq, self.rev)
+
+    def due(self, now: float) -> bool:
+        return self.kind == "due" and (self.at_once or (self.due_at or 0.0) <= now)
 
 
 class LogObject(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,7 +154,7 @@ def merged(one: View, other: View, *, state: View) -> View:
     )
 
 
-def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
+def task_after(write: Write, old: TaskState | None, seen: int, now: float) -> TaskState:
     """The task as a commit leaves it.
 
     A holder that holds it again makes a new version too: it may have lost the task meanwhile, and what the log says
@@ -176,6 +184,7 @@ def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
         kind="parked" if due_at is None else "due",
         seq=first,
         due_at=due_at,
+        at_once=due_at is not None and due_at <= now,
         cause=change.cause,
         evidence=change.evidence,
         seen=max(seen, change.seen),
@@ -186,7 +195,7 @@ def task_after(write: Write, old: TaskState | None, seen: int) -> TaskState:
 
 def next_task(
     old: TaskState, kind: TaskKind, *, holder: RunnerId | None = None, due_at: float | None = None,
-    cause: str = "woken", evidence: Evidence | None = None, seen: int = 0, renew: bool = False,
+    at_once: bool = False, cause: str = "woken", evidence: Evidence | None = None, seen: int = 0, renew: bool = False,
 ) -> TaskState:  # fmt: skip
     """The task after a change without a commit. `renew`: the old task is lost, its id must not come back."""
     return TaskState(
@@ -195,6 +204,7 @@ def next_task(
         rev=old.rev + 1,
         holder=holder,
         due_at=due_at,
+        at_once=at_once,
         cause=cause,
         evidence=evidence or {},
         seen=max(seen, old.seen),
@@ -209,7 +219,7 @@ def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
         return layout.held_key(task.holder, document.run_id, task.version), b"{}"
     if task.kind == "due" and task.due_at is not None:
         kind = layout.work_kind(document.workflow, document.stack, document.env)
-        key = layout.task_key(document.queue, task.due_at, document.run_id, task.version, kind)
+        key = layout.task_key(document.queue, task.due_at, task.at_once, document.run_id, task.version, kind)
         return key, msgspec.json.encode(WorkHint(document.workflow, document.stack, document.env))
     return None
 
@@ -230,7 +240,7 @@ def fits(hint: WorkHint | Document, wants: Wants) -> bool:
     return hint.env == wants.env and (wants.stack is None or hint.stack is None or hint.stack == wants.stack)
 
 
-def claimed_task(view: View, task: TaskState) -> Task:
+def claimed_task(view: View, task: TaskState, now: float) -> Task:
     """What the claimer is told."""
     document = view.document
     return Task(
@@ -238,7 +248,7 @@ def claimed_task(view: View, task: TaskState) -> Task:
         run_id=view.run_id,
         workflow=document.workflow,
         queue=document.queue,
-        due_at=task.due_at or 0.0,
+        due_at=min(task.due_at or 0.0, now),
         cause=task.cause,
         evidence=task.evidence,
     )

@@ -233,7 +233,7 @@ class Runs:
         task = view.task
         inbox_head = await self.inbox_head(view)
         due_at = task.due_at if task.kind == "due" else None
-        if task.kind in ("due", "parked") and inbox_head > task.seen:
+        if task.due(now) or (task.kind in ("due", "parked") and inbox_head > task.seen):
             due_at = now if due_at is None else min(due_at, now)
         return RunRecord(
             document=view.document,

@@ -85,10 +85,10 @@ class Sweeps:
         return True
 
     def _due_again(self, view: View, cause: str, evidence: Evidence, *, renew: bool = False) -> TaskState:
-        """Work that comes back keeps its place in the queue: its own due time, if that has passed."""
+        """Work that comes back is due at once, at its own place in the queue if it had one."""
         now = self._clock.now()
         due_at = now if view.task.due_at is None else min(view.task.due_at, now)
-        return next_task(view.task, "due", due_at=due_at, cause=cause, evidence=evidence, renew=renew)
+        return next_task(view.task, "due", due_at=due_at, at_once=True, cause=cause, evidence=evidence, renew=renew)
 
     async def orphans(self, limit: int) -> list[Orphan]:
         limit = max(1, min(limit, RUNS_PAGE_MAX))

@@ -69,7 +69,7 @@ class ObjectStore:
         self.index = Index(bucket, clock)
         self._runs = Runs(bucket, self.index)
         self._runners = Runners(bucket, self.index, clock)
-        self._commits = Commits(bucket, self.index, self._runs)
+        self._commits = Commits(bucket, self.index, self._runs, clock)
         self._inboxes = Inboxes(bucket, self.index, self._runs, clock)
         self._claims = Claims(bucket, self.index, self._runs, self._inboxes, self._runners, clock)
         self._sweeps = Sweeps(bucket, self.index, self._runs, self._runners, clock)

@@ -121,7 +121,7 @@ class SqliteStore:
         return outcomes
 
     async def run(self, run_id: RunId) -> RunRecord | None:
-        return await self._reader.read(lambda c: runs.run_record(c, run_id), quick=True)
+        return await self._reader.read(lambda c: runs.run_record(c, run_id, self._clock.now()), quick=True)
 
     async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
         found = await self._reader.read(lambda c: runs.short_log(c, run_id, after, limit), quick=True)
@@ -139,7 +139,7 @@ class SqliteStore:
         return await self._reader.read(lambda c: runs.messages(c, run_id, after))
 
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
-        return await self._reader.read(lambda c: runs.page_of_runs(c, query, cursor, limit))
+        return await self._reader.read(lambda c: runs.page_of_runs(c, query, cursor, limit, self._clock.now()))
 
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         now = self._clock.now()

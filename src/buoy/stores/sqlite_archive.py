@@ -94,8 +94,8 @@ def _import_work(copy: RunCopy) -> Work[bool]:
         )  # fmt: skip
         task = copy.found or TaskFound("missing" if document.ended else "parked")
         if task.state != "missing":
-            due_at = task.due_at if task.state == "due" else None
-            row = task_row(document, number, copy.generation, due_at=due_at, cause="woken", evidence=NO_EVIDENCE)
+            due = max(task.due_at or 0.0, 0.0) if task.state == "due" else None
+            row = task_row(document, number, copy.generation, due=due, cause="woken", evidence=NO_EVIDENCE)
             connection.execute(NEW_TASK, row)
             connection.execute(_ALL_SEEN, (task.holder if task.state == "held" else None, number))
         return True

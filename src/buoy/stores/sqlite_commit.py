@@ -19,6 +19,7 @@ from buoy.core.document import Document
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.ports import Committed, Ended, FencedOut, Held, Outcome, Released, TaskChange, Write
+from buoy.stores.sqlite_due import at_once, stored_due
 from buoy.stores.sqlite_lanes import Work
 
 # A run as it stands in this transaction: number, last sequence number, ended, generation, whether it has a task.
@@ -240,7 +241,7 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
         else:
             due_at = None if change.document.status is Status.PAUSED else task.due_at
             evidence = _ENCODER.encode(task.evidence) if task.evidence else NO_EVIDENCE
-            released.append((change.seen, task.cause, evidence, due_at, now, number))
+            released.append(released_row(change.seen, task, evidence, due_at, now, number))
     for statement, some in (
         (NEW_TASK, made),
         (_SET_TASK, envelopes),
@@ -256,14 +257,19 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
 def _new_task(change: _Change) -> Row:
     """A task that is parked until the statements after it say what becomes of it."""
     return task_row(
-        change.document, change.number, change.generation + 1, due_at=None, cause="woken", evidence=NO_EVIDENCE
+        change.document, change.number, change.generation + 1, due=None, cause="woken", evidence=NO_EVIDENCE
     )
 
 
+def released_row(seen: int, change: Released, evidence: bytes, due_at: float | None, now: float, number: int) -> Row:
+    """The values of `RELEASE`."""
+    return (seen, change.cause, evidence, stored_due(due_at, now), at_once(now), number)
+
+
 def task_row(
-    document: Document, number: int, generation: int, *, due_at: float | None, cause: str, evidence: bytes
+    document: Document, number: int, generation: int, *, due: float | None, cause: str, evidence: bytes
 ) -> Row:
-    """The values of `NEW_TASK`, held by nobody."""
+    """The values of `NEW_TASK`, held by nobody. `due`: as it is stored."""
     return (
         number,
         orchestrate_task_id(document.run_id, generation),
@@ -272,7 +278,7 @@ def task_row(
         document.queue,
         document.stack,
         document.env,
-        due_at,
+        due,
         None,
         cause,
         evidence,

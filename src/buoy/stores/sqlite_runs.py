@@ -21,6 +21,7 @@ from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.state import fold
 from buoy.errors import BadInput, TooLarge, UnknownRun, WrongState
 from buoy.ports import Envelope, Message, Receipt, RunPage, RunQuery, RunRecord
+from buoy.stores.sqlite_due import at_once, due_since
 from buoy.stores.sqlite_lanes import Work
 
 # Commits of a log that are read on the event loop; a longer log goes to the reader's thread.
@@ -47,14 +48,14 @@ _TARGET = """SELECT r.number, t.seen, coalesce((SELECT max(number) FROM inbox WH
 _SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ARRIVED = "UPDATE tasks SET inbox_head = ? WHERE run = ?"
 _WAKE = """UPDATE tasks SET due_at = ?1, cause = 'woken', evidence = '{}'
-    WHERE run = ?2 AND holder IS NULL AND (due_at IS NULL OR due_at > ?1)"""
+    WHERE run = ?2 AND holder IS NULL AND (due_at IS NULL OR due_at > ?3)"""
 _DEFINE = "INSERT OR IGNORE INTO definitions VALUES (?, ?)"
 _DEFINITION = "SELECT body FROM definitions WHERE version = ?"
 
 
-def run_record(connection: sqlite3.Connection, run_id: RunId) -> RunRecord | None:
+def run_record(connection: sqlite3.Connection, run_id: RunId, now: float) -> RunRecord | None:
     row = connection.execute(_RUN, (run_id,)).fetchone()
-    return None if row is None else _record(connection, row)
+    return None if row is None else _record(connection, row, now)
 
 
 def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> Document:
@@ -69,9 +70,9 @@ def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> D
         return document(fold(run_id, whole_log(connection, run_id, 0, None)))
 
 
-def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord | None:
+def _record(connection: sqlite3.Connection, row: tuple[Any, ...], now: float) -> RunRecord | None:
     """None: it was purged while it was looked at."""
-    number, stored, task_id, generation, holder, due_at, inbox_head, has_task = row
+    number, stored, task_id, generation, holder, due, inbox_head, has_task = row
     try:
         doc = document_of(connection, number, stored)
     except UnknownRun:
@@ -80,7 +81,7 @@ def _record(connection: sqlite3.Connection, row: tuple[Any, ...]) -> RunRecord |
         document=doc,
         envelope=Envelope(orchestrator_task_id=task_id, generation=generation),
         holder=holder,
-        due_at=due_at,
+        due_at=due_since(due, now),
         inbox_head=inbox_head,
         has_task=bool(has_task),
     )
@@ -141,13 +142,15 @@ def send_work(message: Message, now: float) -> Work[Receipt]:
         connection.execute(_SEND, values)
         # A run that ended has no task: these touch nothing.
         connection.execute(_ARRIVED, (number, run))
-        connection.execute(_WAKE, (now, run))
+        connection.execute(_WAKE, (at_once(now), run, now))
         return Receipt(number)
 
     return work
 
 
-def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | None, limit: int) -> RunPage:
+def page_of_runs(
+    connection: sqlite3.Connection, query: RunQuery, cursor: str | None, limit: int, now: float
+) -> RunPage:
     """Newest first. One statement per index that can serve the query, merged here."""
     limit = max(1, min(limit, RUNS_PAGE_MAX))
     before = _before(cursor)
@@ -161,7 +164,7 @@ def page_of_runs(connection: sqlite3.Connection, query: RunQuery, cursor: str | 
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
     return RunPage(
-        runs=tuple(found for row in shown if (found := _record(connection, row)) is not None),
+        runs=tuple(found for row in shown if (found := _record(connection, row, now)) is not None),
         cursor=str(shown[-1][0]) if len(rows) > limit else None,
     )
 

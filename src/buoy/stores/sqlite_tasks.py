@@ -16,7 +16,8 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.errors import WrongState
 from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
-from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, RELEASE, task_row
+from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, RELEASE, released_row, task_row
+from buoy.stores.sqlite_due import at_once, since, stored_due
 from buoy.stores.sqlite_lanes import Work
 from buoy.stores.sqlite_runs import document_of
 
@@ -28,11 +29,14 @@ _EVIDENCE = msgspec.json.Decoder(Evidence)
 _LIVING = "SELECT 1 FROM runners WHERE runner_id = ? AND gone_at IS NULL"
 # A task without a stack is for everybody; a runner without one takes all. The env must be the same.
 _DUE = """SELECT run, task_id, run_id, workflow, queue, due_at, cause, evidence FROM tasks
-    WHERE holder IS NULL AND queue = ? AND due_at <= ? AND env IS ? AND (?4 IS NULL OR stack IS NULL OR stack = ?4)
-    AND (?5 IS NULL OR workflow IN (SELECT value FROM json_each(?5))
+    WHERE holder IS NULL AND queue = ?1 AND due_at >= ?2 AND due_at <= ?3 AND env IS ?4
+    AND (?5 IS NULL OR stack IS NULL OR stack = ?5)
+    AND (?6 IS NULL OR workflow IN (SELECT value FROM json_each(?6))
         OR (?7 AND workflow LIKE 'spec:%' AND workflow NOT IN (SELECT value FROM json_each(?8))))
-    ORDER BY due_at LIMIT ?6"""
-_CLAIM = "UPDATE tasks SET holder = ? WHERE run = ?"
+    ORDER BY due_at LIMIT ?9"""
+# What is due at once is stored below zero; neither kind may starve the other.
+_AT_ONCE = (at_once(0.0), -1e-9)
+_CLAIM = "UPDATE tasks SET holder = ?, due_at = ? WHERE run = ?"
 _HELD_BY = """SELECT t.run, r.head_seq FROM runs r CROSS JOIN tasks t ON t.run = r.number
     WHERE r.run_id = ? AND t.holder = ?"""
 _POKES = "SELECT run_id FROM tasks WHERE holder = ? AND inbox_head > seen"
@@ -49,7 +53,7 @@ _RUNNERS_GONE = f"{_RUNNERS} WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIM
 _RUNNER = f"{_RUNNERS} WHERE runner_id = ? AND gone_at IS NULL"
 _SUSPECT = "UPDATE runners SET suspected_at = ?, suspected_beat = ? WHERE runner_id = ?"
 _BURY = "UPDATE runners SET gone_at = ?, gone_why = ? WHERE runner_id = ? AND gone_at IS NULL"
-# Work that comes back keeps its place in the queue: its own due time, if that has passed.
+# Work that comes back is due at once, at its own place in the queue if it had one.
 _RELEASE_ALL = """UPDATE tasks SET holder = NULL, due_at = min(coalesce(due_at, ?1), ?1), cause = ?2, evidence = ?3
     WHERE holder = ?4"""
 _ADOPT_HELD = """UPDATE tasks SET holder = NULL, due_at = min(coalesce(due_at, ?1), ?1), cause = ?2, evidence = ?3
@@ -74,12 +78,12 @@ def due_tasks(connection: sqlite3.Connection, wants: Wants, limit: int, now: flo
     limit = min(limit, TASKS_CLAIM_MAX)
     workflows = None if wants.workflows is None else _ENCODER.encode(wants.workflows).decode()
     but_not = _ENCODER.encode(wants.but_not).decode()
-    by_queue: list[Sequence[tuple[Any, ...]]] = [
-        connection.execute(
-            _DUE, (queue, now, wants.env, wants.stack, workflows, limit, wants.specs, but_not)
-        ).fetchall()
-        for queue in dict.fromkeys(wants.queues)
-    ]
+    kinds = (wants.env, wants.stack, workflows, wants.specs, but_not, limit)
+    by_queue: list[Sequence[tuple[Any, ...]]] = []
+    for queue in dict.fromkeys(wants.queues):
+        at_once = connection.execute(_DUE, (queue, *_AT_ONCE, *kinds)).fetchall()
+        by_clock = connection.execute(_DUE, (queue, 0.0, now, *kinds)).fetchall()
+        by_queue.append(sorted(at_once + by_clock, key=lambda row: since(row[5])) if by_clock else at_once)
     depth = max(map(len, by_queue), default=0)
     return [rows[turn] for turn in range(depth) for rows in by_queue if turn < len(rows)][:limit]
 
@@ -89,10 +93,11 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
         if connection.execute(_LIVING, (runner,)).fetchone() is None:
             return []
         rows = due_tasks(connection, wants, limit, now)
-        connection.executemany(_CLAIM, [(runner, row[0]) for row in rows])
+        # Should it come back, it is due at once, at its old place in the queue.
+        connection.executemany(_CLAIM, [(runner, stored_due(row[5], now), row[0]) for row in rows])
         return [
-            Task(task_id, run_id, workflow, queue, due_at, cause, _EVIDENCE.decode(evidence))
-            for _, task_id, run_id, workflow, queue, due_at, cause, evidence in rows
+            Task(task_id, run_id, workflow, queue, min(since(due), now), cause, _EVIDENCE.decode(evidence))
+            for _, task_id, run_id, workflow, queue, due, cause, evidence in rows
         ]
 
     return work
@@ -109,7 +114,7 @@ def release_work(
             connection.execute(END_TASK, (held[0],))
             return True
         evidence = _ENCODER.encode(change.evidence)
-        connection.execute(RELEASE, (change.seen, change.cause, evidence, change.due_at, now, held[0]))
+        connection.execute(RELEASE, released_row(change.seen, change, evidence, change.due_at, now, held[0]))
         return True
 
     return work
@@ -178,7 +183,7 @@ def _beating(connection: sqlite3.Connection, runner: RunnerId, beat_number: int)
 def bury_work(
     runner: RunnerId, why: str, cause: str, evidence: Evidence, now: float, beat_number: int | None = None
 ) -> Work[int | None]:
-    values = (now, cause, _ENCODER.encode(evidence), runner)
+    values = (at_once(now), cause, _ENCODER.encode(evidence), runner)
 
     def work(connection: sqlite3.Connection) -> int | None:
         if beat_number is not None and _beating(connection, runner, beat_number) is None:
@@ -208,7 +213,7 @@ def adopt_work(orphan: Orphan, now: float) -> Work[bool]:
             return _adopt_bare(connection, orphan.run_id, evidence, now)
         if connection.execute(_LIVING, (orphan.holder,)).fetchone() is not None:
             return False
-        values = (now, "taken_over", evidence, orphan.holder, orphan.run_id)
+        values = (at_once(now), "taken_over", evidence, orphan.holder, orphan.run_id)
         return connection.execute(_ADOPT_HELD, values).rowcount == 1
 
     return work
@@ -220,9 +225,8 @@ def _adopt_bare(connection: sqlite3.Connection, run_id: RunId, evidence: bytes, 
         return False
     number, generation, doc = bare
     # The task of this generation is lost, so its id must not come back.
-    row = task_row(
-        document_of(connection, number, doc), number, generation + 1, due_at=now, cause="taken_over", evidence=evidence
-    )
+    document = document_of(connection, number, doc)
+    row = task_row(document, number, generation + 1, due=at_once(now), cause="taken_over", evidence=evidence)
     connection.execute(NEW_TASK, row)
     connection.execute(_SET_TASK, (generation + 1, row[1], number))
     return True

@@ -1,6 +1,23 @@
-"""A clock that moves only when it is told to."""
+"""A clock that moves only when it is told to, and one that is wrong."""
 
 from __future__ import annotations
+
+
+from buoy.ports import Clock
+
+
+class BehindClock:
+    """Another machine's clock: its wall time is behind by so much."""
+
+    def __init__(self, clock: Clock, by_s: float) -> None:
+        self._clock = clock
+        self._by_s = by_s
+
+    def now(self) -> float:
+        return self._clock.now() - self._by_s
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
 
 
 class ManualClock:

@@ -11,6 +11,7 @@ plain pytest ones that use `tmp_path`; they never sleep and never ask for the ti
 from __future__ import annotations
 
 from buoy.testing.contracts.archive import ArchiveContract
+from buoy.testing.contracts.clocks import ClockContract
 from buoy.testing.contracts.definitions import DefinitionContract
 from buoy.testing.contracts.inbox import InboxContract
 from buoy.testing.contracts.lists import ListContract
@@ -27,6 +28,7 @@ class StoreContract(
     InboxContract,
     TaskContract,
     WakeContract,
+    ClockContract,
     RunnerContract,
     ListContract,
     ArchiveContract,

@@ -15,7 +15,7 @@ from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.state import fold
 from buoy.ports import Clock, Committed, Message, Outcome, RunnerInfo, Store, TaskChange, Wants, Write
-from buoy.testing.clock import ManualClock
+from buoy.testing.clock import BehindClock, ManualClock
 
 ANY = Wants()
 
@@ -37,9 +37,9 @@ class Stage:
         self._opened: list[Store] = []
         self._nonces = count(1)
 
-    async def open(self) -> Store:
-        """One more process on the same data."""
-        store = await self._contract.open(self._place, self.clock)
+    async def open(self, behind_s: float = 0.0) -> Store:
+        """One more process on the same data; its wall clock may be behind."""
+        store = await self._contract.open(self._place, BehindClock(self.clock, behind_s) if behind_s else self.clock)
         self._opened.append(store)
         return store
 
