@@ -15,7 +15,7 @@ from buoy.core.ids import RunId
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
 from buoy.recovery.bundles import export_run, import_run
-from buoy.recovery.versions import migrate_all
+from buoy.recovery.versions import go_on_with_this_code, migrate_all
 from buoy.wiring import open_client
 
 from .lab import bodies_of, log_of, opened, plant, result_of, state_of, store_at, types_of, until, until_status
@@ -347,3 +347,26 @@ async def test_a_run_without_a_version_is_bound_to_the_code_that_takes_it(is_asy
 
 async def _bound(app: Client, version: str) -> bool:
     return (await app.record("run")).document.version == version
+
+
+# ---- scope
+
+
+@pytest.mark.parametrize("within", [False, True])
+async def test_code_appears_only_for_the_runs_of_its_scope(
+    any_url: str, within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if within:
+        monkeypatch.setenv("BUOY_ENV", "lab")
+        monkeypatch.setenv("BUOY_STACK", "north")
+    scopes = {"plain": (None, None), "lab": ("lab", None), "north": ("lab", "north"), "south": ("lab", "south")}
+    async with store_at(any_url) as store:
+        for name, (env, stack) in scopes.items():
+            created = e.WorkflowCreated(workflow="helper", input=msgspec.Raw(b"{}"), env=env, stack=stack)
+            bodies: list[e.Body] = [created, e.Paused(reason="version", detail="its code is gone")]
+            await plant(store, name, [e.Event(seq, 1.0, body) for seq, body in enumerate(bodies, 1)])
+    async with open_client(any_url) as client:
+        client.registry.add(helper)
+        await go_on_with_this_code(client)
+        going = {name for name in scopes if "resumed" in await types_of(client, name)}
+    assert going == ({"lab", "north"} if within else {"plain"})

@@ -55,6 +55,50 @@ async def test_alarms_ring_in_the_order_of_their_times_and_not_before() -> None:
     alarms.close()
 
 
+class SetClock(ManualClock):
+    """A wall clock that somebody sets; the monotonic one goes on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_by_s = 0.0
+
+    def now(self) -> float:
+        return super().now() + self.set_by_s
+
+
+async def test_setting_the_clock_back_delays_no_alarm() -> None:
+    clock = SetClock()
+    alarms = Alarms(clock)
+    heard: list[str] = []
+    alarms.set(clock.now() + 10, lambda: heard.append("before"))
+    clock.set_by_s = -3600.0
+    alarms.set(clock.now() + 20, lambda: heard.append("after"))
+    clock.advance(9)
+    await rung(alarms)
+    assert heard == []
+    clock.advance(1)
+    await rung(alarms)
+    assert heard == ["before"]
+    clock.advance(9)
+    await rung(alarms)
+    assert heard == ["before"]
+    clock.advance(1)
+    await rung(alarms)
+    assert heard == ["before", "after"]
+    alarms.close()
+
+
+async def test_setting_the_clock_forward_rings_what_is_due_by_it() -> None:
+    clock = SetClock()
+    alarms = Alarms(clock)
+    heard: list[str] = []
+    alarms.set(clock.now() + 10, lambda: heard.append("due"))
+    clock.set_by_s = 60.0
+    await rung(alarms)
+    assert heard == ["due"]
+    alarms.close()
+
+
 async def test_a_cancelled_alarm_is_silent_and_one_in_the_past_rings_at_once() -> None:
     clock = ManualClock()
     alarms = Alarms(clock)

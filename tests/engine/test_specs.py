@@ -405,6 +405,20 @@ async def test_every_prefix_of_a_log_goes_on_to_the_same_end(url: str) -> None:
             assert completed_leaves(final) == completed_leaves(log), name
 
 
+async def test_a_cancel_that_came_when_all_was_done_ends_nothing_else(url: str) -> None:
+    workflow = spec('steps: [{id: one, call: "F:value", with: {x: 3}}]\nresult: "{{ steps.one }}"')
+    async with opened(url, workflow) as app:
+        assert await result_of(app, await app.start_as("whole", workflow)) == 3
+        log = await log_of(app, "whole")
+    # As a run that was paused while its last step was under way, and got both messages at once.
+    late = [e.Paused(reason="user"), log[-2].body, e.Resumed(), e.CancelRequested(reason="too late")]
+    events = [*log[:-2], *(e.Event(log[-2].seq + at, log[-2].at, body) for at, body in enumerate(late))]
+    async with store_at(url) as store:
+        await plant(store, "late", renamed(events, "whole", "late"))
+    async with opened(url, workflow) as app:
+        assert await result_of(app, await app.get("late")) == 3
+
+
 async def test_a_log_of_another_spec_pauses_the_run_with_the_difference(url: str) -> None:
     workflow = spec("steps: [{id: a, call: 'F:value'}, {id: q, ask: go}]")
     async with opened(url, workflow) as app:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from typing import Any
 
+import msgspec
 import pytest
 
 import buoy
@@ -399,3 +402,43 @@ async def test_a_sleep_of_no_sensible_length_is_refused(url: str) -> None:
 
     async with opened(url, wrong) as app:
         assert await result_of(app, await app.start(wrong)) == ["BadInput"] * 3
+
+
+# ---- clocks
+
+
+@buoy.step(retries=2, backoff="20ms")
+async def second_time_lucky() -> int:
+    WITNESS.start()
+    if buoy.info().attempt == 1:
+        raise RuntimeError("not yet")
+    return 1
+
+
+@buoy.workflow
+async def keeps_time() -> list[float]:
+    times = [buoy.now().timestamp()]
+    await buoy.sleep(0.2)
+    times.append(buoy.now().timestamp())
+    await second_time_lucky()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        await buoy.wait_signal("never", timeout=0.1)
+    times.append(buoy.now().timestamp())
+    return times
+
+
+async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(any_url: str) -> None:
+    ahead = time.time() + 3600.0
+    created = e.Event(1, ahead, e.WorkflowCreated(workflow="keeps_time", input=msgspec.Raw(b"{}")))
+    async with store_at(any_url) as store:
+        await plant(store, "early", [created], cause="created")
+    async with opened(any_url, keeps_time) as app:
+        times = await result_of(app, await app.get("early"))
+        log = await log_of(app, "early")
+    assert [event.at for event in log] == sorted(event.at for event in log)
+    waited = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert times[0] >= ahead - 1e-5 and min(waited) >= 0.2 - 1e-5
+    assert log[-1].at - ahead < 3600.0

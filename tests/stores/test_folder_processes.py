@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNS = 40
 WORKERS = 3
 KILLS = 12
-ROUNDS_MAX = 400
+ROUNDS_MAX = 2_000
 
 
 class Crew:

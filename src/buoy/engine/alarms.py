@@ -1,7 +1,7 @@
 """Alarms: one heap of due times for all runs of a process, and one timer for its earliest.
 
-Invariant: due times are wall-clock times. The timer looks again at least once a minute, so that setting the clock or
-suspending the machine delays an alarm by no more than that.
+Invariant: due times are wall-clock times, but setting the clock back delays nobody: what was to come in a minute comes
+in a minute. The timer looks again at least once a minute, so that suspending the machine delays an alarm by no more.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ _LOOK_AGAIN_S = 60.0
 class Alarm:
     """One due time. `cancel` is cheap; the heap forgets it when its time comes."""
 
-    __slots__ = ("callback", "due_at")
+    __slots__ = ("callback",)
 
-    def __init__(self, due_at: float, callback: Callable[[], None]) -> None:
-        self.due_at = due_at
+    def __init__(self, callback: Callable[[], None]) -> None:
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
@@ -41,10 +40,12 @@ class Alarms:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
+        self._offset = clock.now() - clock.monotonic()
 
     def set(self, due_at: float, callback: Callable[[], None]) -> Alarm:
-        alarm = Alarm(due_at, callback)
-        heapq.heappush(self._heap, (due_at, next(self._order), alarm))
+        alarm = Alarm(callback)
+        at = self._now() + due_at - self._clock.now()
+        heapq.heappush(self._heap, (at, next(self._order), alarm))
         self._arm()
         return alarm
 
@@ -54,6 +55,12 @@ class Alarms:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _now(self) -> float:
+        """A time that goes on with the wall clock, and with the monotonic one where the wall clock is set back."""
+        monotonic = self._clock.monotonic()
+        self._offset = max(self._offset, self._clock.now() - monotonic)
+        return monotonic + self._offset
+
     def _arm(self) -> None:
         if not self._heap or self._closed:
             return
@@ -62,13 +69,13 @@ class Alarms:
             if self._timer_at <= first:
                 return
             self._timer.cancel()
-        delay_s = min(max(first - self._clock.now(), 0.0), self._look_again_s)
+        delay_s = min(max(first - self._now(), 0.0), self._look_again_s)
         self._timer_at = first
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._ring)
 
     def _ring(self) -> None:
         self._timer = None
-        now = self._clock.now()
+        now = self._now()
         while self._heap and self._heap[0][0] <= now and not self._closed:
             alarm = heapq.heappop(self._heap)[2]
             if alarm.callback is not None:

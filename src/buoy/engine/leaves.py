@@ -107,7 +107,9 @@ class Leaves:
         elif leaf.kind == "signal" and execution.mailbox.give_signal(leaf.id, leaf.name):
             execution.flush()
         elif leaf.due_at is not None:
-            self._alarms[leaf.id] = execution.host.alarms.set(leaf.due_at, lambda: self._due(leaf))
+            self._alarms[leaf.id] = execution.host.alarms.set(
+                execution.ledger.here(leaf.due_at), lambda: self._due(leaf)
+            )
 
     # children
 
@@ -186,7 +188,7 @@ class Leaves:
         execution = self._execution
         retry = self._steps[leaf.id][0].retry
         if error.retryable and leaf.attempt <= retry.retries:
-            due_at = execution.host.clock.now() + retry.delay_s(leaf.attempt)
+            due_at = execution.ledger.now() + retry.delay_s(leaf.attempt)
             execution.record(e.RetryScheduled(leaf=leaf.id, attempt=leaf.attempt, due_at=due_at, error=error))
             execution.after_commit(lambda: self._start(leaf))
         else:

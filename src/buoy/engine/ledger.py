@@ -45,6 +45,7 @@ class Ledger:
         self._buffer: list[e.Event] = []
         self._effects: list[Callable[[], None]] = []
         self._in_flight: list[Callable[[], None]] | None = None
+        self._ahead_s = 0.0
         self.durable_seq = state.head_seq
 
     @property
@@ -57,16 +58,30 @@ class Ledger:
         """A commit is under way whose outcome is not known yet."""
         return self._in_flight is not None
 
+    def now(self) -> float:
+        """The run's own time: this machine's, or later by as much as the log was ahead of it."""
+        now = self._host.clock.now() + self._ahead_s
+        behind_s = self.state.updated_at - now
+        if behind_s > 0.0:
+            # Another machine's clock wrote the log, or ours was set back. Time goes on from where the log was.
+            self._ahead_s += behind_s
+            return self.state.updated_at
+        return now
+
+    def here(self, at: float) -> float:
+        """What this machine's clock will say at that time of the run."""
+        return at - self._ahead_s
+
     def record(self, body: e.Body) -> None:
         """Adds an event to the next commit."""
-        state = self.state
-        check_move(state.status, type(body))
+        state, kind = self.state, type(body)
+        check_move(state.status, kind)
         event = e.Event(
             state.head_seq + 1,
-            max(self._host.clock.now(), state.updated_at),
+            self.now(),
             body,
             state.branch,
-            e.VERSIONS.get(type(body), 1),
+            e.VERSIONS.get(kind, 1),
             None if self._buffer else self._host.ids.nonce(),
         )
         state.add(event)
@@ -108,7 +123,8 @@ class Ledger:
         self.durable_seq = outcome.head_seq
         for effect in effects:
             effect()
-        self.flush()
+        if self._buffer or self._effects:
+            self.flush()
         self._on_committed()
 
     def start_over(self, state: State) -> None:

@@ -248,13 +248,16 @@ class Runner:
         if execution is None or not execution.settled or execution.state.status not in RESTING:
             return
         wake_at = execution.state.wake_at
-        if wake_at is None or wake_at > self.clock.now() + _SOON_S:
+        if wake_at is None or execution.ledger.here(wake_at) > self.clock.now() + _SOON_S:
             self._release(execution)
 
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
         paused = execution.state.status is Status.PAUSED
-        due_at = self.clock.now() if execution.held_back else execution.state.wake_at
+        wake_at = execution.state.wake_at
+        due_at = None if wake_at is None else execution.ledger.here(wake_at)
+        if execution.held_back:
+            due_at = self.clock.now()
         change = Released(due_at=None if paused else due_at, seen=execution.mailbox.seen)
         head_seq = execution.ledger.durable_seq
         execution.detach()

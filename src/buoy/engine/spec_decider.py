@@ -110,7 +110,8 @@ class SpecDecider:
             self._replay_start(event, body)
         elif isinstance(body, Completed | Failed | e.InteractionResponse):
             self._replay_end(event, body)
-        elif isinstance(body, e.CancelRequested):
+        elif isinstance(body, e.CancelRequested) and not self._walk.frontier.done:
+            # What was over when the request came had ended already, as it will when the replay is over.
             self.cancel(event.at)
 
     def _replay_start(self, event: e.Event, body: Started) -> None:

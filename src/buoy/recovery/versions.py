@@ -22,13 +22,15 @@ from buoy.engine.migration import Migration
 from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.errors import UserError
 from buoy.ports import RunQuery
+from buoy.recovery.scope import Scope
 
 
 async def go_on_with_this_code(client: Client) -> int:
-    """Resumes what waits for code that this process has, or has not tried yet. The number of runs."""
+    """Resumes what waits in this scope for code that this process has, or has not tried yet. The number of runs."""
     resumed = 0
+    scope = Scope(client.stack, client.env)
     async for doc in _paused(client):
-        if await _worth_a_try(client, doc):
+        if scope.covers(doc) and await _worth_a_try(client, doc):
             try:
                 await client.resume(doc.run_id)
                 resumed += 1

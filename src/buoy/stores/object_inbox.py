@@ -47,6 +47,7 @@ class Inboxes:
             if number > head:
                 receipt = await self._put(msgspec.structs.replace(message, number=number))
                 if receipt is not None:
+                    await self._check_there(message.run_id, number)
                     return receipt
             if (await self._message(message.run_id, number)).dedupe == message.dedupe:
                 return Receipt(number, duplicate=True)
@@ -66,6 +67,14 @@ class Inboxes:
         if unread >= INBOX_UNREAD_MAX and view.task.kind != "none":
             raise WrongState(f"{run_id} has {unread:,} messages that nobody has read; see `buoy why {run_id}`")
         return view, head
+
+    async def _check_there(self, run_id: RunId, number: int) -> None:
+        """A message to a run that was purged meanwhile reaches nobody, and is not acknowledged."""
+        first = await self._runs.log_object(run_id, 1)
+        if first is not None and first.purged is not None:
+            await self._bucket.delete(layout.inbox_key(run_id, number))
+            await self._index.drop([layout.wake_key(run_id, number)])
+            raise UnknownRun(f"there is no run {run_id} in this store")
 
     async def _begin(self, message: Message, head: int) -> int:
         """From which number on to look for a twin. The order matters: the last number was read before this."""
