@@ -12,6 +12,7 @@ import pytest
 
 import buoy
 from buoy.core import events as e
+from buoy.core.ids import LeafId
 
 from .lab import (
     bodies_of,
@@ -416,6 +417,12 @@ async def second_time_lucky() -> int:
 
 
 @buoy.workflow
+async def naps() -> str:
+    await buoy.sleep(0.3)
+    return "awake"
+
+
+@buoy.workflow
 async def keeps_time() -> list[float]:
     times = [buoy.now().timestamp()]
     await buoy.sleep(0.2)
@@ -442,3 +449,16 @@ async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(any_url: s
     waited = [later - earlier for earlier, later in itertools.pairwise(times)]
     assert times[0] >= ahead - 1e-5 and min(waited) >= 0.2 - 1e-5
     assert log[-1].at - ahead < 3600.0
+
+
+async def test_a_timer_of_a_dead_runner_whose_clock_was_ahead_is_not_longer(any_url: str) -> None:
+    ahead = time.time() + 3600.0
+    bodies: list[e.Body] = [
+        e.WorkflowCreated(workflow="naps", input=msgspec.Raw(b"{}")),
+        e.Claimed(runner="dead", cause="created"),
+        e.TimerStarted(leaf=LeafId("timer#1"), due_at=ahead + 0.3),
+    ]
+    async with store_at(any_url) as store:
+        await plant(store, "nap", [e.Event(seq, ahead, body) for seq, body in enumerate(bodies, 1)])
+    async with opened(any_url, naps) as app:
+        assert await result_of(app, await app.get("nap")) == "awake"

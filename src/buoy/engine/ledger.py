@@ -70,6 +70,7 @@ class Ledger:
 
     def here(self, at: float) -> float:
         """What this machine's clock will say at that time of the run."""
+        self.now()
         return at - self._ahead_s
 
     def record(self, body: e.Body) -> None:

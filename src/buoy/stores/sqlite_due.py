@@ -21,6 +21,11 @@ def stored_due(due_at: float | None, now: float) -> float | None:
     return due_at if due_at is None or due_at > now else at_once(due_at)
 
 
+def now_due(stored: float) -> float:
+    """What is stored for work whose time has come, whatever was stored before."""
+    return stored if stored < 0.0 else at_once(stored)
+
+
 def since(stored: float) -> float:
     """The time that was stored, shifted or not."""
     return stored if stored >= 0.0 else stored + _SHIFT_S

@@ -17,7 +17,7 @@ from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.errors import WrongState
 from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
 from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, RELEASE, released_row, task_row
-from buoy.stores.sqlite_due import at_once, since, stored_due
+from buoy.stores.sqlite_due import at_once, now_due, since
 from buoy.stores.sqlite_lanes import Work
 from buoy.stores.sqlite_runs import document_of
 
@@ -94,7 +94,7 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
             return []
         rows = due_tasks(connection, wants, limit, now)
         # Should it come back, it is due at once, at its old place in the queue.
-        connection.executemany(_CLAIM, [(runner, stored_due(row[5], now), row[0]) for row in rows])
+        connection.executemany(_CLAIM, [(runner, now_due(row[5]), row[0]) for row in rows])
         return [
             Task(task_id, run_id, workflow, queue, min(since(due), now), cause, _EVIDENCE.decode(evidence))
             for _, task_id, run_id, workflow, queue, due, cause, evidence in rows

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.ports import Held, Released
+from buoy.ports import Held, Released, Store
 from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, message, on_stage, register
 
 RUN = RunId("run-1")
@@ -41,7 +41,11 @@ class ClockContract(Contract):
         await stage.author("timer").create(store, Released(due_at=stage.clock.now() + 60.0))
         stage.clock.advance(60.0)
         assert await claim(store, dead) == ["timer"]
+        stage.clock.advance(30.0)
         await store.bury(dead, "it is dead", cause="taken_over", evidence={})
+        since = {name: await due_at(store, name) for name in ("never-due", "timer", "was-due")}
+        now = stage.clock.now()
+        assert since == {"never-due": now, "timer": now - 30.0, "was-due": now - 90.0}, "each at its own place"
         assert sorted(await claim(behind, runner)) == ["never-due", "timer", "was-due"]
 
     @on_stage
@@ -118,3 +122,9 @@ class ClockContract(Contract):
         for number in range(300):
             await stage.author(f"run-{number}").create(store, Released(due_at=stage.clock.now()))
         assert (await claim(store, runner, limit=3))[0] == "timer"
+
+
+async def due_at(store: Store, run_id: str) -> float | None:
+    record = await store.run(RunId(run_id))
+    assert record is not None
+    return record.due_at
