@@ -280,3 +280,5 @@ def test_identities_depend_on_the_order_of_creation_only() -> None:
 def test_the_back_off_grows_to_its_limit() -> None:
     retry = Retry(retries=100, backoff_s=0.5, factor=2.0, backoff_max_s=10.0)
     assert [retry.delay_s(n) for n in (1, 2, 3, 4, 5, 6, 1000)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]
+    patient = Retry(retries=5, backoff_s=3600.0)
+    assert [patient.delay_s(n) for n in (1, 2)] == [3600.0, 3600.0], "as long as was asked for"

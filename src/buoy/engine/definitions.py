@@ -45,7 +45,8 @@ class Retry(msgspec.Struct, frozen=True):
 
     def delay_s(self, attempt: int) -> float:
         """The wait after attempt `attempt` failed. No jitter: a durable wait need not be random."""
-        return min(self.backoff_s * self.factor ** min(attempt - 1, 60), self.backoff_max_s)
+        most_s = max(self.backoff_max_s, min(self.backoff_s, BACKOFF_MAX_S))
+        return min(self.backoff_s * self.factor ** min(attempt - 1, 60), most_s)
 
 
 class Step(Generic[P, T]):
@@ -247,6 +248,7 @@ def step(
 
     With a `queue` it is executed by whichever worker serves that queue and has its code. `classify` says what an error
     is ("transient", "permanent", "resource", "misconfiguration"): the first may be tried again, the others are told.
+    The waits between tries grow from `backoff` up to `backoff_max`, and are never shorter than `backoff`.
     """
     if not 0 <= retries <= RETRIES_MAX:
         raise BadInput(f"retries={retries} is out of range: 0 to {RETRIES_MAX}")
