@@ -2,10 +2,11 @@
 
     python benchmarks/recovery.py takeover [--runs 1000] [--rounds 3]   beside DBOS, in one run
     python benchmarks/recovery.py sweep [--largest 1000000]             statements and time, by what has finished
+    python benchmarks/recovery.py sweepers [--runs 1000] [--crowd 8]    many processes at once, each orphan once
 
 Takeover: every run has 3 of its 5 steps done and is in the 4th when its process gets SIGKILL. The clock runs from the
 start of a new process until the 4th step of every run has begun again. No completed step may be executed again: what
-was, is counted. Sweep: 100 orphans among finished runs.
+was, is counted. Sweep: 100 orphans among finished runs. Sweepers: `buoy sweeper --once` in processes of their own.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from statistics import median
 
 from plan import DBOS_PYTHON, HERE
 from recovery_store import sweep_costs
+from recovery_sweepers import many_sweepers
 from recovery_witness import DONE, distinct, executions
 
 SIDES = {"buoy": (sys.executable, "recovery_buoy.py"), "dbos": (str(DBOS_PYTHON), "recovery_dbos.py")}
@@ -31,15 +33,22 @@ PATIENCE_S = 300.0
 
 def main() -> int:
     args = _arguments()
-    found = takeover(args) if args.what == "takeover" else asyncio.run(sweep_costs(args.largest, args.dir))
+    match args.what:
+        case "takeover":
+            found = takeover(args)
+        case "sweep":
+            found = asyncio.run(sweep_costs(args.largest, args.dir))
+        case _:
+            found = many_sweepers(args.runs, args.crowd, args.dir)
     sys.stdout.write(json.dumps(found, indent=1) + "\n")
     return 0
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="How long recovery takes.")
-    parser.add_argument("what", choices=["takeover", "sweep"])
+    parser.add_argument("what", choices=["takeover", "sweep", "sweepers"])
     parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--crowd", type=int, default=8, help="sweepers at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--dir", type=Path, default=HERE / "results", help="where the databases go; a real disk")

@@ -21,6 +21,7 @@ from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem
 from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
+from buoy.recovery.recover import write_down_loss
 from buoy.recovery.scheduler import Scheduler
 from buoy.recovery.scope import Scope
 from buoy.recovery.sweep import SweepOptions
@@ -110,6 +111,7 @@ class Worker:
             options=SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX),
         )
         self.runner.sweep_health = self.sweeper.health
+        self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
         self._first_look: asyncio.Task[None] | None = None
         self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids)
         self.runner.watched += [self.sweeper, self.scheduler]

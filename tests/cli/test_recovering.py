@@ -150,8 +150,8 @@ def test_a_recovery_is_shown_before_it_is_done(buoy: Buoy) -> None:
     back = buoy.json("recover", "s1")
     assert (back["needed"], back["new_branch_id"], back["error"]) == (True, 1, None)
     assert {"reason", "plan", "findings"} <= set(back)
-    asked = buoy.json("resume", "s1", code=2)["error"]["message"]
-    assert "not paused" in asked
+    queued = buoy.json("resume", "s1")
+    assert not queued["done"] and "queued already" in queued["text"]
     buoy.drive()
     again = buoy.json("resume", "s1")
     assert [leaf["question_id"] for leaf in again["questions"]] == ["s1/ask#1/0"], "it keeps its id"

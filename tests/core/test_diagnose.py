@@ -141,10 +141,33 @@ def test_lag_is_not_drift(behind: int) -> None:
     assert codes(facts_of(ANSWERED, stored=stored, **DUE)) == []
 
 
-def test_a_document_ahead_of_its_log_is_judged() -> None:
-    stored = lying(ANSWERED, status=Status.AWAITING_INPUT, head_seq=99)
-    assert codes(facts_of(ANSWERED, stored=stored, **DUE)) == ["A1"]
-    assert codes(facts_of(ANSWERED, stored=lying(ANSWERED, head_seq=99), **DUE)) == ["R2"]
+@pytest.mark.parametrize("claims", [{}, {"status": Status.AWAITING_INPUT}, {"status": Status.COMPLETED}])
+def test_a_document_ahead_of_its_log_says_that_events_may_have_been_lost(claims: dict[str, Any]) -> None:
+    given = facts_of(ANSWERED, stored=lying(ANSWERED, head_seq=99, **claims), **DUE)
+    assert codes(given) == ["R2"]
+    found = finding(given, "R2")
+    assert "document is at event 99, its log ends at 5: events 6 to 99 may have been lost" in found.reason
+    names = ("document_head", "log_end", "lost_from", "lost_to")
+    assert tuple(found.evidence[name] for name in names) == (99, 5, 6, 99)
+
+
+def test_of_one_lost_event_one_is_spoken() -> None:
+    found = finding(facts_of(ANSWERED, stored=lying(ANSWERED, head_seq=6), **DUE), "R2")
+    assert "ends at 5: event 6 may have been lost" in found.reason
+
+
+def test_a_loss_comes_before_all_that_would_be_added_to_the_log() -> None:
+    events = log(created(), claimed(), started("a#1"), failed_as("a#1", TRANSIENT))
+    assert codes(facts_of(events, stored=lying(events, head_seq=9), holder=DEAD)) == ["R2", "A4", "H1"]
+
+
+def test_under_a_live_owner_a_document_ahead_is_not_judged() -> None:
+    assert codes(facts_of(ANSWERED, stored=lying(ANSWERED, head_seq=99), holder=WORKER)) == []
+
+
+def test_a_log_that_is_gone_is_no_foreign_run() -> None:
+    bare = msgspec.structs.replace(facts_of(ANSWERED), log=(), foreign=True, task=TaskFacts("t", 1, "parked"))
+    assert "its log is gone: it has no events, and its document is at event 5" in finding(bare, "R1").reason
 
 
 def test_a_foreign_document_is_judged_whatever_its_head() -> None:

@@ -57,6 +57,7 @@ OTHERS = st.fixed_dictionaries({"now": TIMES}, optional={
     "stream_open": st.none() | st.booleans(), "foreign": st.booleans(), "stale_after_s": st.none() | TIMES,
     "progress": st.none() | st.builds(ProgressFacts, at=TIMES), "drift": st.none() | st.just("x"),
 })  # fmt: skip
+CLAIM = e.Claimed(runner="me", cause="recovered")
 SOME = Document(run_id=RUN, workflow="order", status=Status.RUNNING, head_seq=0, created_at=0.0, updated_at=0.0)
 
 
@@ -166,6 +167,27 @@ def test_a_recovery_removes_what_it_was_made_for(facts: Facts) -> None:
     log = [*(facts.log or ()), *plan.events(e.Claimed(runner="me", cause="recovered"), facts.log or (), 1.0, "n")]
     again = msgspec.structs.replace(found(log, {}, {"now": facts.now}), needs=facts.needs)
     assert plan.finding.code not in [each.code for each in diagnose(again) if each.trouble]
+
+
+@given(FACTS, st.integers(1, 2**70), st.sampled_from(POLICIES))
+def test_a_loss_is_written_down_before_anything_else_and_hides_nothing(facts: Facts, more: int, policy: str) -> None:
+    if fold(RUN, facts.log or ()).created is None or facts.live_owner:
+        return
+    end = len(facts.log or ())
+    ahead = msgspec.structs.replace(facts.stored or SOME, head_seq=end + more)
+    facts = msgspec.structs.replace(facts, stored=ahead)
+    plan = plan_for(facts, policy)
+    assert plan is not None and plan.finding.code == "R2"
+    (body,) = plan.bodies
+    assert isinstance(body, e.WorkflowRecovered)
+    assert (body.evidence["document_head"], body.evidence["log_end"], body.cutoff_event) == (end + more, end, end)
+    before, after = (
+        fold(RUN, facts.log or ()),
+        fold(RUN, [*(facts.log or ()), *plan.events(CLAIM, facts.log or (), 1.0, "n")]),
+    )
+    assert (after.leaves, after.open, after.branch, after.status) == (
+        before.leaves, before.open, before.branch, before.status,
+    )  # fmt: skip
 
 
 @given(logs())

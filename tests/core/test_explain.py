@@ -100,7 +100,8 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "paused by a person",
         facts(Status.PAUSED, pause=Pause("user", "lunch", NOW - 60, "ann")),
-        ["r is paused: somebody asked for it.", "Paused by ann t9940 (1 min ago). lunch", "go on: buoy resume r"],
+        ["r is paused: somebody asked for it.", "Paused by ann t9940 (1 min ago). Reason: lunch.",
+         "go on: buoy resume r"],
     ),
     (
         "paused, its code has changed",
@@ -231,3 +232,10 @@ def test_a_holder_that_the_store_does_not_know_is_not_called_dead() -> None:
     text = text_of(explain(given))
     assert "r is held by lost, whom this store does not know." in text
     assert "buoy recover r" in text and "is dead" not in text
+
+
+def test_a_time_of_another_clock_is_not_said_to_be_past() -> None:
+    words = Wording()
+    assert "(1 h ahead of this clock)" in words.past(5000.0, 1400.0)
+    assert "(0 s ago)" in words.past(1401.0, 1400.0)
+    assert "(10 s ago)" in words.past(1390.0, 1400.0)

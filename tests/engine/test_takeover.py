@@ -162,6 +162,49 @@ async def test_waiting_runs_leave_memory_for_one_that_must_be_alone(url: str) ->
         assert await other.result() == "on"
 
 
+async def test_a_run_that_went_to_somebody_else_while_it_waited_to_be_alone_is_left_to_him(url: str) -> None:
+    workflow = made("resume")
+    goes_on = asyncio.Event()
+
+    @buoy.step
+    async def long() -> None:
+        await goes_on.wait()
+
+    @buoy.workflow
+    async def busy() -> None:
+        await long()
+
+    async with buoy.open(url, workflows=[workflow, busy]) as app:
+        other = await app.start(busy)
+        await until(lambda: has_started(app, other.id))
+        await lost(app, "r", workflow, SOLO_AFTER)
+        await until(lambda: is_held(app, "r"))
+        # A process that was thought to be dead wrote once more, and somebody else took the run from it.
+        await app.store.register(RunnerInfo("else", "elsewhere", "b", "ns", 1, "0", "y"))
+        log = await app.store.events("r")
+        claim = e.Event(len(log) + 1, log[-1].at, e.Claimed(runner="else", cause="taken_over"), nonce="else-1")
+        doc = document(fold("r", [*log, claim]))
+        await app.store.commit([Write("r", len(log), (claim,), doc, Held("else"))])
+        goes_on.set()
+        await other.result()
+        await until(lambda: turn_is_over(app))
+        claims = [body.runner for body in await log_of(app, "r") if isinstance(body, e.Claimed)]
+        assert claims[-1] == "else"
+
+
+async def has_started(app, run_id: str) -> bool:
+    return any(isinstance(body, e.StepStarted) for body in await log_of(app, run_id))
+
+
+async def turn_is_over(app) -> bool:
+    """Nobody waits here to be alone any more, or is."""
+    return not app.runner.intake._solo.wanted
+
+
+async def is_held(app, run_id: str) -> bool:
+    return (await app.record(run_id)).holder is not None
+
+
 async def test_a_poison_run_is_put_into_quarantine_with_step_and_signature(url: str) -> None:
     workflow = made("resume")
     async with buoy.open(url, workflows=[workflow]) as app:

@@ -157,6 +157,24 @@ def test_a_run_that_goes_on_while_it_is_looked_at_does_not_look_damaged(tmp_path
     play(tmp_path, test)
 
 
+def test_a_run_that_moves_at_every_look_does_not_look_damaged(tmp_path: Path) -> None:
+    async def test(yard: Yard) -> None:
+        run = await yard.plant("r", created(), claimed())
+        left = 8
+
+        async def goes_on() -> None:
+            nonlocal left
+            left -= 1
+            if left > 0:
+                log = await yard.log(run)
+                await yard.store.commit([yard_write(run, log, (started(f"a#{len(log)}"),), None)])
+
+        facts = await looked_at(yard, "r", Moving(yard.store, goes_on))  # type: ignore[arg-type]
+        assert (left, facts.drift) == (0, None)
+
+    play(tmp_path, test)
+
+
 def yard_write(run: RunId, log: list[e.Event], bodies: tuple[e.Body, ...], task: Any) -> Any:
     seq = len(log)
     events = tuple(e.Event(seq + place, log[-1].at, body) for place, body in enumerate(bodies, 1))

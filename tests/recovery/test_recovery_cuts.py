@@ -11,7 +11,7 @@ import pytest
 
 from buoy.core import events as e
 from buoy.core.lifecycle import Status
-from buoy.ports import Store
+from buoy.ports import Released, Store
 from buoy.recovery.recover import recover_run
 from buoy.recovery.sweep import SweepOptions, sweep
 from buoy.stores.memory_bucket import MemoryBucket, MemoryData
@@ -20,6 +20,7 @@ from buoy.testing.clock import ManualClock
 from tests.core.logbook import answered, asked, claimed, completed, started
 
 from .cuts import CutStore, Killed
+from .losses import lost_end
 from .yard import QUICK_KINDS, Deaths, Yard, created, no_twice, opened
 
 UNDER_WAY = (claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
@@ -54,6 +55,10 @@ async def _overdue(yard: Yard) -> None:
     await yard.plant("run-1", created(), claimed("r1"), timer)
 
 
+async def _lost_end(yard: Yard) -> None:
+    await lost_end(yard, task=Released(due_at=yard.clock.now()))
+
+
 CASES = {
     "an answered question": Case(_answered, ("branch_created", "workflow_recovered")),
     "to be restarted": Case(_dead("restart"), ("branch_created", "workflow_recovered")),
@@ -61,6 +66,7 @@ CASES = {
     "to be failed": Case(_dead("fail"), ("workflow_failed",), due=False),
     "to be held": Case(_dead("hold"), ("paused",), due=False),
     "a lost timer": Case(_overdue, ()),
+    "a log that lost its end": Case(_lost_end, ("workflow_recovered",)),
 }
 
 

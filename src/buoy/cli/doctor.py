@@ -10,11 +10,16 @@ from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.core.catalogue import CATALOGUE
 from buoy.core.phrases import counted
-from buoy.ports import Clock
-from buoy.recovery.doctor import Doctor, Report
+from buoy.ports import Clock, StoreCheck
+from buoy.recovery.doctor import INDEX, PURGE, STORE, Doctor, Report
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
+_OF_THE_STORE = {
+    STORE: "The store itself is not as it should be",
+    INDEX: "An entry of an index is missing or left over",
+    PURGE: "A purge was begun and not finished",
+}
 
 
 class _Progress:
@@ -66,7 +71,7 @@ async def _report(store: str | None, *, fix: bool, rebuild: bool) -> Report:
 def _show(report: Report, *, mended: bool) -> None:
     out = render.console()
     out.print(f"store      {report.store}")
-    for check in report.checks:
+    for check in (*report.checks, *_looked_at(report)):
         out.print(Text(f"{check.name:<10} {check.text}", style="" if check.ok else "red"))
     more = [(report.lagging, "behind its log"), (report.foreign, "without a log (Q6)"), (report.rebuilt, "rebuilt")]
     told = "".join(f", {number:,} {what}" for number, what in more if number)
@@ -76,7 +81,7 @@ def _show(report: Report, *, mended: bool) -> None:
         return
     for code, number in sorted(report.counts.items()):
         entry = CATALOGUE.get(code)
-        out.print(f"{code:<10} {number:,}{'' if entry is None else f'  {entry.title}'}")
+        out.print(f"{code:<10} {number:,}  {_OF_THE_STORE.get(code, '') if entry is None else entry.title}".rstrip())
     for each in report.troubles[:_SHOWN_MAX]:
         whose = "" if each.run_id is None else f"{each.run_id}: "
         out.print(Text(f"  {'mended ' if each.fixed else ''}{each.code} {whose}{each.text}"))
@@ -84,6 +89,18 @@ def _show(report: Report, *, mended: bool) -> None:
     if hidden > 0:
         out.print(f"  and {hidden:,} more")
     out.print(Text(_end(report, mended=mended), style="red" if report.left else "green"))
+
+
+def _looked_at(report: Report) -> list[StoreCheck]:
+    """What a store without a database of its own has no check for, out of what was found in it."""
+    named = {check.name for check in report.checks}
+    unread, wrong = report.counts.get("R1", 0), report.counts.get(INDEX, 0)
+    logs = f"logs that cannot be read: {unread:,}" if unread else "every log that was looked at can be read"
+    entries = (
+        f"entries that do not fit their runs: {wrong:,}" if wrong else "every entry that was looked at fits its run"
+    )
+    found = [StoreCheck("integrity", not unread, logs), StoreCheck("indexes", not wrong, entries)]
+    return [check for check in found if check.name not in named]
 
 
 def _end(report: Report, *, mended: bool) -> str:

@@ -61,7 +61,7 @@ def _describe_run_level(body: e.Body) -> str:
         case e.MessageRefused():
             return f"message {body.message}: {body.reason}"
         case e.WorkflowRecovered():
-            return f"{body.finding}: {body.reason}"
+            return body.reason if body.reason.startswith(f"{body.finding}: ") else f"{body.finding}: {body.reason}"
         case e.BranchCreated():
             return f"branch {body.branch} of {body.parent} at event {body.cutoff_seq} ({body.cause})"
         case e.VersionBound():

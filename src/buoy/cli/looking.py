@@ -18,7 +18,7 @@ from buoy.core.health import Health, judge
 from buoy.core.ids import check_run_id
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
-from buoy.core.phrases import expected_text, progress_text, questions, runner_text, traceback_lines
+from buoy.core.phrases import current_progress, expected_text, questions, runner_text, traceback_lines
 from buoy.core.state import fold
 from buoy.ports import RunPage
 from buoy.recovery.evidence import crew, facts_of_page, facts_of_run
@@ -52,7 +52,7 @@ def run_view(facts: Facts) -> RunView:
         host=None if holder is None else holder.host or None,
         beat_age_s=None if holder is None else holder.beat_age_s,
         due_at=facts.due_at,
-        progress=facts.progress,
+        progress=current_progress(facts),
         unread=facts.unread,
     )
 
@@ -120,7 +120,7 @@ def _print_runs(found: list[Facts]) -> None:
             render.attempt(doc),
             render.ago(facts.now - doc.created_at),
             *render.owner_cells(facts),
-            "" if facts.progress is None else progress_text(facts.progress),
+            render.progress_cell(facts),
         )
     render.console().print(table)
 
@@ -170,8 +170,9 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         lines.append(("owner", f"{runner_text(facts.holder)}, last beat {render.ago(facts.holder.beat_age_s)}"))
     if facts.due_at is not None:
         lines.append(("due", render.local(facts.due_at)))
-    if facts.progress is not None:
-        lines.append(("progress", f"{facts.progress.leaf}: {progress_text(facts.progress)}"))
+    progress = current_progress(facts)
+    if progress is not None:
+        lines.append(("progress", f"{progress.leaf}: {render.progress_cell(facts)}"))
     if facts.unread:
         lines.append(("unread", f"{facts.unread} messages"))
     return lines + _detail_lines(facts)

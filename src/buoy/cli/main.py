@@ -13,8 +13,9 @@ from buoy.cli.looking import events, ps, show
 from buoy.cli.migrate import migrate
 from buoy.cli.program import Program
 from buoy.cli.purging import purge_command
-from buoy.cli.recovering import recover, release, resume
+from buoy.cli.recovering import recover
 from buoy.cli.result import result
+from buoy.cli.resuming import release, resume
 from buoy.cli.returning import jump, retry
 from buoy.cli.run import run, start
 from buoy.cli.schedule import schedule_group

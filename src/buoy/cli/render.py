@@ -10,9 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from buoy.core.document import Document, OpenLeaf
-from buoy.core.facts import Facts, ProgressFacts
+from buoy.core.facts import Facts
 from buoy.core.health import Health
-from buoy.core.phrases import active_leaves, progress_text
+from buoy.core.phrases import active_leaves, current_progress, progress_text
 from buoy.core.time_text import in_words
 
 # Wide enough that nothing is cut when a program reads the output.
@@ -93,8 +93,13 @@ def attempt(document: Document) -> str:
     return str(max((leaf.attempt for leaf in document.open if leaf.kind in ("step", "module")), default="") or "")
 
 
-def progress_cell(progress: ProgressFacts | None) -> str:
-    return "" if progress is None else progress_text(progress)
+def progress_cell(facts: Facts) -> str:
+    """How far its step has come; of a dead owner, how far it had come."""
+    progress = current_progress(facts)
+    if progress is None:
+        return ""
+    gone = facts.holder is not None and facts.holder.gone
+    return f"had come to {progress_text(progress)}" if gone else progress_text(progress)
 
 
 def owner_cells(facts: Facts) -> tuple[str, str, str]:

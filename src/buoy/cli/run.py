@@ -26,6 +26,7 @@ from buoy.core.spec import SPEC_PREFIX
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry
 from buoy.engine.runner import RunnerOptions
+from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.errors import WrongState
 from buoy.recovery.evidence import crew
 from buoy.wiring import open_client, open_worker
@@ -181,12 +182,20 @@ def start(
     click.echo(made)
     if missing is not None:
         file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)
-        command = wording(store, local).command("worker", *file)
+        command = wording(store, local).command("worker", *file, *_needed_calls(workflow))
         there = "it is queued" if new else f"it was there already, and is {status.replace('_', ' ')}"
         click.echo(f"{there}, but {missing}; start one: {command}", err=True)
     elif not new:
         click.echo(f"it was there already, and is {status.replace('_', ' ')}", err=True)
     return Exit.OK
+
+
+def _needed_calls(workflow: AnyWorkflow) -> list[str]:
+    """What a worker must be told so that it has the functions of a spec."""
+    called = workflow.spec.calls() if isinstance(workflow, SpecWorkflow) else set()
+    return [
+        word for module in sorted({each.partition(":")[0] for each in called}) for word in ("--allow-calls", module)
+    ]
 
 
 async def _start(order: Order) -> tuple[RunId, bool, str | None, str]:

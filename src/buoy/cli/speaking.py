@@ -17,7 +17,7 @@ from buoy.cli.inputs import parse_json
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.core.document import Document, OpenLeaf
-from buoy.core.phrases import expected_text, questions
+from buoy.core.phrases import expected_text, listed, questions
 from buoy.engine.client import Client
 from buoy.engine.requests import Requested, waits_for_whom
 from buoy.errors import BadInput
@@ -87,6 +87,8 @@ def _ask(leaf: OpenLeaf) -> str:
 def signal(run_id: str, name: str, payload: str | None, dedupe: str | None, store: str | None, as_json: bool) -> int:
     """Send a signal to a run. It is kept until the workflow waits for it.
 
+    If the run waits for other names just now, or for none, that is told: the name may be a slip of the pen.
+
     \b
     Example:
       buoy signal order-1 packed '{"boxes": 2}' --dedupe scan-17
@@ -94,24 +96,39 @@ def signal(run_id: str, name: str, payload: str | None, dedupe: str | None, stor
     Exit code: 0 stored, 2 bad input or no such run, 5 store unusable.
     """
     body = None if payload is None else parse_json(payload, "PAYLOAD_JSON")
-    receipt, text = go(_signal(run_id, name, body, dedupe, store))
+    receipt, text, waits = go(_signal(run_id, name, body, dedupe, store))
     said = (
         "was sent before; nothing more was done" if receipt.duplicate else f"sent; {text.removeprefix('requested; ')}"
     )
-    return _tell_sent(run_id, receipt, said, as_json=as_json)
+    hint = None if receipt.duplicate or name in waits else _not_waited_for(run_id, name, waits)
+    return _tell_sent(run_id, receipt, said, hint, as_json=as_json)
 
 
-async def _signal(run_id: str, name: str, body: object, dedupe: str | None, store: str | None) -> tuple[Receipt, str]:
+async def _signal(
+    run_id: str, name: str, body: object, dedupe: str | None, store: str | None
+) -> tuple[Receipt, str, tuple[str, ...]]:
+    """With the names that it waited for before: afterwards somebody may have taken the signal already."""
     async with connected(store) as client:
+        doc = (await client.record(run_id)).document
+        waits = tuple(dict.fromkeys(leaf.name for leaf in doc.open if leaf.kind == "signal"))
         receipt = await client.signal(run_id, name, body, dedupe)
-        return receipt, await waits_for_whom(client, await client.record(run_id))
+        return receipt, await waits_for_whom(client, await client.record(run_id)), waits
 
 
-def _tell_sent(run_id: str, receipt: Receipt, text: str, *, as_json: bool) -> int:
+def _not_waited_for(run_id: str, name: str, waits: tuple[str, ...]) -> str:
+    """A slip of the pen would wait for ever, so it is told; but the workflow may come to that name later."""
+    others = f"it waits for {listed([repr(each) for each in waits])}" if waits else "it waits for no signal"
+    return f"note: run {run_id} does not wait for {name!r} now: {others}; {name!r} is kept until it does"
+
+
+def _tell_sent(run_id: str, receipt: Receipt, text: str, hint: str | None = None, *, as_json: bool) -> int:
     if as_json:
-        print_json({"run_id": run_id, "message": receipt.number, "duplicate": receipt.duplicate, "text": text})
-    else:
-        click.echo(text)
+        facts = {"run_id": run_id, "message": receipt.number, "duplicate": receipt.duplicate, "text": text}
+        print_json(facts if hint is None else {**facts, "hint": hint})
+        return Exit.OK
+    click.echo(text)
+    if hint is not None:
+        click.echo(hint, err=True)
     return Exit.OK
 
 

@@ -13,9 +13,12 @@ import msgspec
 from buoy.cli.inputs import parse_json, stored_input
 from buoy.cli.workflow_files import AnyWorkflow, find_workflow
 from buoy.config import load_settings
+from buoy.core.spec_problems import place_text
+from buoy.core.spec_warnings import warnings_of
 from buoy.engine.spec_calls import Calls
+from buoy.engine.spec_file import read_source
 from buoy.engine.spec_workflow import SpecArguments, SpecWorkflow, load_spec
-from buoy.errors import BadInput
+from buoy.errors import BadInput, SpecProblem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -62,6 +65,20 @@ def read_spec_file(target: str, params: tuple[str, ...], calls: tuple[str, ...])
     return load_spec(target, calls=Calls(calls), given=parameters(params))
 
 
+def spec_warnings(target: str, spec: SpecWorkflow) -> list[SpecProblem]:
+    """What is sound in that file and probably not what was meant, each with its line."""
+    found = warnings_of(spec.spec)
+    if not found:
+        return []
+    line_of = read_source(Path(target)).line_of
+    return [SpecProblem(target, line_of(place), place_text(place), text) for place, text in found]
+
+
+def _warn(target: str, spec: SpecWorkflow) -> None:
+    for each in spec_warnings(target, spec):
+        click.echo(f"warning: {each}", err=True)
+
+
 def find_target(
     target: str, given: str | None, pairs: tuple[str, ...], params: tuple[str, ...], calls: tuple[str, ...]
 ) -> tuple[AnyWorkflow, msgspec.Raw | None]:
@@ -74,5 +91,6 @@ def find_target(
     if given is not None or pairs:
         raise BadInput("--arg and --input are for workflows in Python; parameters of a spec are given with --param")
     spec = read_spec_file(target, params, calls)
+    _warn(target, spec)
     assert isinstance(spec.arguments, SpecArguments)
     return spec, spec.arguments.complete(parameters(params)) if params else None

@@ -164,6 +164,19 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
     return found
 
 
+def _kind(runner: RunnerFacts) -> str:
+    if runner.gone:
+        return "dead"
+    if runner.beat_age_s is None:
+        return f"not seen from here (it runs on {runner.host})"
+    return "silent" if runner.beat_age_s > 2 * BEAT_S else "alive"
+
+
+def _last_beat(runner: RunnerFacts) -> str:
+    """By the clock of another machine it says nothing."""
+    return "" if runner.beat_age_s is None else f", last beat {render.ago(runner.beat_age_s)}"
+
+
 def _show(report: Report) -> None:
     out = render.console()
     out.print(f"store     {report.store} (schema {report.schema}, buoy {report.buoy})")
@@ -175,12 +188,10 @@ def _show(report: Report) -> None:
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}")
     out.print(f"swept     {swept_text(report.sweepers)}")
     for each in report.runners:
-        kind = "dead" if each.gone else "silent" if (each.beat_age_s or 0.0) > 2 * BEAT_S else "alive"
+        kind = _kind(each)
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""
         holds = f"holds {counted(each.holding, 'run')}"
-        out.print(
-            f"{each.role:<9} {runner_text(each)}: {kind}, last beat {render.ago(each.beat_age_s)}, {holds}{knows}"
-        )
+        out.print(f"{each.role:<9} {runner_text(each)}: {kind}{_last_beat(each)}, {holds}{knows}")
     if not report.troubles:
         out.print(Text("no troubles", style="green"))
         return

@@ -8,13 +8,15 @@ import click
 import msgspec
 
 from buoy.cli.output import json_line, print_json
-from buoy.cli.program import Exit, check_store, go, shared_options, span
-from buoy.cli.render import clock
+from buoy.cli.program import Exit, check_store, go, shared_options, span, wording
+from buoy.cli.render import clock, local
 from buoy.cli.signals import stop_signals
 from buoy.config import configured_env, configured_stack
 from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_S
-from buoy.core.phrases import counted
+from buoy.core.phrases import Wording, counted, listed
+from buoy.core.time_text import in_words
 from buoy.errors import BadInput
+from buoy.recovery.evidence import crew
 from buoy.recovery.recover import Recovery
 from buoy.recovery.scope import Scope
 from buoy.recovery.sweep import SweepOptions, Swept
@@ -23,6 +25,7 @@ from buoy.wiring import Lookout, open_lookout
 
 _WORDS = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
 _LOOK_S = 0.2
+_TROUBLES_SHOWN = 10
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +119,7 @@ async def _once(plan: Plan) -> Exit:
         done = await lookout.sweeper.whole()
         # One of another host that was suspected before is looked at a second time, and then it is certain.
         later = await lookout.sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)
+        people = await crew(lookout.store, lookout.liveness)
     swept = _sum(done.swept, later)
     done = msgspec.structs.replace(done, swept=swept)
     if plan.as_json:
@@ -124,6 +128,9 @@ async def _once(plan: Plan) -> Exit:
         for each in found:
             click.echo(_line(each, dry_run=plan.options.dry_run))
         click.echo(_summary(done, dry_run=plan.options.dry_run))
+        served = any(each.role == "worker" for each in people.living)
+        for line in _hints(done, found, wording(plan.store, local), served=served, dry_run=plan.options.dry_run):
+            click.echo(line, err=True)
     return Exit.FAILED if swept.troubles or swept.unknown or done.reconciled.troubles else Exit.OK
 
 
@@ -159,6 +166,31 @@ async def _until(lookout: Lookout, asked: asyncio.Event) -> None:
         if lookout.sweeper.errors > errors:
             errors = lookout.sweeper.errors
             click.echo(f"error: {lookout.sweeper.last_error}; trying again", err=True)
+
+
+def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, dry_run: bool) -> list[str]:
+    """What is left for a person, and how to do it."""
+    lines: list[str] = []
+    troubles = (*done.swept.troubles, *done.reconciled.troubles)
+    told = {str(each.run_id) for each in found}
+    more = [text for text in troubles if text.partition(": ")[0] not in told]
+    lines += [f"left: {text}" for text in more[:_TROUBLES_SHOWN]]
+    if troubles or done.swept.unknown:
+        lines.append(
+            f"what to do about one of them: {words.command('why', 'RUN')}; about all: {words.command('why', '--all')}"
+        )
+    held = [str(each.run_id) for each in found if each.action in ("hold", "quarantine")]
+    if held and not dry_run:
+        lines.append(f"held until you let them go on: {listed(held)}; see {words.command('why', held[0])}")
+    if done.left:
+        noted = f"{listed([str(each) for each in done.left])} on another host: its last beat was noted"
+        again = words.command("sweeper", "--once")
+        lines.append(f"{noted}; a look after {in_words(LOOKS_APART_S)} or more tells whether it lives: {again}")
+    waits = done.swept.moved or any("no worker is alive" in text for text in troubles)
+    if waits and not served and not dry_run:
+        worker = words.command("worker", "FILE.py")
+        lines.append(f"no worker is alive, so nothing goes on before one is started: {worker}")
+    return lines
 
 
 def _sum(first: Swept, second: Swept) -> Swept:
@@ -212,7 +244,7 @@ def _summary(done: Round, *, dry_run: bool) -> str:
     if done.reconciled.replayed:
         parts.append(f"{done.reconciled.replayed:,} woken again")
     if done.left:
-        parts.append(f"{counted(len(done.left), 'silent runner')} left to the next look")
+        parts.append(f"{counted(len(done.left), 'runner')} of other hosts left to a second look")
     if swept.more:
         parts.append("limit reached, there may be more")
     return f"{'would have swept' if dry_run else 'swept'} in {done.duration_s:.1f} s: {', '.join(parts)}"

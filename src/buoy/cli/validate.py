@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, shared_options
-from buoy.cli.spec_targets import allowed_calls, calls_option, param_option, parameters, read_spec_file
+from buoy.cli.spec_targets import allowed_calls, calls_option, param_option, parameters, read_spec_file, spec_warnings
 from buoy.core.phrases import counted
 from buoy.engine.spec_workflow import SpecArguments
 from buoy.errors import BadSpec
@@ -39,6 +39,7 @@ def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], stor
     plan = workflow.plan(workflow.arguments.complete(parameters(params)))
     steps, edges = len(plan.steps), sum(map(len, plan.needs))
     calls = sorted(workflow.spec.calls())
+    odd = spec_warnings(file, workflow)
     if as_json:
         facts = {
             "name": workflow.spec.name,
@@ -47,10 +48,12 @@ def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], stor
             "edges": edges,
             "calls": calls,
         }
-        print_json({"ok": True, **facts})
+        print_json({"ok": True, **facts, "warnings": [each._asdict() for each in odd]})
         return Exit.OK
     click.echo(f"{file} is sound: {workflow.spec.name}, {counted(steps, 'step')}, dependencies: {edges}")
     click.echo(f"version {workflow.version}, recovery {workflow.recovery}, queue {workflow.queue}")
     if calls:
         click.echo(f"calls {', '.join(calls)}")
+    for each in odd:
+        click.echo(f"warning: {each}", err=True)
     return Exit.OK

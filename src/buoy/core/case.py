@@ -40,9 +40,15 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def claims_current(self) -> bool:
-        """Whether the stored document speaks for the whole log: it is not merely behind it."""
+        """Whether the stored document speaks for this very log: it is neither behind it nor ahead of it."""
         stored = self.facts.stored
-        return stored is not None and (self.facts.foreign or stored.head_seq >= len(self.log))
+        return stored is not None and (self.facts.foreign or stored.head_seq == len(self.log))
+
+    @property
+    def ahead(self) -> bool:
+        """Whether the stored document names events that the log does not have."""
+        stored = self.facts.stored
+        return self.folded is not None and stored is not None and stored.head_seq > len(self.log)
 
     @property
     def judged(self) -> bool:

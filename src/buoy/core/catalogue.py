@@ -22,6 +22,13 @@ class Advice(msgspec.Struct, frozen=True):
 _RECOVER = (Advice("do it now", ("recover", "RUN")), Advice("see first what that is", ("recover", "RUN", "--dry-run")))
 _ANSWER = Advice("answer it", ("answer", "RUN", "ANSWER"))
 _WORKER = Advice("start a worker that can run it", ("worker", "FILE.py"))
+# R2: what is done about a document that is wrong, and about one that is ahead of its log.
+WRITTEN_ANEW = "The log is the truth: the document is written anew from it."
+LOSS_WRITTEN_DOWN = (
+    "That events may have been lost is written into the log first (workflow_recovered, with both event numbers). The "
+    "run goes on from where its log ends; what completed in lost events is executed again, under the same idempotency "
+    "keys."
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +74,8 @@ _ENTRIES = (
         title="A step failed, and nobody acted on it",
         how="A failure was recorded, and the process ended before the run could act on it.",
         remedy="By class of the error. transient: run again on a branch cut before it, at most 3 times; resource "
-        "(memory, time): the same with more, at most twice; permanent: the run undoes what is done and fails; "
+        "(memory, time): the same, at most twice, with the limits that it has (the audit notes by which factor it may "
+        "need more; Buoy itself raises none); permanent: the run undoes what is done and fails; "
         "misconfiguration: on hold for a person; unknown: by the run's policy.",
         you_can=(Advice("correct the cause, if it lies with you"), *_RECOVER),
     ),
@@ -128,7 +136,7 @@ _ENTRIES = (
         how="It comes from another system, or from a Buoy without versions.",
         remedy="Code: nothing, it is bound to the code that takes it and fits. A spec: it is bound to its first "
         "version if that is known, else it is held: nobody can tell what to run.",
-        you_can=(Advice("start the spec in this store, then move the run to it", ("migrate", "RUN")), *_RECOVER),
+        you_can=(Advice("bind it to the spec that it is of", ("migrate", "RUN", "--spec", "FILE.yaml")), *_RECOVER),
     ),
     Entry(
         code="E2",
@@ -179,7 +187,7 @@ _ENTRIES = (
     Entry(
         code="Q1",
         title="The run is active and has no task",
-        how="The task was lost, or was never made.",
+        how="The task was lost, or was never made: a damaged store, or a start that was cut off between two writes.",
         remedy="A new task is made, under the key RUN:orchestrate:GENERATION with the generation raised; nothing else "
         "is changed.",
         you_can=_RECOVER,
@@ -187,14 +195,17 @@ _ENTRIES = (
     Entry(
         code="Q2",
         title="The run is active and its task has ended",
-        how="The task was ended without the run.",
+        how="The run had ended and its task with it; it was brought back (jump, retry), and the new task is missing. "
+        "Stores keep no ended tasks: what tells this from Q1 is an end in the log after which nobody drove the run. "
+        "Between two pieces of work a run keeps its task, so that an ended one is never normal.",
         remedy="A new task is made, its generation raised, so that the ended one never comes back under its key.",
         you_can=_RECOVER,
     ),
     Entry(
         code="Q3",
         title="The run's task is held by somebody whom the store does not know",
-        how="The holder's record was lost, or its hold has lapsed.",
+        how="The holder's record was lost, or it comes from another store. A holder whom the store knows is H1 when it "
+        "is dead, and no trouble while it lives: a hold does not lapse by time.",
         remedy="The task is made due; nothing else is changed.",
         you_can=_RECOVER,
     ),
@@ -202,21 +213,22 @@ _ENTRIES = (
         code="Q4",
         title="A wake-up was lost",
         how="A timer or retry is overdue, a message was not read, a child ended, or work is ready, and nobody woke the "
-        "run.",
+        "run. Seen only while nobody holds it and it is not queued; the end of a child also under a living owner.",
         remedy="It is queued again; the end of a child is told to its parent again.",
         you_can=_RECOVER,
     ),
     Entry(
         code="Q5",
         title="Nobody alive can run it",
-        how="No live worker knows its workflow, or serves its queue, stack and env.",
+        how="No live worker knows its workflow, or serves its queue, stack and env. Seen once the run is due.",
         remedy="It is reported, with what is missing. It stays queued; nothing is lost.",
         you_can=(_WORKER,),
     ),
     Entry(
         code="Q6",
         title="A foreign document without a task and without workflow_created",
-        how="Another system wrote it into this store.",
+        how="Another system wrote it into this store. A run that Buoy drove and that has no events is R1: its log is "
+        "gone.",
         remedy="It is skipped and counted; a sweep with --adopt takes it in.",
         you_can=(Advice("take it in", ("sweeper", "--once", "--adopt")),),
     ),
@@ -237,9 +249,10 @@ _ENTRIES = (
     Entry(
         code="R2",
         title="The document and the log disagree",
-        how="The document was damaged, or written by something else. Being behind the log is no disagreement.",
-        remedy="The log is the truth: the document is written anew from it.",
-        you_can=(Advice("mend it now", ("doctor", "--fix")),),
+        how="The document was damaged, or written by something else. Being behind the log is no disagreement. Being "
+        "ahead of it may mean that events were lost: an older copy of the log was put back, or its end was cut off.",
+        remedy=f"{WRITTEN_ANEW} If the document is ahead: {LOSS_WRITTEN_DOWN[0].lower()}{LOSS_WRITTEN_DOWN[1:]}",
+        you_can=(Advice("mend it now", ("recover", "RUN")), Advice("or all such runs at once", ("doctor", "--fix"))),
     ),
 )
 

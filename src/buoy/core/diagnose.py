@@ -1,7 +1,8 @@
 """Diagnose: facts about a run in, findings out. Pure: nothing is changed, nothing is read, and it never raises.
 
 Invariants: what is judged by the document (A1 to A3, D2) is judged only when it claims to be current, and never under a
-live owner; a document behind its log is lag, and no finding. What could not be read is R1, and stops the diagnosis.
+live owner; a document behind its log is lag, and no finding; one ahead of it is R2, since events may have been lost.
+What could not be read is R1, and stops the diagnosis.
 The order of the findings is the order in which they are acted on: one remedy, then it is diagnosed again.
 """
 
@@ -15,6 +16,7 @@ from buoy.core.case import Case, open_case
 from buoy.core.catalogue import CATALOGUE
 from buoy.core.diagnose_care import care_findings
 from buoy.core.diagnose_log import healthy_findings, log_findings, version_findings
+from buoy.core.drift import log_gone_text
 from buoy.core.error_classes import Classifier
 from buoy.core.facts import Facts
 from buoy.core.findings import Finding
@@ -78,7 +80,8 @@ def _not_ours(case: Case) -> Iterator[Finding]:
             evidence={"status": facts.document.status, "events": len(case.log)},
         )
     else:
-        yield _unreadable("its log does not begin with workflow_created")
+        gone = log_gone_text((facts.stored or facts.document).head_seq)
+        yield _unreadable("its log does not begin with workflow_created" if case.log else gone)
 
 
 def _poison(case: Case) -> Iterator[Finding]:

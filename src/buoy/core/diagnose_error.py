@@ -84,6 +84,7 @@ def _by_class(case: Case, leaf: LeafId, kind: str, tried: int, evidence: Evidenc
         evidence = evidence | {"bound": bound}
         if kind == "resource":
             evidence["more_factor"] = min(2 ** (tried + 1), MORE_FACTOR_MAX)
+            text = f"{text}, with the limits that it has: whoever sets them may give it more"
     elif kind == "misconfiguration":
         remedy, text = "hold", f"{what}: a person must correct something"
     else:

@@ -8,7 +8,7 @@ from buoy.core import events as e
 from buoy.core.case import Case
 from buoy.core.diagnose_error import failure_finding
 from buoy.core.diagnose_jump import jump_finding, stray_branches
-from buoy.core.drift import difference
+from buoy.core.drift import ahead_text, difference
 from buoy.core.error_classes import Classifier
 from buoy.core.findings import Evidence, Finding
 from buoy.core.ids import LeafId
@@ -20,7 +20,13 @@ from buoy.core.time_text import in_words
 
 
 def log_findings(case: Case, classifier: Classifier | None) -> Iterator[Finding]:
-    """A1, A2, A3, A4, D2 in this order; then a document that is wrong in some other way."""
+    """A1, A2, A3, A4, D2 in this order; then a document that is wrong in some other way.
+
+    A document that names lost events comes first: what it says is about a log that is not there, and the loss must be
+    written down before anything is added to the log.
+    """
+    if case.ahead and not case.facts.live_owner:
+        yield _lost_events(case)
     found: list[Finding] = []
     if case.folded is not None and not case.folded.ended:
         active = case.status in ACTIVE
@@ -33,6 +39,12 @@ def log_findings(case: Case, classifier: Classifier | None) -> Iterator[Finding]
     if wrong is not None and case.judged and not any(each.remedy == "branch" for each in found):
         evidence = _both(case)
         yield Finding(code="R2", trouble=True, reason=wrong, remedy="rebuild", evidence=evidence)
+
+
+def _lost_events(case: Case) -> Finding:
+    head, end = case.stored.head_seq, len(case.log)
+    evidence = _both(case) | {"lost_from": end + 1, "lost_to": head}
+    return Finding(code="R2", trouble=True, reason=ahead_text(head, end), remedy="rebuild", evidence=evidence)
 
 
 def _both(case: Case) -> Evidence:

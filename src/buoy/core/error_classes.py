@@ -27,7 +27,8 @@ Classifier: TypeAlias = Callable[[ErrorInfo], str | None]
 
 # How often recovery tries a leaf again by itself, for each class, counted over the whole log.
 CLASS_BOUNDS: dict[str, int] = {"transient": 3, "resource": 2}
-# A leaf that ran out of something gets twice as much each time, but never more than this.
+# A leaf that ran out of something may need twice as much each time, but never more than this. It is noted in the audit;
+# nothing here sets limits of memory or time that could be raised.
 MORE_FACTOR_MAX = 4
 
 _BY_TYPE: dict[ErrorClass, tuple[str, ...]] = {

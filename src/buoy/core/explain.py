@@ -7,21 +7,23 @@ named can be typed as it stands, but for placeholders in capitals.
 from __future__ import annotations
 
 import msgspec
-from msgspec.structs import replace
 
 from buoy.core import phrases
 from buoy.core.diagnose import diagnose
 from buoy.core.explain_evidence import crash_count, evidence_lines
 from buoy.core.explain_findings import child_troubles, policy_words, with_findings
-from buoy.core.explain_status import TELLERS
+from buoy.core.explain_stalled import stalled
+from buoy.core.explain_status import TELLERS, wait_line
+from buoy.core.explain_takers import about_takers
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.findings import Finding
 from buoy.core.health import Health, Verdict, judge, standing_still
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import SUSPECT_AFTER_S
+from buoy.core.limits import POISON_CAP, SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
+from buoy.core.policy import decide
 from buoy.core.time_text import in_words
-from buoy.core.told import Told, answers, signals, stops, take_up
+from buoy.core.told import Told, answers, bring_back, signals, stops, take_up, under_way
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         now=told.now,
         wrong=told.wrong,
         evidence=(*told.evidence, *evidence_lines(facts, verdict, words)),
-        next=told.next,
+        next=(*told.next, *about_takers(facts)),
         you_can=(*told.you_can, *_events(facts, words)),
         findings=tuple(findings),
     )
@@ -89,7 +91,7 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
         case Health.SUSPECT:
             return _suspect(facts)
         case Health.STALLED:
-            return _stalled(facts, words)
+            return stalled(facts, words)
         case _ if _not_begun(facts):
             return _about_to_begin(facts, words)
         case _ if _taken_from_the_dead(facts):
@@ -122,31 +124,61 @@ def _drifted(facts: Facts, words: Wording) -> Told:
     )
 
 
-def _under_way(facts: Facts) -> str:
-    active = phrases.active_leaves(facts.document)
-    return phrases.listed([phrases.leaf_text(each) for each in active])
-
-
 def _dead(facts: Facts, words: Wording) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
-    busy = _under_way(facts)
+    busy = under_way(facts)
     done = phrases.counted(document.completed_count, "completed step")
     again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
-    kept = f"Its log is safe: {done} will not be executed again.{again}"
-    policy = policy_words(Finding(code="H1", trouble=True, reason="", remedy="release"), facts)
+    kept = f"Its log is safe{f': {done} will not be executed again' if document.completed_count else ''}.{again}"
+    lost = Finding(code="H1", trouble=True, reason="", remedy="release")
+    policy, action = policy_words(lost, facts), decide(lost, document.policy, facts).action
     does = "takes the run over and goes on" if not policy else "does what its policy says"
+    if crash_count(facts).poison:
+        does, action = "puts the run aside instead of driving it again", "quarantine"
     return Told(
         headline=f"{document.run_id} was {_was_doing(facts)} when the process that drove it ended.",
-        now=f"Nobody works on it. {'Its log is safe.' if policy else kept}",
-        wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run",),
-        next=(*_who_takes_it(facts, f"finds the dead process within a second, {does}"), *policy),
-        you_can=(*answers(facts, words), *signals(facts, words), *take_up(facts, words)),
+        now=f"Nobody works on it. {'Its log is safe.' if policy else kept}{_still_waits(facts, words)}",
+        wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run", *_again_and_again(facts)),
+        next=(
+            *_who_takes_it(facts, f"finds the dead process within a second, {does}", bool(policy)),
+            *policy,
+            *_aside(facts),
+        ),
+        you_can=(
+            *answers(facts, words),
+            *signals(facts, words),
+            *take_up(facts, words),
+            *bring_back(facts, words, action),
+        ),
     )
 
 
+def _again_and_again(facts: Facts) -> tuple[str, ...]:
+    """One crash is bad luck; from the second in a row on the step may be what ends the process."""
+    found = crash_count(facts)
+    if found.in_a_row < 2:
+        return ()
+    step = "what it executes" if found.leaf is None else f"step {found.leaf}"
+    return (f"that happened {found.in_a_row} times in a row: {step} may be what ends the process",)
+
+
+def _aside(facts: Facts) -> tuple[str, ...]:
+    if not crash_count(facts).poison:
+        return ()
+    return (f"It is not driven again: it ended its process {POISON_CAP} times while it was driven alone (P1).",)
+
+
+def _still_waits(facts: Facts, words: Wording) -> str:
+    """What it waits for is not lost with the process that waited."""
+    if facts.document.status not in RESTING:
+        return ""
+    lines = [wait_line(each, facts, words) for each in facts.document.open if each.kind != "group"]
+    return f" It still waits: {phrases.listed(lines)}." if lines else ""
+
+
 def _was_doing(facts: Facts) -> str:
-    busy, document = _under_way(facts), facts.document
+    busy, document = under_way(facts), facts.document
     if busy:
         return f"executing {busy}"
     waits = [
@@ -161,7 +193,7 @@ def _was_doing(facts: Facts) -> str:
 def _suspect(facts: Facts) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
-    busy = _under_way(facts)
+    busy = under_way(facts)
     still = standing_still(facts) or "it does not move"
     beats = not holder.suspected and (holder.beat_age_s is None or holder.beat_age_s <= SUSPECT_AFTER_S)
     silent = "" if beats or holder.beat_age_s is None else f" for {in_words(holder.beat_age_s)}"
@@ -176,36 +208,10 @@ def _suspect(facts: Facts) -> Told:
             else "Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",
             "As soon as the end of the process is proven, the run is taken over.",
         ),
-        you_can=(f"look at process {holder.pid} on {holder.host}; if it hangs, end it: kill -9 {holder.pid}",),
-    )
-
-
-def _stalled(facts: Facts, words: Wording) -> Told:
-    document = facts.document
-    missing = what_is_missing(document, facts.runners)
-    if facts.due_at is None:
-        return Told(
-            headline=f"{document.run_id} is {document.status.replace('_', ' ')}, and nothing will wake it.",
-            now="Nobody holds it, and no time is set" + (" to read its messages." if facts.unread else "."),
-            wrong=("an active run has no wake-up",),
-            next=("A worker that sweeps puts it into its queue again if its task is missing.",),
-            you_can=take_up(facts, words),
-        )
-    busy = _under_way(facts)
-    at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
-    told = TELLERS[document.status](facts, words)
-    if document.status is Status.PAUSED:
-        wrong = (*told.wrong, missing or "nobody can take it")
-        return replace(told, wrong=wrong, you_can=(*told.you_can, *take_up(facts, words)))
-    queued = document.status in (Status.PENDING, Status.INTERRUPTED)
-    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
-    left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
-    return Told(
-        headline=f"{begun}, but nobody alive can run it.",
-        now=left if at_work else told.now,
-        wrong=(missing or "nobody can take it",),
-        next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
-        you_can=take_up(facts, words),
+        you_can=(
+            f"look at process {holder.pid} on {holder.host}; if it hangs, end it: kill -9 {holder.pid}",
+            *(() if beats else (f"if it was only stopped (SIGSTOP, Ctrl-Z), let it go on: kill -CONT {holder.pid}",)),
+        ),
     )
 
 
@@ -220,7 +226,7 @@ def _not_begun(facts: Facts) -> bool:
 def _about_to_begin(facts: Facts, words: Wording) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
-    busy = _under_way(facts)
+    busy = under_way(facts)
     alone = crash_count(facts).wants_solo
     waits = f"{phrases.runner_text(holder)} has it, and has not begun"
     return Told(
@@ -246,7 +252,7 @@ def _taken_from_the_dead(facts: Facts) -> bool:
 
 
 def _queued_again(facts: Facts, words: Wording) -> Told:
-    busy = _under_way(facts)
+    busy = under_way(facts)
     return Told(
         headline=f"{facts.document.run_id} was left behind and is queued to go on{' at ' + busy if busy else ''}.",
         now="Nobody works on it at this moment.",
@@ -255,8 +261,11 @@ def _queued_again(facts: Facts, words: Wording) -> Told:
     )
 
 
-def _who_takes_it(facts: Facts, does: str) -> tuple[str, ...]:
+def _who_takes_it(facts: Facts, does: str, sweeper_does: bool = False) -> tuple[str, ...]:
     missing = what_is_missing(facts.document, facts.runners)
+    if sweeper_does and any(each.role in ("worker", "sweeper") for each in facts.runners):
+        return (f"A live sweeper {does}.",)
     if missing is not None:
-        return (f"Nothing before somebody starts a worker: {missing}. Nothing is lost meanwhile.",)
+        who = "a worker or a sweeper" if sweeper_does else "a worker"
+        return (f"Nothing before somebody starts {who}: {missing}. Nothing is lost meanwhile.",)
     return (f"A live worker that knows workflow {facts.document.workflow!r} {does}.",)

@@ -5,7 +5,10 @@ Invariant: what could not be undone is always said: its effect stands until a pe
 
 from __future__ import annotations
 
+from buoy.core import events as e
 from buoy.core import phrases
+from buoy.core.explain_undone import names as undoable
+from buoy.core.explain_undone import standing
 from buoy.core.facts import Facts, FailedLeaf
 from buoy.core.phrases import Wording
 from buoy.core.spec import is_spec
@@ -47,10 +50,18 @@ def cancelled(facts: Facts, words: Wording) -> Told:
         headline=f"{document.run_id} was cancelled{why}",
         now=f"It ended {words.past(document.updated_at, facts.now)}.{by}",
         wrong=_stands(facts),
-        evidence=undone_lines(facts),
+        evidence=(*undone_lines(facts), *_without_outcome(facts)),
         next=("Nothing: it is over.", *_by_hand(facts)),
-        you_can=_undo(facts),
+        you_can=(*_undo(facts), *_take_up_again(facts, words)),
     )
+
+
+def _take_up_again(facts: Facts, words: Wording) -> tuple[str, ...]:
+    """A cancelled run may be taken up again, but nobody can guess from where."""
+    if not any(isinstance(event.body, e.StepStarted | e.ModuleStarted) for event in facts.log or ()):
+        return ()
+    command = words.command("retry", facts.document.run_id, "--from", "STEP", "--dry-run")
+    return (f"take it up again from a step that you name (without --dry-run: do it): {command}",)
 
 
 def cause_of(facts: Facts) -> str | None:
@@ -107,16 +118,25 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
 
 
 def _stands(facts: Facts) -> tuple[str, ...]:
-    return tuple(f"{leaf} is not undone: {phrases.error_text(error)}" for leaf, error in facts.story.not_undone.items())
+    failed = [f"{leaf} is not undone: {phrases.error_text(error)}" for leaf, error in facts.story.not_undone.items()]
+    never = standing(facts.log or ())
+    if never:
+        failed.append(f"ended from outside, it ran no compensations: {undoable(never)} completed and is not undone")
+    return tuple(failed)
+
+
+def _not_undone(facts: Facts) -> str:
+    """What still has its effect, though the run has ended: its compensation failed, or was never begun."""
+    return phrases.listed([str(leaf) for leaf in (*facts.story.not_undone, *standing(facts.log or ()))])
 
 
 def _by_hand(facts: Facts) -> tuple[str, ...]:
-    names = phrases.listed([str(leaf) for leaf in facts.story.not_undone])
-    return (f"What could not be undone stands until somebody undoes it: {names}.",) if names else ()
+    names = _not_undone(facts)
+    return (f"What is not undone stands until somebody undoes it: {names}.",) if names else ()
 
 
 def _undo(facts: Facts) -> tuple[str, ...]:
-    names = phrases.listed([str(leaf) for leaf in facts.story.not_undone])
+    names = _not_undone(facts)
     return (f"undo by hand what is left of: {names}",) if names else ()
 
 

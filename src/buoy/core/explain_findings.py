@@ -11,13 +11,16 @@ from msgspec.structs import replace
 
 from buoy.core import phrases
 from buoy.core.catalogue import CATALOGUE
+from buoy.core.explain_remedy import remedy_words
+from buoy.core.explain_undone import fate
 from buoy.core.facts import Facts
 from buoy.core.findings import Finding
+from buoy.core.lifecycle import Status
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
-from buoy.core.policy import decide
+from buoy.core.policy import POLICIES, decide
 from buoy.core.time_text import in_words
-from buoy.core.told import Told
+from buoy.core.told import Told, served
 
 # Those for which status and health alone have no words.
 _TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2"})
@@ -45,8 +48,65 @@ def with_findings(told: Told, facts: Facts, findings: Sequence[Finding], words: 
         headline=_headline(first, facts),
         wrong=tuple(dict.fromkeys([each.text() for each in troubles])),
         evidence=(*evidence, *told.evidence),
-        next=(entry.remedy, *policy_words(first, facts), *_when(first, facts)),
-        you_can=tuple(dict.fromkeys([*advice, *told.you_can])),
+        next=told.next if _held_already(first, facts) else _next(first, facts, troubles),
+        you_can=_once([*_poison(first, facts, words), *advice, *_ways_out(first, told), *_start(first, facts, words)]),
+    )
+
+
+def _next(first: Finding, facts: Facts, troubles: Sequence[Finding]) -> tuple[str, ...]:
+    alone = _left_alone(first, facts)
+    if alone:
+        return alone
+    done = _from_the_start(troubles) or remedy_words(first, facts)
+    return (*done, *policy_words(first, facts), *_when(first, facts))
+
+
+def _once(lines: Sequence[str]) -> tuple[str, ...]:
+    """Each command once, where it is named first."""
+    found: dict[str, str] = {}
+    for line in lines:
+        _, mark, command = line.rpartition(": buoy ")
+        found.setdefault(command if mark else line, line)
+    return tuple(found.values())
+
+
+def _poison(finding: Finding, facts: Facts, words: Wording) -> tuple[str, ...]:
+    """What comes before its release: it must be put aside first."""
+    if finding.code != "P1" or facts.document.pause is not None:
+        return ()
+    return (f"put it aside now: {words.command('recover', facts.document.run_id)}",)
+
+
+def _ways_out(finding: Finding, told: Told) -> list[str]:
+    """As told already; but nobody should drive a run in his own terminal that ends the processes that drive it."""
+    harmful = ("start a worker", "or drive it")
+    return [line for line in told.you_can if finding.code != "P1" or not line.startswith(harmful)]
+
+
+def _from_the_start(troubles: Sequence[Finding]) -> tuple[str, ...]:
+    return (CATALOGUE["NS"].remedy,) if any(each.code == "NS" for each in troubles) else ()
+
+
+def _start(finding: Finding, facts: Facts, words: Wording) -> tuple[str, ...]:
+    """A run that was put right still needs somebody who drives it."""
+    none = finding.code == "P1" or facts.document.ended or facts.document.pause is not None
+    return () if none else served(facts, words)
+
+
+def _held_already(finding: Finding, facts: Facts) -> bool:
+    """Its definition is missing and the run is paused for that: what ends the pause is what happens next."""
+    return finding.code in ("E1", "E2") and facts.document.status is Status.PAUSED
+
+
+def _left_alone(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """Of a run whose policy is none that there is, nothing is known that may be done."""
+    policy = facts.document.policy
+    if policy in POLICIES or finding.remedy in ("none", "report", "adopt"):
+        return ()
+    known = ", ".join(POLICIES)
+    return (
+        f"Nothing by itself: its policy {policy!r} is none ({known} are), so sweepers skip it and report it. "
+        "Only a process that knows its workflow may tell another one.",
     )
 
 
@@ -71,7 +131,8 @@ def policy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
     action = decide(finding, facts.document.policy, facts).action
     if action not in _BY_POLICY or finding.remedy not in ("branch", "release", "compensate"):
         return ()
-    return (_BY_POLICY[action],)
+    undoing = fate(action, facts.log or ())
+    return (_BY_POLICY[action],) if undoing is None else (_BY_POLICY[action], undoing)
 
 
 def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
@@ -79,7 +140,8 @@ def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
         return ()
     if any(each.role in ("worker", "sweeper") for each in facts.runners):
         return (f"When: at the next look of a live worker's sweeper, within {in_words(SWEEP_S)}.",)
-    return ("When: not by itself as things are, since no worker and no sweeper is alive. Nothing is lost meanwhile.",)
+    more = "Nothing more" if "lost_to" in finding.evidence else "Nothing"
+    return (f"When: not by itself as things are, since no worker and no sweeper is alive. {more} is lost meanwhile.",)
 
 
 def _evidence(finding: Finding) -> str:

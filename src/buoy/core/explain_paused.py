@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import re
 
+from buoy.core import events as e
 from buoy.core import phrases
 from buoy.core.facts import Facts, what_is_missing
+from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
 from buoy.core.spec import is_spec
+from buoy.core.time_text import in_words
 from buoy.core.told import Told
 
 # reason -> (what, what happens next, what a person can do before resuming)
@@ -18,7 +21,8 @@ _PAUSES = {
     "user": ("somebody asked for it.", "No step starts before it is resumed; what was under way still ends.", ""),
     "version": (
         "the code of the workflow has changed, and the run no longer fits.",
-        "It goes on by itself as soon as a worker has the version that it is bound to, or one that was not tried yet.",
+        "It goes on by itself as soon as a worker has the version that it is bound to, or one that was not tried yet: "
+        f"a worker looks for that when it starts, and at every whole sweep (every {in_words(SWEEP_S)}).",
         "bring back the code that the run is bound to, or make the new code fit what the log has",
     ),
     "nondeterminism": (
@@ -33,6 +37,13 @@ _PAUSES = {
     ),
     "hold": ("it is held for a person to look at.", "Nothing before somebody resumes it.", ""),
 }
+_SPEC_HELD = (
+    "It goes on by itself once the definition that it is bound to is in this store: a worker looks for that when it "
+    f"starts, and at every whole sweep (every {in_words(SWEEP_S)})."
+)
+# The reasons that the code gave, not a person.
+_CODE = ("version", "nondeterminism")
+_MOVES = (e.StepCompleted, e.ModuleCompleted, e.StepStarted, e.ModuleStarted, e.InteractionRequested, e.BranchCreated)
 # As the replay tells a difference: the leaf of the log, and the one that the code asks for.
 _OTHER_NAME = re.compile(
     r"(?:the outcome of|the log has) (?P<old>[^\s,]+), but the code asked for (?P<new>[^\s,]+) instead"
@@ -46,21 +57,38 @@ def paused(facts: Facts, words: Wording) -> Told:
     detail = "" if pause is None or pause.detail is None else pause.detail
     since = words.past(document.updated_at if pause is None else pause.at, facts.now)
     what, following, can = _PAUSES.get(reason, _PAUSES["hold"])
+    if reason == "version" and is_spec(document.workflow):
+        following, can = _SPEC_HELD, f"bind it to another file that fits: {_bind(facts, words)}"
+    if reason == "nondeterminism" and _last_migration(facts) is not None:
+        following = "Nothing: a person must look at the names that were mapped, or at the workflow's code."
     by = f" by {pause.by}" if pause is not None and pause.by else ""
     policy = " Its policy is hold: what a lost process had under way is for a person to judge."
     held = policy if reason == "hold" and document.policy == "hold" else ""
     return Told(
         headline=f"{run_id} is paused: {what}",
-        now=f"Paused{by} {since}." + (f" {detail}." if detail else "").replace("..", ".") + held + _meanwhile(facts),
+        now=f"Paused{by} {since}.{_said(reason, detail)}{held}{_meanwhile(facts)}",
         wrong=() if reason == "user" else (detail or what,),
+        evidence=_migrated(facts, words) if reason in _CODE else (),
         next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
         you_can=(
+            *(_map_again(facts, words) if reason in _CODE else ()),
             *([can] if can else []),
             *(_migrate(detail, facts, words) if reason == "version" else ()),
             _go_on(reason, facts, words),
             f"cancel it: {words.command('cancel', run_id)}",
         ),
     )
+
+
+def _said(reason: str, detail: str) -> str:
+    """The reason that was given; a person's word is told as such."""
+    if not detail:
+        return ""
+    return f" Reason: {detail.rstrip('.')}." if reason == "user" else f" {detail.rstrip('.')}."
+
+
+def _bind(facts: Facts, words: Wording) -> str:
+    return words.command("migrate", facts.document.run_id, "--spec", "FILE.yaml")
 
 
 def _meanwhile(facts: Facts) -> str:
@@ -74,7 +102,7 @@ def _meanwhile(facts: Facts) -> str:
 
 def _go_on(reason: str, facts: Facts, words: Wording) -> str:
     run_id = facts.document.run_id
-    if reason in ("version", "nondeterminism"):
+    if reason in _CODE:
         return f"try it again with the code that is there: {words.command('resume', run_id)}"
     return f"let it go on: {words.command('release' if reason == 'poison' else 'resume', run_id)}"
 
@@ -102,6 +130,40 @@ def _migrate(detail: str, facts: Facts, words: Wording) -> tuple[str, ...]:
     return (f"if {old} was only renamed to {new}, map it (without --dry-run: do it): {command}",)
 
 
+def _last_migration(facts: Facts) -> tuple[e.Event, dict[str, str]] | None:
+    """The names that somebody mapped, if nothing but the pause came of it: no step has ended since."""
+    for event in reversed(facts.log or ()):
+        if isinstance(event.body, e.VersionBound) and event.body.renamed:
+            return event, event.body.renamed
+        if isinstance(event.body, _MOVES):
+            return None
+    return None
+
+
+def _migrated(facts: Facts, words: Wording) -> tuple[str, ...]:
+    found = _last_migration(facts)
+    if found is None:
+        return ()
+    event, renamed = found
+    names = phrases.listed([f"{old} was said to be {new} now" for old, new in renamed.items()])
+    return (f"it was migrated just before, {words.past(event.at, facts.now)} (event {event.seq}): {names}",)
+
+
+def _map_again(facts: Facts, words: Wording) -> tuple[str, ...]:
+    """How to take a wrong migration back, and to say it rightly at once."""
+    found = _last_migration(facts)
+    if found is None:
+        return ()
+    back = [word for old, new in found[1].items() for word in ("--rename", f"{new}={old}")]
+    run_id = facts.document.run_id
+    undo = words.command("migrate", run_id, *back, "--dry-run")
+    say = words.command("migrate", run_id, *back, "--rename", "OLD=NEW", "--dry-run")
+    return (
+        f"if the names were mapped wrongly, map them back (without --dry-run: do it): {undo}",
+        f"or map them back and say what was really renamed: {say}",
+    )
+
+
 def _not_heard(facts: Facts) -> tuple[str, ...]:
     """Somebody asked the paused run for something, and nobody is there to do it."""
     missing = what_is_missing(facts.document, facts.runners)
@@ -113,4 +175,4 @@ def _not_heard(facts: Facts) -> tuple[str, ...]:
         return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
     if facts.unread:
         return (f"{phrases.counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
-    return ()
+    return (f"After that it needs a worker, and as things are {missing}.",)

@@ -8,11 +8,14 @@ from buoy.core import phrases
 from buoy.core.document import OpenLeaf
 from buoy.core.explain_ended import cancelled, cause_of, completed, failed, undone_lines
 from buoy.core.explain_paused import paused
+from buoy.core.explain_undone import names as undoable
+from buoy.core.explain_undone import standing
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.lifecycle import Status
+from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
 from buoy.core.time_text import in_words
-from buoy.core.told import Teller, Told, answered, answers, signals, stops, take_up
+from buoy.core.told import Teller, Told, answered, answers, bring_back, served, signals, stops, take_up
 
 
 def _pending(facts: Facts, words: Wording) -> Told:
@@ -39,16 +42,29 @@ def _running(facts: Facts, words: Wording) -> Told:
     active = phrases.active_leaves(document)
     busy = phrases.listed([phrases.leaf_text(each) for each in active])
     lines = [f"{phrases.leaf_text(each)} since {words.past(each.since, facts.now)}" for each in active]
-    if facts.progress is not None:
-        lines.append(f"progress: {phrases.progress_text(facts.progress)} {in_words(facts.now - facts.progress.at)} ago")
+    progress = phrases.current_progress(facts)
+    if progress is not None:
+        lines.append(f"progress: {phrases.progress_text(progress)} {in_words(facts.now - progress.at)} ago")
     if facts.holder is not None:
         lines.append(f"driven by {phrases.runner_text(facts.holder)}")
     lines += _cancel_note(facts)
     return Told(
         headline=f"{document.run_id} is running {busy}." if busy else f"{document.run_id} is running its own code.",
         now="; ".join(lines) or "Its workflow code is between two steps.",
-        next=("When the step ends, its result is recorded and the workflow goes on.",),
+        next=("When the step ends, its result is recorded and the workflow goes on.", *_unheard(facts)),
         you_can=(*answers(facts, words), *stops(facts, words)),
+    )
+
+
+def _unheard(facts: Facts) -> tuple[str, ...]:
+    """Beats are missing, and not for so long that anybody suspects its owner."""
+    age_s = None if facts.holder is None else facts.holder.beat_age_s
+    if age_s is None or age_s <= 2 * BEAT_S:
+        return ()
+    return (
+        f"Its process has not been heard of for {in_words(age_s)}: it may be busy, stopped or suspended. From "
+        f"{in_words(SUSPECT_AFTER_S)} on the run is told as one that may hang; it is taken over only when the end of "
+        "the process is proven.",
     )
 
 
@@ -64,9 +80,14 @@ def _compensating(facts: Facts, words: Wording) -> Told:
         headline=f"{facts.document.run_id} is undoing what its completed steps did.",
         now=f"{told.now}; because {cause}" if cause else told.now,
         evidence=undone_lines(facts),
-        next=("When all is undone, the run ends.",),
+        next=(*_to_be_undone(facts), "When all is undone, the run ends.", *_unheard(facts)),
         you_can=tuple(line for line in stops(facts, words) if line.startswith("pause")),
     )
+
+
+def _to_be_undone(facts: Facts) -> tuple[str, ...]:
+    left = standing(facts.log or ())
+    return (f"After that, still to be undone: {undoable(left)}.",) if left else ()
 
 
 def _awaiting_input(facts: Facts, words: Wording) -> Told:
@@ -85,7 +106,7 @@ def _awaiting_input(facts: Facts, words: Wording) -> Told:
         headline=f"{facts.document.run_id} waits for {many}",
         now="; ".join(lines),
         next=_woken(facts, "It goes on as soon as the answer is there, however long that takes."),
-        you_can=answers(facts, words),
+        you_can=(*answers(facts, words), *served(facts, words), *stops(facts, words)),
     )
 
 
@@ -114,13 +135,13 @@ def _waiting_signal(facts: Facts, words: Wording) -> Told:
         headline=f"{run_id} waits for signal {names}.",
         now="; ".join(lines),
         next=(*_woken(facts, "It goes on as soon as the signal is there."), *timed),
-        you_can=signals(facts, words),
+        you_can=(*signals(facts, words), *served(facts, words), *stops(facts, words)),
     )
 
 
 def _waiting(facts: Facts, words: Wording) -> Told:
     document = facts.document
-    lines = [_wait_line(each, facts, words) for each in document.open]
+    lines = [wait_line(each, facts, words) for each in document.open]
     retrying = [each for each in document.open if each.retrying]
     if retrying:
         first = retrying[0]
@@ -133,7 +154,7 @@ def _waiting(facts: Facts, words: Wording) -> Told:
         headline=headline,
         now="; ".join(lines),
         next=_woken(facts, _goes_on(facts, words)),
-        you_can=(*_children(facts, words), *stops(facts, words)),
+        you_can=(*_children(facts, words), *served(facts, words), *stops(facts, words)),
     )
 
 
@@ -152,7 +173,8 @@ def _children(facts: Facts, words: Wording) -> tuple[str, ...]:
     return tuple(f"see what child {child} does: {words.command('why', child)}" for child in calm[:3])
 
 
-def _wait_line(leaf: OpenLeaf, facts: Facts, words: Wording) -> str:
+def wait_line(leaf: OpenLeaf, facts: Facts, words: Wording) -> str:
+    """What it waits for, since when and until when."""
     due = "" if leaf.due_at is None else words.future(leaf.due_at, facts.now)
     if leaf.retrying:
         error = f" with {phrases.error_text(leaf.error)}" if leaf.error else ""
@@ -180,7 +202,7 @@ def _interrupted(facts: Facts, words: Wording) -> Told:
         now=f"It was given back in good order{by}, {words.past(at, facts.now)}. "
         + (again if busy else "No step is under way."),
         next=(f"Nothing before a worker is there: {missing}." if missing else "A live worker takes it in turn.",),
-        you_can=take_up(facts, words),
+        you_can=(*take_up(facts, words), *bring_back(facts, words)),
     )
 
 

@@ -199,6 +199,19 @@ def _of_the_branch(found: Story, seen: Sequence[e.Event]) -> Story:
     )
 
 
+def task_ended(events: Sequence[e.Event]) -> bool:
+    """Whether the run's last task ended with it: the run had ended, was brought back, and nobody has driven it since.
+
+    Stores keep no ended tasks, so that only the log can tell one from a task that was lost.
+    """
+    for event in reversed(events):
+        if isinstance(event.body, e.ENDINGS):
+            return True
+        if isinstance(event.body, e.Claimed) and event.body.cause not in ("requested", "recovered"):
+            return False
+    return False
+
+
 def can_run(document: Document, runner: RunnerFacts) -> bool:
     """Whether this runner takes work of that kind: it knows the workflow and serves its queue, stack and env."""
     return (

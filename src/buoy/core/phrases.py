@@ -16,6 +16,8 @@ from buoy.core.time_text import in_words
 
 # How the run of a step is called that is executed by another queue's workers.
 REMOTE_STEP = "step:"
+# A time that is later than now by less is now: no two clocks are quite the same.
+_CLOCKS_AGREE_S = 5.0
 _NAMED_MAX = 3
 _TRACEBACK_MAX = 6
 _OUTPUT_MAX = 6
@@ -40,7 +42,9 @@ class Wording(msgspec.Struct, frozen=True):
         return shlex.join(["buoy", *words, *option])
 
     def past(self, at: float, now: float) -> str:
-        return f"{self.when(at)} ({in_words(now - at)} ago)"
+        if at > now + _CLOCKS_AGREE_S:
+            return f"{self.when(at)} ({in_words(at - now)} ahead of this clock)"
+        return f"{self.when(at)} ({in_words(max(now - at, 0.0))} ago)"
 
     def future(self, at: float, now: float) -> str:
         if at <= now:
@@ -122,6 +126,21 @@ def listed(texts: list[str]) -> str:
     return f"{', '.join(texts[:_NAMED_MAX])} and {len(texts) - _NAMED_MAX} more"
 
 
+def current_progress(facts: Facts) -> ProgressFacts | None:
+    """The progress of a step that is under way in its owner's hands. That of a step that has ended, or from before the
+    run was claimed, says nothing about now."""
+    found, document, story = facts.progress, facts.document, facts.story
+    if found is None:
+        return None
+    whole = document.open_count <= len(document.open)
+    if whole and found.leaf and found.leaf not in {str(each.leaf) for each in active_leaves(document)}:
+        return None
+    mine = story.claimed is not None and facts.holder is not None and story.claimed.runner == facts.holder.id
+    if mine and story.claimed_at is not None and found.at < story.claimed_at:
+        return None
+    return found
+
+
 def progress_text(progress: ProgressFacts) -> str:
     parts: list[str] = []
     if progress.done is not None and progress.total:
@@ -167,7 +186,8 @@ def message_text(message: MessageFacts, facts: Facts) -> str:
     names = {each.question_id: each.name for each in questions(facts.document)}
     match message.kind:
         case "answer":
-            what = f"an answer to {names.get(message.about, message.about)!r}"
+            asked = names.get(message.about, message.about)
+            what = f"an answer to {asked!r}" if asked else "an answer that names no question"
         case "signal":
             what = f"signal {message.about!r}"
         case "child_finished":
@@ -175,4 +195,10 @@ def message_text(message: MessageFacts, facts: Facts) -> str:
         case _:
             what = f"a request to {message.kind}"
     by = f" by {message.by}" if message.by and message.kind != "child_finished" else ""
-    return f"{what}{by}, {in_words(max(facts.now - message.sent_at, 0.0))} ago"
+    return f"{what}{by}, {in_words(max(facts.now - message.sent_at, 0.0))} ago{_not_waited_for(message, facts)}"
+
+
+def _not_waited_for(message: MessageFacts, facts: Facts) -> str:
+    """A signal is kept, whatever its name is; one that nobody waits for may be a slip of the pen."""
+    waits = {leaf.name for leaf in facts.document.open if leaf.kind == "signal"}
+    return "" if message.kind != "signal" or message.about in waits else " (not what it waits for now)"

@@ -2,7 +2,7 @@
 
 Invariants: a cutoff is inclusive, and 0 keeps nothing before it; the branch's parent is the branch that is current, but
 for a jump that is taken back. Recovery never raises an epoch, so a question keeps its id and a payment its key. What
-hides history is told by `workflow_recovered`; all other plans hide nothing.
+hides history is told by `workflow_recovered`, and so is the loss of history; all other plans hide nothing.
 Absent on purpose: the claim, the task and the commit, which are one write of whoever recovers.
 """
 
@@ -141,6 +141,8 @@ def _go_on(
         version, previous = str(finding.evidence.get("bind_to", "")), str(finding.evidence.get("version", ""))
         bound = e.VersionBound(version=version, previous=previous or None, detail=finding.text())
         return _plain(run_id, log, finding, decision, bound)
+    if "lost_to" in finding.evidence:
+        return _plain(run_id, log, finding, decision, _loss(log, finding, decision, actor))
     if finding.remedy not in ("branch", "retry"):
         return _plain(run_id, log, finding, decision)
     parent = _parent(log, finding)
@@ -148,6 +150,21 @@ def _go_on(
     cutoff, again = _cut(lineage, finding)
     found = split(state, lineage, cutoff, again, needs)
     return _branch(run_id, log, finding, decision, actor, parent, cutoff, found, "recovery")
+
+
+def _loss(log: Sequence[e.Event], finding: Finding, decision: Decision, actor: str) -> e.WorkflowRecovered:
+    """That events may have been lost: the branch stays, and the document that said so may be written anew."""
+    here = log_branch(log)
+    return e.WorkflowRecovered(
+        reason=finding.text(),
+        previous_branch=here,
+        new_branch=here,
+        cutoff_event=log[-1].seq,
+        finding=finding.code,
+        evidence=finding.evidence,
+        policy=decision.policy,
+        actor=actor,
+    )
 
 
 def _restart(run_id: RunId, log: Sequence[e.Event], finding: Finding, decision: Decision, actor: str) -> RecoveryPlan:

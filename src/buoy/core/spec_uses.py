@@ -45,12 +45,13 @@ def uses_of(step: Step, place: Place) -> Iterator[Use]:
             yield from _of_part(each, (*place, "when"))
     for number, action in enumerate(step.actions):
         here = (*place, "modules", number) if step.modules else place
-        for where, text in _texts(action, here):
+        for where, text in texts_of(action, here):
             if "{" in text:
                 yield from _of_template(parse(text), where)
 
 
-def _texts(action: Action, place: Place) -> Iterator[tuple[Place, str]]:
+def texts_of(action: Action, place: Place) -> Iterator[tuple[Place, str]]:
+    """Every text of an action that is a template, with its place."""
     if action.run is not None:
         yield (*place, "run"), action.run
     if action.ask is not None:
@@ -90,7 +91,7 @@ def module_problems(step: Step, place: Place) -> Iterator[tuple[Place, str]]:
     for number, action in enumerate(step.actions):
         here = (*place, "modules", number) if step.modules else place
         earlier = [each.id for each in step.modules[:number]]
-        refs = [(where, ref) for where, text in _texts(action, here) for ref in parse(text).refs()]
+        refs = [(where, ref) for where, text in texts_of(action, here) for ref in parse(text).refs()]
         for where, ref in refs:
             name = "".join(str(piece) for piece in ref.path[0])
             if ref.root == "modules" and name not in earlier:

@@ -28,6 +28,11 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 Teller = Callable[[Facts, Wording], Told]
 
 
+def under_way(facts: Facts) -> str:
+    """The steps and compensations that execute, or did when their process ended."""
+    return phrases.listed([phrases.leaf_text(each) for each in phrases.active_leaves(facts.document)])
+
+
 def stops(facts: Facts, words: Wording) -> tuple[str, ...]:
     """How to stop it; one that is being cancelled already need not be asked again."""
     run_id = facts.document.run_id
@@ -60,6 +65,33 @@ def signals(facts: Facts, words: Wording) -> tuple[str, ...]:
     """How to send the signals that it waits for."""
     waits = [each for each in facts.document.open if each.kind == "signal"]
     return tuple(f"send it: {words.command('signal', facts.document.run_id, each.name)}" for each in waits)
+
+
+def bring_back(facts: Facts, words: Wording, action: str = "resume") -> tuple[str, ...]:
+    """How to have a run that was left behind seen to now, without waiting for a sweeper; `action`: by its policy."""
+    run_id = facts.document.run_id
+    look = f"see first what that would do: {words.command('recover', run_id, '--dry-run')}"
+    resume, recover = words.command("resume", run_id), words.command("recover", run_id)
+    match action:
+        case "resume" if facts.holder is None and facts.due_at is not None:
+            return f"check it once more, and see who could take it: {resume}", look
+        case "resume":
+            return f"put it into its queue now, for whichever worker comes: {resume}", look
+        case "hold":
+            return f"let it go on all the same, if you judge that it may: {resume}", look
+        case "skip":
+            return ()
+        case "quarantine":
+            return f"put it aside now: {recover}", look
+        case _:
+            return f"do now what its policy says ({action}): {recover}", look
+
+
+def served(facts: Facts, words: Wording) -> tuple[str, ...]:
+    """What to start for a run that waits, if nobody could go on with it then."""
+    if facts.holder is not None or what_is_missing(facts.document, facts.runners) is None:
+        return ()
+    return take_up(facts, words)
 
 
 def take_up(facts: Facts, words: Wording) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 Invariants: beats go through a connection of their own, from a thread of their own, so that neither a busy loop nor a
 half transaction of the worker can silence or spoil them. A refused beat is final: the runner was declared
-gone and stops.
+gone and stops. A process that ends may overtake the thread: after `stop` nothing rests on what is left to do.
 """
 
 from __future__ import annotations
@@ -59,7 +59,13 @@ class Beats:
 
     def run_in_thread(self) -> None:
         """The body of the beat's own thread."""
-        asyncio.run(self.run())
+        try:
+            asyncio.run(self.run())
+        except RuntimeError as error:
+            # An interpreter that ends starts no threads any more, and a store is closed in one.
+            if not self._stopped:
+                raise
+            self._note(error)
 
     async def run(self) -> None:
         store: Store | None = None
@@ -78,8 +84,7 @@ class Beats:
                     confirmed = sent
                     next_beat = sent + self._beat_s
                 except Exception as error:  # noqa: BLE001 - a beat that ends in silence would look like a death
-                    self.errors += 1
-                    self.last_error = f"{type(error).__name__}: {error}"
+                    self._note(error)
                 if store is not None and not store.one_host and clock.monotonic() - confirmed > SELF_FENCE_AFTER_S:
                     self._runner.declared_gone(f"no beat was confirmed for {SELF_FENCE_AFTER_S:g} s")
                     break
@@ -87,11 +92,16 @@ class Beats:
         if store is not None:
             await store.close()
 
+    def _note(self, error: Exception) -> None:
+        self.errors += 1
+        self.last_error = f"{type(error).__name__}: {error}"
+
     def _news(self) -> bool:
+        """Also of progress that is over: the next owner's, or the next step's, must not be taken for it."""
         sweep = self._runner.sweep_health()
         if sweep is not None and sweep.at != self._swept_at:
             return True
-        return any(self._sent.get(run) != progress.at for run, progress in list(self._runner.progress.items()))
+        return self._sent != {run: progress.at for run, progress in list(self._runner.progress.items())}
 
     def _beat(self) -> Beat:
         self._number += 1

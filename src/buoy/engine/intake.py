@@ -7,7 +7,7 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -79,6 +79,8 @@ class Intake:
         self._deference = Deference(runner)
         # For whoever wants to show what this runner does.
         self.on_taken: Callable[[Task], None] | None = None
+        # Told when the end of a run's log is lost; by then nobody holds it.
+        self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
 
     def start(self, *, takes_work: bool) -> None:
         self._task = asyncio.get_running_loop().create_task(self._work(takes_work), name="buoy-intake")
@@ -156,6 +158,9 @@ class Intake:
         task = self._solo.next()
         if task is None:
             return 0
+        record = await self._runner.store.run(task.run_id)
+        if record is None or record.holder != self._runner.id:
+            return 0  # it waited long, and went to somebody else meanwhile
         await self.take(task, alone=True)
         self._solo.begun(task.run_id)
         return 1
@@ -179,13 +184,13 @@ class Intake:
                 elif doc.run_id in runner.releases or doc.run_id in self._solo:
                     continue
                 task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
-                await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue))
+                await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue), head_seq=doc.head_seq)
             cursor = page.cursor
             if cursor is None:
                 return
 
-    async def take(self, task: Task, *, alone: bool = False) -> None:
-        """Replays a run and claims it. `alone`: nothing else is driven here."""
+    async def take(self, task: Task, *, alone: bool = False, head_seq: int = 0) -> None:
+        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events."""
         runner = self._runner
         if task.run_id in runner.executions:
             self._unclear = True  # Ours already, or a stale one: the log tells.
@@ -196,7 +201,7 @@ class Intake:
                 record = await runner.store.run(task.run_id)
                 if record is None or record.holder != runner.id:
                     return
-            await self._take(task, alone=alone)
+            await self._take(task, alone=alone, head_seq=head_seq)
         except CorruptLog as error:
             self._give_back(task, error, None)
         except Unavailable as error:
@@ -207,9 +212,12 @@ class Intake:
         except Problem as error:
             self._give_back(task, error, _RETRY_S)
 
-    async def _take(self, task: Task, *, alone: bool) -> None:
+    async def _take(self, task: Task, *, alone: bool, head_seq: int) -> None:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
+        if len(events) < head_seq:
+            await self._leave_cut_short(task, len(events), head_seq)
+            return
         messages = await runner.store.inbox(task.run_id)
         workflow = await self._workflow_of(task, events, messages)
         if workflow is None:
@@ -247,6 +255,16 @@ class Intake:
             await execution.resume(claim, messages)
         if self.on_taken is not None:
             self.on_taken(task)
+
+    async def _leave_cut_short(self, task: Task, last_seq: int, head_seq: int) -> None:
+        """The end of a log is lost, and all appends are fenced for ever: that is told in the log first."""
+        runner = self._runner
+        runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {last_seq}")
+        delay_s = _RETRY_S if self.on_cut_short is None else _POLL_S
+        later = Released(due_at=runner.clock.now() + delay_s, cause=task.cause, evidence=task.evidence)
+        await runner.store.release(task.run_id, runner.id, later)
+        if self.on_cut_short is not None:
+            await self.on_cut_short(task.run_id)
 
     async def _workflow_of(
         self, task: Task, events: Sequence[e.Event], messages: Sequence[Message]

@@ -139,6 +139,6 @@ async def _commit(
 ) -> bool:
     """False if somebody else appended meanwhile."""
     state = fold(run_id, [*log, *events])
-    change = Released(due_at=events[0].at, cause="resumed") if goes_on else None
+    change = Released(due_at=client.clock.now(), cause="resumed") if goes_on else None
     write = Write(state.run_id, log[-1].seq, tuple(events), document(state), change)
     return isinstance((await client.store.commit([write]))[0], Committed)

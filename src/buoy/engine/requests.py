@@ -69,13 +69,14 @@ async def direct_request(client: Client, record: RunRecord, kind: str, reason: s
             bodies.append(e.Paused(reason="user", detail=reason, by=client.actor))
         case "resume":
             bodies.append(e.Resumed(by=client.actor))
-            change = Released(due_at=now, cause="resumed")
+            change = Released(due_at=client.clock.now(), cause="resumed")
         case _:
             bodies.append(e.CancelRequested(reason=reason, by=client.actor))
             cancelled = e.WorkflowCancelled(reason=reason)
             bodies.append(cancelled)
             # What the end owes to others (a word to its parent...) is done by whoever takes the task.
-            change = Released(due_at=now, cause="requested") if duties_of(state, cancelled) else Ended()
+            owes = bool(duties_of(state, cancelled))
+            change = Released(due_at=client.clock.now(), cause="requested") if owes else Ended()
     events = [
         e.Event(state.head_seq + place, now, body, state.branch, nonce=client.ids.nonce() if place == 1 else None)
         for place, body in enumerate(bodies, 1)

@@ -172,6 +172,6 @@ async def _commit(
 ) -> bool:
     """One commit; False if somebody else appended meanwhile."""
     doc = document(fold(run_id, [*log, *events]))
-    change = Released(due_at=None if stays_paused else events[0].at, cause="resumed")
+    change = Released(due_at=None if stays_paused else client.clock.now(), cause="resumed")
     outcome = (await client.store.commit([Write(run_id, log[-1].seq, tuple(events), doc, change)]))[0]
     return isinstance(outcome, Committed)

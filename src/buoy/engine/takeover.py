@@ -90,7 +90,8 @@ async def remedy(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Cl
     at = max(runner.clock.now(), log[-1].at)
     events = plan.events(claim, log, at, runner.ids.nonce())
     owes = plan.ends and bool(duties_left(task.run_id, [*log, *events]))
-    change: TaskChange = Released(due_at=at if plan.wakes or owes else None, cause="resumed")
+    # Due now, even if the log is dated later: another machine's clock must not put it off.
+    change: TaskChange = Released(due_at=runner.clock.now() if plan.wakes or owes else None, cause="resumed")
     if plan.ends and not owes:
         change = Ended()
     if not await _append(runner, task.run_id, log, events, change):

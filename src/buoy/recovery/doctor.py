@@ -1,10 +1,11 @@
 """Doctor: is the store sound, do its documents say what the logs say, does every index entry point at something.
 
 Invariants: without `fix` nothing is mended (a store may drop entries that the truth has passed, as at every look). What
-is mended is only what can be made anew from the logs: documents,
-index entries, tasks; no event is written, changed or removed. What cannot be read is told and left alone. A second look
-tells trouble from what is merely under way while the store is in use.
-Absent on purpose: remedies that add to a log. They are `recover`'s, which this does not replace.
+is mended is only what can be made anew from the logs: documents, index entries, tasks; no event is changed or removed,
+and only one is ever added: that events may have been lost, where a document that is the only witness of it is written
+anew. What cannot be read is told and left alone. A second look tells trouble from what is merely under way while the
+store is in use.
+Absent on purpose: remedies that change how a run goes on. They are `recover`'s, which this does not replace.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import AsyncIterator, Callable
 import msgspec
 
 from buoy.core.document import Document, document
-from buoy.core.drift import difference
+from buoy.core.drift import difference, log_gone_text
 from buoy.core.ids import RunId
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import RUNS_PAGE_MAX
@@ -23,9 +24,10 @@ from buoy.core.phrases import counted
 from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
-from buoy.errors import CorruptLog, Unavailable
+from buoy.errors import CorruptLog
 from buoy.ports import IndexTrouble, Orphan, RunQuery, RunRecord, StoreCheck
 from buoy.recovery.liveness import Coroner
+from buoy.recovery.recover import Recovery, examine, write_down_loss
 
 # Codes of the store itself, beside those of the catalogue.
 STORE, INDEX, PURGE = "store", "index", "purge"
@@ -165,14 +167,17 @@ class Doctor:
             if record is None:
                 return
             if folded is None:
-                self._foreign += 1
+                self._without_log(record)
                 return
-            await self._check_document(record, folded)
+            if record.document.head_seq > folded.head_seq:
+                await self._check_ahead(run_id)
+            else:
+                await self._check_document(record, folded)
             await self._check_task(run_id)
         except CorruptLog as error:
             self._tell("R1", f"its log cannot be read: {error}", run_id)
-        except Unavailable as error:
-            self._tell("R1", f"it could not be read: {error}", run_id)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and hides no other
+            self._tell("R1", Recovery.unread(run_id, error).error or "", run_id)
 
     async def _read(self, run_id: RunId) -> tuple[RunRecord | None, Document | None]:
         """A run and what its log amounts to, read so that neither is older because the run went on meanwhile."""
@@ -198,6 +203,21 @@ class Doctor:
             self._rebuilt += fixed
         if wrong is not None:
             self._tell("R2", wrong, run_id, fixed=fixed)
+
+    async def _check_ahead(self, run_id: RunId) -> None:
+        """A document that names events which are not in the log, unless the run only went on meanwhile."""
+        drift = (await examine(self._client, run_id)).facts.drift
+        if drift is not None:
+            fixed = self._fix and await write_down_loss(self._client, run_id)
+            self._rebuilt += fixed
+            self._tell("R2", drift, run_id, fixed=fixed)
+
+    def _without_log(self, record: RunRecord) -> None:
+        """Another system's document never had one; a run that Buoy drove has lost it."""
+        if record.envelope.orchestrator_task_id is None:
+            self._foreign += 1
+            return
+        self._tell("R1", log_gone_text(record.document.head_seq), record.document.run_id)
 
     async def _check_task(self, run_id: RunId) -> None:
         record = await self._store.run(run_id)
@@ -238,4 +258,6 @@ class Doctor:
             proof = self._client.liveness.proof_of_death(record)
             if proof is not None:
                 fixed = self._fix and await coroner.bury(record, proof) is not None
-                self._tell("H1", f"runner {record.info.id} is dead ({proof['proof']}), nobody buried it", fixed=fixed)
+                self._tell(
+                    "H1", f"runner {record.info.id} is dead ({proof['proof']}) and not struck off yet", fixed=fixed
+                )

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from msgspec.structs import replace
 
 from buoy.core.document import Document, document
-from buoy.core.drift import difference
+from buoy.core.drift import difference, log_gone_text
 from buoy.core.events import Event
-from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, Story, TaskFacts, TaskState, story
+from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, Story, TaskFacts, TaskState, story, task_ended
 from buoy.core.health import TROUBLES, judge
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.state import State, fold
@@ -23,7 +23,8 @@ from buoy.errors import CorruptLog
 from buoy.ports import Liveness, Message, RunnerRecord, RunRecord, Store
 from buoy.recovery.surroundings import Definitions, children_of, definitions_of, unread_messages
 
-_LOOKS = 3
+# A run may go on whenever it is looked at; one whose log stood still between two looks does not.
+_LOOKS = 20
 
 
 class Crew:
@@ -96,6 +97,8 @@ async def facts_of_run(
     run_id = record.document.run_id
     try:
         log, record = await _log_and_record(store, record)
+        if not log and record.envelope.orchestrator_task_id is not None:
+            raise CorruptLog(log_gone_text(record.document.head_seq))
         state = fold(run_id, log)
         folded = None if state.created is None else document(state)
     except CorruptLog as error:
@@ -118,8 +121,11 @@ async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event],
     """A log, and a record that was read after it; a record that is ahead only because the run went on is read anew."""
     run_id = record.document.run_id
     log: list[Event] = []
-    for _ in range(_LOOKS):
-        log += await read_log(store, run_id, after=len(log))
+    for look in range(_LOOKS):
+        more = await read_log(store, run_id, after=len(log))
+        if look and not more and record.document.head_seq > len(log):
+            break  # it was ahead before this look too, and nothing has come: the log ends here
+        log += more
         record = await store.run(run_id) or record
         if record.document.head_seq <= len(log):
             break
@@ -137,8 +143,12 @@ def _with_log(
     facts: Facts, record: RunRecord, log: list[Event], state: State, folded: Document | None, inbox: list[Message]
 ) -> Facts:
     unread = unread_messages(inbox, state)
+    task = facts.task
+    if task is not None and task.state == "missing" and task_ended(log):
+        task = replace(task, state="ended")
     return replace(
         facts,
+        task=task,
         log=tuple(log),
         stored=record.document,
         foreign=folded is None,

@@ -14,10 +14,9 @@ from buoy.core.findings import first_trouble
 from buoy.core.lifecycle import ACTIVE
 from buoy.core.limits import WAKE_SLACK_S
 from buoy.engine.client import Client
-from buoy.errors import Problem
 from buoy.ports import RunQuery, RunRecord
 from buoy.recovery.evidence import Crew, crew
-from buoy.recovery.recover import examine, recover_run
+from buoy.recovery.recover import Recovery, examine, recover_run
 from buoy.recovery.scope import Scope
 
 _ACTIVE = tuple(sorted(ACTIVE))
@@ -61,8 +60,8 @@ async def reconcile(
         for record in waiting:
             try:
                 woken = await _wake(client, record, people, dry_run=dry_run)
-            except Problem as error:
-                troubles.append(f"{record.document.run_id}: {error}")
+            except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop the others
+                troubles.append(f"{record.document.run_id}: {Recovery.unread(record.document.run_id, error).error}")
                 woken = False
             replayed, skipped = replayed + woken, skipped + (not woken)
         pages, cursor = pages + 1, page.cursor

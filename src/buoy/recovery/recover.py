@@ -2,7 +2,8 @@
 
 Invariants: never under a living owner. Each remedy is one fenced commit, so a crash between any two calls leaves the
 run as it was or recovered, and whoever comes next goes on. What cannot be read is unknown, and nothing is done. A
-remedy that does not remove its finding is not applied twice.
+remedy that does not remove its finding is not applied twice. A document that lags behind is brought up to date by the
+way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from buoy.core.limits import RECOVERY_PASSES_MAX
 from buoy.core.policy import Lookup, Ruling, decide, lookup_policy
 from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
 from buoy.engine.client import Client
-from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable
+from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError
 from buoy.ports import RunRecord
 from buoy.recovery import remedies
 from buoy.recovery.evidence import Crew, crew, facts_of_run
@@ -51,9 +52,13 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: bool = False
 
     @classmethod
-    def unread(cls, run_id: RunId, error: Problem) -> Recovery:
-        text = f"it could not be read: {error}"
-        return cls(run_id=run_id, action="unknown", error=text, unanswered=isinstance(error, Unavailable))
+    def unread(cls, run_id: RunId, error: Exception) -> Recovery:
+        """What was not read is unknown, whatever went wrong; an error that is none of ours is named."""
+        why = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+        text = f"it could not be read: {why}"
+        return cls(
+            run_id=run_id, action="unknown", error=text, unanswered=not isinstance(error, CorruptLog | UserError)
+        )
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -86,8 +91,10 @@ async def recover_run(
         try:
             seen = await examine(client, run, people=people, stale_after_s=stale_after_s)
             wanted = _wanted(client, seen, policy=policy, adopt=adopt, actor=by)
+            if wanted.plan is None and not dry_run:
+                await _catch_up(client, seen)
             if wanted.plan is None or dry_run:
-                return _end(done, wanted)
+                return _end(done, _with_others(wanted))
             if wanted.reason in tried:
                 return replace(done, error=f"{wanted.reason}, though its remedy was applied")
             tried.add(wanted.reason or "")
@@ -112,6 +119,26 @@ async def examine(
     return Examined(record, facts, diagnose(facts))
 
 
+async def _catch_up(client: Client, seen: Examined) -> None:
+    """A document that is merely older than its log is no finding, but lists should not go on showing it."""
+    facts = seen.facts
+    log, stored = facts.log or (), facts.stored
+    if facts.live_owner or facts.foreign or stored is None or stored.head_seq >= len(log):
+        return
+    await client.store.archive.rewrite(facts.document.run_id, facts.document, len(log))
+
+
+async def write_down_loss(client: Client, run_id: RunId) -> bool:
+    """Mends a document that is ahead of its log, and nothing else: that events may have been lost goes into the log."""
+    seen = await examine(client, run_id)
+    lost = next((each for each in seen.findings if "lost_to" in each.evidence), None)
+    if lost is None:
+        return False
+    decision = decide(lost, seen.facts.document.policy, seen.facts)
+    plan = plan_recovery(run_id, seen.facts.log or (), lost, decision, client.actor)
+    return await remedies.apply(client, seen.record, seen.facts, plan, client.actor)
+
+
 def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: bool, actor: str) -> Recovery:
     """What is to be done about a run; without a plan if nothing is, or may be."""
     document = seen.facts.document
@@ -134,6 +161,15 @@ def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: boo
         return replace(found, action="skip", error="it has a log that is not ours, and cannot be taken in")
     plan = plan_recovery(found.run_id, seen.facts.log, finding, decision, actor, needs=seen.facts.needs)
     return replace(found, action=plan.action, plan=plan, new_branch_id=plan.branch, reason=plan.reason)
+
+
+def _with_others(wanted: Recovery) -> Recovery:
+    """What else is wrong, beside what would be mended first."""
+    if wanted.plan is None:
+        return wanted
+    first = wanted.plan.finding
+    others = [each.text() for each in wanted.findings if each.trouble and each != first and each.code != "NS"]
+    return replace(wanted, note="; ".join(others) or None)
 
 
 def _end(done: Recovery, last: Recovery) -> Recovery:

@@ -35,7 +35,7 @@ async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryP
         # It is his. All that can be missing is a message.
         return plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts) > 0
     if plan.finding.remedy == "rebuild":
-        return await _rebuild(client, facts)
+        return await _rebuild(client, facts, plan, actor)
     if plan.finding.remedy == "adopt":
         return await _take_in(client, facts, actor)
     if not plan.bodies and _is_orphan(facts):
@@ -53,11 +53,18 @@ def _is_orphan(facts: Facts) -> bool:
     return facts.holder is not None and (not facts.holder.registered or facts.holder.gone_why is not None)
 
 
-async def _rebuild(client: Client, facts: Facts) -> bool:
-    """Writes the document anew from the log."""
+async def _rebuild(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
+    """Writes the document anew from the log. If events may have been lost, the log says so before the document that
+    is the only witness of it is gone."""
     log = facts.log or ()
-    run_id = facts.document.run_id
-    return await client.store.archive.rewrite(run_id, document(fold(run_id, log)), len(log))
+    if not plan.bodies:
+        return await client.store.archive.rewrite(plan.run_id, document(fold(plan.run_id, log)), len(log))
+    # The store may still expect an event after the lost ones. The document stays as it is: cut off here, it is found
+    # again.
+    stored = facts.stored or facts.document
+    return await client.store.archive.rewrite(plan.run_id, stored, len(log)) and await _append(
+        client, facts, plan, actor
+    )
 
 
 async def _take_in(client: Client, facts: Facts, actor: str) -> bool:
@@ -86,12 +93,15 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
     # A crash is counted by the claim that follows it, whoever makes it.
     cause = "taken_over" if plan.finding.code == "H1" else "recovered"
     evidence: Evidence = {"finding": plan.finding.code, **plan.finding.evidence}
-    at = max(client.clock.now(), log[-1].at)
+    now = client.clock.now()
+    at = max(now, log[-1].at)
     events = plan.events(e.Claimed(runner=actor, cause=cause, evidence=evidence), log, at, client.ids.nonce())
     whole = [*log, *events]
     duties = duties_left(plan.run_id, whole) if plan.ends else []
     doc = document(fold(plan.run_id, whole))
-    write = Write(plan.run_id, log[-1].seq, events, doc, _task(plan, at, owes=bool(duties)))
+    # What only tells of a loss leaves the task with whoever has it: a dead holder is still to be found as one.
+    change = None if plan.finding.remedy == "rebuild" else _task(plan, now, owes=bool(duties))
+    write = Write(plan.run_id, log[-1].seq, events, doc, change)
     if not await commit_surely(client.store, write):
         return False
     await do_duties(client, duties)
@@ -99,7 +109,10 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
 
 
 def _task(plan: RecoveryPlan, now: float, *, owes: bool) -> TaskChange:
-    """`seen` stays as it is: whoever consumed nothing must not hide messages from the next owner."""
+    """Due now, even if the log is dated later: a clock that was wrong once must not put the run off until then.
+
+    `seen` stays as it is: whoever consumed nothing must not hide messages from the next owner.
+    """
     if plan.ends and not owes:
         return Ended()
     return Released(due_at=now if plan.wakes or owes else None, cause="resumed")

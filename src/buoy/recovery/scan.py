@@ -7,21 +7,23 @@ found by indexes of their own. A run that cannot be read is told as unknown, and
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
+from zlib import crc32
 
 import msgspec
 
 from buoy.core.findings import Finding
-from buoy.core.ids import RunId
+from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import ACTIVE
 from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S, SWEEP_ORPHANS_MAX
 from buoy.core.policy import Lookup
 from buoy.engine.client import Client
-from buoy.errors import Problem
 from buoy.ports import RunPage, RunQuery, RunRecord, Store
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.recovery.scope import Scope
 
+T = TypeVar("T")
 _ACTIVE = tuple(sorted(ACTIVE))
 _PAGE = 200
 
@@ -62,9 +64,9 @@ async def scan(client: Client, options: ScanOptions | None = None) -> Scan:
     chosen = options or ScanOptions()
     scanned = healthy = unknown = 0
     found: list[Found] = []
-    async for record in suspects(client, chosen):
+    async for suspect in suspects(client, chosen):
         scanned += 1
-        told = await _look(client, record, chosen)
+        told = suspect if isinstance(suspect, Found) else await _look(client, suspect, chosen)
         healthy += told is None
         unknown += told is not None and told.action == "unknown"
         if told is not None:
@@ -76,7 +78,7 @@ async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Foun
     doc = record.document
     try:
         seen = await recover_run(client, doc.run_id, dry_run=True, policy=options.policy, adopt=options.adopt)
-    except Problem as error:
+    except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop a scan
         seen = Recovery.unread(doc.run_id, error)
     if seen.action == "none":
         return None
@@ -92,8 +94,9 @@ async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Foun
     )
 
 
-async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRecord]:
-    """Runs that deserve a look, each once: what the dead hold, orphans, and what has not moved for long."""
+async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRecord | Found]:
+    """Runs that deserve a look, each once: what the dead hold, orphans, and what has not moved for long. An orphan that
+    gives no answer is told at once."""
     store, seen = client.store, set[RunId]()
     for runner in await store.runners():
         if client.liveness.proof_of_death(runner) is None:
@@ -103,7 +106,13 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
                 seen.add(record.document.run_id)
                 yield record
     for orphan in await store.orphans(SWEEP_ORPHANS_MAX):
-        found = await store.run(orphan.run_id)
+        try:
+            found = await store.run(orphan.run_id)
+        except Exception as error:  # noqa: BLE001 - as above
+            seen.add(orphan.run_id)
+            unread = Recovery.unread(orphan.run_id, error)
+            yield Found(run_id=orphan.run_id, workflow="", status="", action="unknown", error=unread.error)
+            continue
         if found is not None and options.scope.covers(found.document) and orphan.run_id not in seen:
             seen.add(orphan.run_id)
             yield found
@@ -118,16 +127,21 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
             return
 
 
-async def held_by(store: Store, runner: str) -> AsyncIterator[RunRecord]:
-    """What a runner holds, page by page."""
+async def held_by(store: Store, runner: RunnerId, by: str = "") -> AsyncIterator[RunRecord]:
+    """What a runner holds, page by page. `by`: who asks; of many who do, each gets another order."""
     cursor: str | None = None
     while True:
-        page = await store.find_runs(RunQuery(holder=runner), cursor, RUNS_PAGE_MAX)  # type: ignore[arg-type]
-        for record in page.runs:
+        page = await store.find_runs(RunQuery(holder=runner), cursor, RUNS_PAGE_MAX)
+        for record in mixed(page.runs, by, lambda record: record.document.run_id):
             yield record
         cursor = page.cursor
         if cursor is None:
             return
+
+
+def mixed(items: Sequence[T], by: str, run_of: Callable[[T], RunId]) -> Sequence[T]:
+    """The same in an order of one's own: sweepers that go the same way meet at every run, and all but one lose."""
+    return sorted(items, key=lambda item: crc32(f"{by} {run_of(item)}".encode())) if by else items
 
 
 async def stale_page(store: Store, options: ScanOptions, cursor: str | None) -> RunPage:

@@ -23,7 +23,7 @@ from buoy.ports import Evidence, Orphan, RunnerRecord, RunRecord
 from buoy.recovery.evidence import Crew, crew
 from buoy.recovery.liveness import Coroner
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
-from buoy.recovery.scan import ScanOptions, held_by, stale_page
+from buoy.recovery.scan import ScanOptions, held_by, mixed, stale_page
 
 _TROUBLES_KEPT = 100
 _ACTIONS = {
@@ -183,13 +183,14 @@ class Sweep:
         return await self._coroner.proof(record)
 
     async def _one_by_one(self, runner: RunnerRecord) -> set[RunId] | None:
-        """Recovers what must not just be released, and gives the rest. None: not yet, since the limit is reached or the
-        store gave no answer about one of them. What will never be read must not hold up the others."""
+        """Recovers what must not just be released, and gives the rest. None: it is not to be buried yet, since the
+        limit is reached or the store gave no answer about one of them; then the rest is recovered one by one, too.
+        Neither that nor what will never be read must hold up the others."""
         options, rest, answered = self._options, set[RunId](), True
         singly = options.rate is not None or options.limit is not None or options.dry_run
         if not self._client.liveness.sees(runner):
             return rest  # its death is known to this sweeper alone; whoever takes a run asks for its policy
-        async for record in held_by(self._store, runner.info.id):
+        async for record in held_by(self._store, runner.info.id, self._client.actor):
             if self.tally.full():
                 return None
             if not options.scope.covers(record.document):
@@ -198,7 +199,13 @@ class Sweep:
                 answered &= not (await self._mend(record.document.run_id)).unanswered
             else:
                 rest.add(record.document.run_id)
-        return rest if answered else None
+        if answered:
+            return rest
+        for run_id in sorted(rest):
+            if self.tally.full():
+                break
+            await self._mend(run_id)
+        return None
 
     def _has_other_policy(self, record: RunRecord) -> bool:
         """Whether it is not simply to go on. A lookup that fails is told by the recovery."""
@@ -210,12 +217,13 @@ class Sweep:
 
     async def orphans(self) -> None:
         """What a burial could not see: runs without a task, or held by those who were never registered."""
-        for orphan in await self._store.orphans(SWEEP_ORPHANS_MAX):
+        found = await self._store.orphans(SWEEP_ORPHANS_MAX)
+        for orphan in mixed(found, self._client.actor, lambda orphan: orphan.run_id):
             if self.tally.full():
                 return
             try:
                 await self._orphan(orphan)
-            except Problem as error:
+            except Exception as error:  # noqa: BLE001 - as with every other run
                 self._note(Recovery.unread(orphan.run_id, error))
 
     async def _orphan(self, orphan: Orphan) -> None:
@@ -274,7 +282,7 @@ class Sweep:
                 stale_after_s=options.stale_after_s,
                 people=self._people,
             )
-        except Problem as error:
+        except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop a sweep
             found = Recovery.unread(run_id, error)
         self._note(found)
         if found.needed:

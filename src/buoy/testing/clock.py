@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from buoy.ports import Clock
 
 

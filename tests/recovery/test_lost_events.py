@@ -1,0 +1,177 @@
+"""A log that has lost its end: it is found, told with both event numbers, written down before it is mended, and the
+run goes on from where its log ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.explain import explain
+from buoy.core.health import Health
+from buoy.core.ids import RunId
+from buoy.core.lifecycle import Status
+from buoy.core.state import fold
+from buoy.engine.loading import read_log
+from buoy.ports import FencedOut, Held, Write
+from buoy.recovery.doctor import Doctor, Report
+from buoy.recovery.evidence import crew, facts_of_run
+from buoy.recovery.recover import recover_run
+from buoy.recovery.sweep import SweepOptions, sweep
+from tests.core.logbook import claimed, completed, started
+
+from .losses import goes_on, lose, lost_end
+from .yard import KINDS, Yard, created, play
+
+SAID = "its document is at event 7, its log ends at 4: events 5 to 7 may have been lost"
+DONE: list[str] = []
+NOW = SweepOptions(stale_after_s=0.0)
+
+
+async def examined(yard: Yard, **how: bool) -> Report:
+    return await Doctor(yard.client, **how, progress=lambda text: None).examine()
+
+
+async def audit_of(yard: Yard, run: str) -> e.WorkflowRecovered:
+    (found,) = [event.body for event in await yard.log(run) if isinstance(event.body, e.WorkflowRecovered)]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_is_told_by_every_way_of_looking_and_nothing_is_changed_by_it(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = await lost_end(yard)
+        before = await yard.record(run)
+        facts, _ = await facts_of_run(yard.store, await crew(yard.store, yard.deaths), before)
+        told = explain(facts)
+        assert any(SAID in text for text in told.wrong)
+        assert any("written into the log first" in text for text in told.next)
+        dry = await recover_run(yard.client, run, dry_run=True)
+        assert dry.needed and SAID in (dry.reason or "") and dry.new_branch_id is None
+        report = await examined(yard)
+        assert [(each.code, each.run_id, each.fixed) for each in report.troubles] == [("R2", run, False)]
+        assert SAID in report.troubles[0].text
+        assert (await yard.record(run), len(await yard.log(run))) == (before, 4)
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("by", ["sweep", "recover", "fix", "rebuild"])
+def test_the_loss_is_written_down_once_and_the_run_can_go_on(tmp_path: Path, kind: str, by: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = await lost_end(yard)
+        late = e.Event(5, 1.0, completed("b#1"))
+        stuck = Write(run, 4, (late,), document(fold(run, [*await yard.log(run), late])))
+        assert await yard.store.commit([stuck]) == [FencedOut(7)], "as it is, nobody can go on with it"
+        for _ in range(2):
+            match by:
+                case "sweep":
+                    await sweep(yard.client, NOW)
+                case "recover":
+                    await recover_run(yard.client, run)
+                case _:
+                    assert (await examined(yard, **{by: True})).healthy
+        assert (await yard.types(run, after=4))[:2] == ["claimed", "workflow_recovered"]
+        audit = await audit_of(yard, run)
+        assert SAID in audit.reason
+        assert (audit.finding, audit.cutoff_event, audit.previous_branch, audit.new_branch) == ("R2", 4, 0, 0)
+        assert [audit.evidence[name] for name in ("document_head", "log_end", "lost_from", "lost_to")] == [7, 4, 5, 7]
+        record, state = await yard.record(run), await yard.state(run)
+        assert record.document == document(state)
+        assert (await examined(yard)).healthy
+        await goes_on(yard, run, (claimed("r2"), started("b#1")), Held(await yard.runner("r2")))
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_dead_owner_is_still_judged_by_its_policy(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        dead = await yard.runner("r1", dead=True)
+        run = await yard.left_by(dead, "run-1", created("hold"), claimed("r1"), started("a#1"))
+        await goes_on(yard, run, (completed("a#1"), started("b#1")))
+        await lose(yard.store, run, first_seq=4)
+        await recover_run(yard.client, run)
+        assert await yard.types(run, after=3) == ["claimed", "workflow_recovered", "claimed", "paused"]
+        assert (await yard.record(run)).document.status is Status.PAUSED
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_living_owner_is_left_alone(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = await lost_end(yard, task=Held(await yard.runner("r1")))
+        assert (await recover_run(yard.client, run)).action == "none"
+        report = await examined(yard, fix=True)
+        assert [(each.code, each.fixed) for each in report.troubles] == [("R2", False)]
+        assert len(await yard.log(run)) == 4
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_that_is_gone_is_told_and_never_taken_for_a_foreign_run(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        run = await yard.plant("run-1", created(), claimed("r1"), started("a#1"))
+        await lose(yard.store, run, first_seq=1)
+        found = await recover_run(yard.client, run, adopt=True)
+        assert (found.action, found.needed) == ("unknown", False)
+        assert "its log is gone" in (found.error or "")
+        facts, _ = await facts_of_run(yard.store, await crew(yard.store, yard.deaths), await yard.record(run))
+        told = explain(facts)
+        assert (told.health, "its log is gone" in told.wrong[0]) == (Health.UNKNOWN, True)
+        report = await examined(yard, rebuild=True)
+        told = [each for each in report.troubles if each.run_id == run and each.code == "R1"]
+        assert told and "document is at event 3" in told[0].text
+        assert report.foreign == 0
+        assert await yard.log(run) == []
+
+    play(tmp_path, test, kind)
+
+
+@buoy.step
+async def part(name: str) -> str:
+    DONE.append(name)
+    return name
+
+
+@buoy.workflow
+async def whole() -> list[str]:
+    found = [await part("a"), await part("b")]
+    await buoy.wait_signal("go")
+    return [*found, await part("c")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_goes_on_from_where_the_log_ends(tmp_path: Path, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db" if kind == "sqlite" else f"file://{tmp_path}/folder"
+    run = RunId("run-1")
+    DONE.clear()
+
+    async def main() -> None:
+        async with asyncio.timeout(60):
+            async with buoy.open(url, workflows=[whole]) as app:
+                await app.start_as(run, whole)
+                while not any(isinstance(event.body, e.SignalWaited) for event in await read_log(app.store, run)):
+                    await app.store.changed(0.02)
+            async with buoy.connect(url) as client:
+                log = await read_log(client.store, run)
+                first_end = next(event.seq for event in log if isinstance(event.body, e.StepCompleted))
+                firsts = [event.seq for event in log if event.nonce is not None and event.seq > first_end]
+                for first in reversed(firsts):
+                    await lose(client.store, run, first_seq=first)
+                left = await read_log(client.store, run)
+                assert first_end <= len(left) < len(log)
+                assert (await recover_run(client, run)).needed
+            async with buoy.open(url, workflows=[whole]) as app:
+                await app.signal(run, "go")
+                assert await (await app.get(run)).result() == ["a", "b", "c"]
+        assert DONE == ["a", "b", "b", "c"], "what completed in lost events is done again, and nothing else"
+
+    asyncio.run(main())
