@@ -67,7 +67,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "a failure nobody acted on, with a policy",
         facts_of(log(created(policy="hold"), claimed(), started("a#1"),
                      failed_as("a#1", e.ErrorInfo(type="Odd", message="x")))),
-        ["a#1 failed with a unknown error", "Its policy is hold: it is paused for a person."],
+        ["a#1 failed with an unknown error", "Its policy is hold: it is paused for a person."],
     ),
     ("a jump", facts_of(log(created(), claimed(), jumped("a#1", 1))), ["ask for the jump again: buoy jump run-1 STEP"]),
     (

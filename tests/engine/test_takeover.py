@@ -112,6 +112,38 @@ async def test_a_lost_run_that_wants_to_restart_begins_anew_on_a_branch(url: str
         assert keys == ["r/last#1/0", "r/last#1/0"], "a restart by recovery keeps the keys"
 
 
+async def test_a_restart_finds_the_end_of_a_child_that_had_ended(url: str, tmp_path: Path) -> None:
+    """Nobody sends it a second time: it must not be refused before the code asks for the child again."""
+
+    @buoy.workflow
+    async def child() -> int:
+        return await first(3)
+
+    @buoy.workflow(recovery="restart")
+    async def parent() -> int:
+        await buoy.sleep(0.05)
+        return await last(await last(await child()))
+
+    async with buoy.open(f"sqlite:///{tmp_path}/first.db", workflows=[parent, child]) as app:
+        assert await (await app.start_as("r", parent)).result() == 400
+        log = [event.body for event in await app.store.events("r")]
+        inbox = await app.store.inbox("r")
+        born = next(body for body in log if isinstance(body, e.ChildStarted))
+        of_child = await log_of(app, born.child)
+    cut = next(place for place, body in enumerate(log) if isinstance(body, e.ChildFinished)) + 2
+    async with buoy.open(url, workflows=[parent, child]) as app:
+        await app.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
+        await store_log(app, born.child, of_child)
+        await store_log(app, "r", [*log[:1], e.Claimed(runner="dead", cause="created"), *log[2:cut]])
+        for message in inbox:
+            await app.store.send(msgspec.structs.replace(message, number=0))
+        await app.store.bury("dead", "lock free", cause="taken_over", evidence=PROOF)
+        assert await (await app.get("r")).result() == 400
+        bodies = await log_of(app, "r")
+    assert [body.finding for body in bodies if isinstance(body, e.WorkflowRecovered)] == ["H1"]
+    assert not any(isinstance(body, e.MessageRefused) for body in bodies)
+
+
 async def test_a_lost_run_that_wants_to_fail_fails_and_says_why(url: str) -> None:
     workflow = made("fail")
     async with buoy.open(url, workflows=[workflow]) as app:

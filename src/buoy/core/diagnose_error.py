@@ -77,7 +77,8 @@ def _tries(case: Case, leaf: LeafId, kind: str) -> int:
 
 def _by_class(case: Case, leaf: LeafId, kind: str, tried: int, evidence: Evidence) -> Finding:
     bound = CLASS_BOUNDS.get(kind, 0)
-    what = f"{leaf} failed with a {kind} error and nobody acted on it"
+    article = "an" if kind == "unknown" else "a"
+    what = f"{leaf} failed with {article} {kind} error and nobody acted on it"
     remedy: Remedy
     if tried < bound:
         remedy, text = "retry", f"{what}; try {tried + 1} of {bound} by recovery"
@@ -89,8 +90,10 @@ def _by_class(case: Case, leaf: LeafId, kind: str, tried: int, evidence: Evidenc
         remedy, text = "hold", f"{what}: a person must correct something"
     else:
         often = f", after {tried} tries by recovery" if tried else ""
-        remedy, text = "compensate", f"{what}{often}: the run itself acts on it"
-        resumes = kind != "unknown" or case.facts.document.policy == "resume"
+        policy = case.facts.document.policy
+        resumes = kind != "unknown" or policy == "resume"
+        acts = "the run itself acts on it" if resumes else f"its policy, {policy}, decides"
+        remedy, text = "compensate", f"{what}{often}: {acts}"
         if resumes and case.facts.due_at is not None and case.facts.holder is None:
             queued = f"{what} yet: it is queued, and does so when it is taken"
             return Finding(code="A4", trouble=False, reason=queued, evidence=evidence)

@@ -96,6 +96,8 @@ class Leaves:
             return
         if leaf.kind == "child":
             self._start_child(leaf.id)  # no user code runs for it, so not even a pause or a stop keeps it back
+            execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
+            execution.flush()
         if execution.withholds:
             execution.held_back = True
             return

@@ -66,6 +66,7 @@ class Mailbox:
         self._execution = execution
         self._signals: dict[str, deque[tuple[int, msgspec.Raw]]] = {}
         self._answers: dict[str, Message] = {}
+        self._ends: dict[str, Message] = {}
         self._first: dict[str, int] = {}
         self.seen = 0
 
@@ -185,6 +186,10 @@ class Mailbox:
     def _child_finished(self, message: Message, end: ChildEnd) -> None:
         execution = self._execution
         leaf = self._child(end)
+        if leaf is None and self._may_be_started(end):
+            # A recovery hid the child and its end: the code will start it again, under the same id.
+            self._ends[end.child] = message
+            return
         if leaf is None or end.child != execution.state.child_id(leaf.id):
             self._refuse(message, f"nobody waits for child {end.child} any more")
             return
@@ -197,6 +202,18 @@ class Mailbox:
             message=message.number,
         )
         execution.settle(finished, child_outcome(finished, execution.leaves.returns_of(leaf.id)))
+
+    def _may_be_started(self, end: ChildEnd) -> bool:
+        """Whether the child is one that this run has not started on its lineage, but would start for that leaf."""
+        state = self._execution.state
+        leaf = state.names.now(end.leaf)
+        return leaf not in state.leaves and end.child == state.child_id(leaf)
+
+    def give_end(self, child: str) -> None:
+        """The child is started (again): an end that was there already counts."""
+        message = self._ends.pop(child, None)
+        if message is not None:
+            self._look_at(message)
 
     def _child(self, end: ChildEnd) -> Leaf | None:
         """The leaf that waits for it. The child knows it by the name that it had when the child was started."""
