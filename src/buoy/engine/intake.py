@@ -158,7 +158,10 @@ class Intake:
         task = self._solo.next()
         if task is None:
             return 0
+        # Until the answer is there, the run is one that we hold and do not drive.
+        before, self._unclear = self._unclear, True
         record = await self._runner.store.run(task.run_id)
+        self._unclear = before
         if record is None or record.holder != self._runner.id:
             return 0  # it waited long, and went to somebody else meanwhile
         await self.take(task, alone=True)
