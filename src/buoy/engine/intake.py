@@ -7,7 +7,8 @@ it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -98,6 +99,15 @@ class Intake:
         """Something was unclear: what the store says we hold is compared with what we drive."""
         self._unclear = True
 
+    @contextmanager
+    def _unless_clear(self) -> Iterator[None]:
+        """Without an answer we may hold runs that we do not know of, or do not drive."""
+        try:
+            yield
+        except BaseException:
+            self._unclear = True
+            raise
+
     def room_again(self) -> None:
         """The runner drives less than it did: if it was full, there may be work that waits."""
         if self._full and self._idle is not None:
@@ -109,11 +119,8 @@ class Intake:
             try:
                 if self._unclear:
                     self._unclear = False
-                    try:
+                    with self._unless_clear():
                         await self._take_forgotten()
-                    except BaseException:
-                        self._unclear = True
-                        raise
                 found = await self._claim() if takes_work else 0
                 await self._read_inboxes()
                 if not found and not self._stopping:
@@ -142,10 +149,8 @@ class Intake:
             specs=runner.registry.takes_specs,
             but_not=tuple(sorted(runner.specs.unable)),
         )
-        # Until the answer is there, the store may have given us tasks that we do not know of.
-        before, self._unclear = self._unclear, True
-        tasks = await runner.store.claim_tasks(runner.id, wants, limit)
-        self._unclear = before
+        with self._unless_clear():
+            tasks = await runner.store.claim_tasks(runner.id, wants, limit)
         mine = [task for task in tasks if not self._deference.leave_again(task)]
         for start in range(0, len(mine), _LOADS_AT_ONCE):
             await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))
@@ -158,10 +163,8 @@ class Intake:
         task = self._solo.next()
         if task is None:
             return 0
-        # Until the answer is there, the run is one that we hold and do not drive.
-        before, self._unclear = self._unclear, True
-        record = await self._runner.store.run(task.run_id)
-        self._unclear = before
+        with self._unless_clear():
+            record = await self._runner.store.run(task.run_id)
         if record is None or record.holder != self._runner.id:
             return 0  # it waited long, and went to somebody else meanwhile
         await self.take(task, alone=True)
