@@ -113,3 +113,28 @@ async def test_a_second_answer_is_told_as_such_whatever_it_says(url: str) -> Non
         await client.answer("r", True)
         with pytest.raises(buoy.WrongState, match="was answered already"):
             await client.answer("r", "veg")
+
+
+async def test_a_run_that_goes_on_while_it_is_sent_back_is_not_left_behind(url: str, monkeypatch: Any) -> None:
+    """It was paused when it was looked at, and had ended when its log was read."""
+    async with buoy.open(url, workflows=[waits]) as app:
+        run = await app.start_as("r", waits)
+        await reached(app, "r", "waiting_signal")
+        await app.pause("r")
+        await reached(app, "r", "paused")
+        look = app.record
+
+        async def looked(run_id: Any) -> Any:
+            monkeypatch.setattr(app, "record", look)
+            found = await look(run_id)
+            await app.resume("r")
+            await app.signal("r", "go", 1)
+            assert await run.result() == "1"
+            return found
+
+        monkeypatch.setattr(app, "record", looked)
+        await app.jump("r", "slow#1")
+        # The signal is there again, since the branch hides that it was received.
+        async with asyncio.timeout(20):
+            assert await (await app.get("r")).result() == "1"
+        assert RAN == ["a", "a"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -88,10 +89,24 @@ def _plain_hook(value: object) -> object:
     return None if isinstance(value, msgspec.Raw) else enc_hook(value)
 
 
+@lru_cache(maxsize=256)
+def _known_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind, dec_hook=dec_hook)
+
+
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """A replay reads many results of few types: a decoder is made once for each."""
+    try:
+        return _known_decoder(kind)
+    except TypeError:
+        # Annotations may hold what has no hash; and what is no type at all is refused here, by whoever makes it.
+        return msgspec.json.Decoder(kind, dec_hook=dec_hook)
+
+
 def decode(data: msgspec.Raw | bytes, kind: Any, what: str) -> Any:
     """The stored JSON as `kind`, or a refusal that says where they differ."""
     try:
-        return msgspec.json.decode(data, type=kind, dec_hook=dec_hook)
+        return _decoder(kind).decode(data)
     except msgspec.ValidationError as error:
         raise BadInput(f"{what} does not fit: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -130,8 +145,9 @@ def decode_events(data: bytes, where: str = "the log") -> list[Event]:
         events = _EVENTS_DECODER.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data, where)
-    if any(event.v != VERSIONS.get(type(event.body), 1) for event in events):
-        return _decode_slowly(data, where)
+    for event in events:
+        if event.v != (VERSIONS.get(type(event.body), 1) if VERSIONS else 1):
+            return _decode_slowly(data, where)
     return events
 
 

@@ -69,7 +69,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc
 
 def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
     """The document that a folded log amounts to; `open_max` for one that is not stored."""
-    created = state.created
+    created, ended = state.created, state.ended
     if created is None or state.status is None:
         raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
     return Document(
@@ -91,8 +91,8 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         recoveries=state.recoveries,
         open=_open_leaves(state, open_max),
         open_count=len(state.open),
-        completed_count=state.ended.get("completed", 0),
-        failed_count=state.ended.get("failed", 0),
+        completed_count=ended.get("completed", 0),
+        failed_count=ended.get("failed", 0),
         wake_at=state.wake_at,
         pause=state.pause,
         cancel_requested=state.cancel is not None,
@@ -101,18 +101,21 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
 
 
 def _open_leaves(state: State, open_max: int) -> tuple[OpenLeaf, ...]:
+    # By position: every commit comes by here.
     return tuple(
-        OpenLeaf(
-            leaf=leaf.id,
-            kind=leaf.kind,
-            name=leaf.name,
-            since=leaf.since,
-            attempt=leaf.attempt,
-            retrying=leaf.phase == "retrying",
-            due_at=leaf.due_at,
-            question_id=leaf.question_id,
-            question=leaf.question,
-            error=leaf.error,
-        )
-        for leaf in islice(state.open.values(), open_max)
+        [
+            OpenLeaf(
+                leaf.id,
+                leaf.kind,
+                leaf.name,
+                leaf.since,
+                leaf.attempt,
+                leaf.phase == "retrying",
+                leaf.due_at,
+                leaf.question_id,
+                leaf.question,
+                leaf.error,
+            )
+            for leaf in islice(state.open.values(), open_max)
+        ]
     )

@@ -25,6 +25,12 @@ LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cance
 
 ANOMALIES_MAX = 20
 
+# Looked up once: asking an enum for a member costs more than the rest of `settle`, which every event does.
+_RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status.PENDING, Status.INTERRUPTED
+# What an open leaf means for the status while it executes nothing; every other kind rests.
+_MEANINGS: dict[str, str] = {"ask": "ask", "signal": "signal", "compensation": "compensation", "group": "group"}
+_BODIES = frozenset({"step", "module"})
+
 # Filled by `core.transitions`, one handler for each payload.
 Handler: TypeAlias = Callable[["State", e.Event, Any], None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
@@ -93,8 +99,11 @@ class State(msgspec.Struct):
 
     def add(self, event: e.Event) -> None:
         """The same, for who has made sure that the event is allowed now."""
-        self._advance(event)
-        body = event.body
+        seq, body = event.seq, event.body
+        if seq != self.head_seq + 1:
+            self.odd(f"event {seq} follows event {self.head_seq}")
+        self.head_seq = seq
+        self.updated_at = event.at
         HANDLERS[type(body)](self, event, body)
         self.settle()
 
@@ -120,8 +129,11 @@ class State(msgspec.Struct):
     @property
     def wake_at(self) -> float | None:
         """The earliest time at which something is due, or None if only a message can wake the run."""
-        times = [leaf.due_at for leaf in self.open.values() if leaf.due_at is not None]
-        return min(times) if times else None
+        earliest: float | None = None
+        for leaf in self.open.values():
+            if leaf.due_at is not None and (earliest is None or leaf.due_at < earliest):
+                earliest = leaf.due_at
+        return earliest
 
     def questions(self) -> list[Leaf]:
         """The questions that wait for an answer."""
@@ -137,25 +149,26 @@ class State(msgspec.Struct):
         if self.status in TERMINAL or self.created is None:
             return
         if self.pause is not None:
-            self.status = Status.PAUSED
+            self.status = _PAUSED
         elif self.interrupted:
-            self.status = Status.INTERRUPTED
+            self.status = _INTERRUPTED
         elif self.owner is None:
-            self.status = Status.PENDING
+            self.status = _PENDING
+        elif not self.open or self.tally.get("active"):
+            self.status = _RUNNING
         else:
-            self.status = self._going()
+            self.status = self._waiting()
 
-    def _going(self) -> Status:
+    def _waiting(self) -> Status:
+        """While something is open, and no step executes."""
         open_now = self.tally
-        if open_now.get("active"):
-            return Status.RUNNING
         if open_now.get("compensation"):
             return Status.COMPENSATING
         if open_now.get("ask"):
             return Status.AWAITING_INPUT
         if open_now.get("signal"):
             return Status.WAITING_SIGNAL
-        return Status.WAITING if open_now.get("rest") else Status.RUNNING
+        return Status.WAITING if open_now.get("rest") else _RUNNING
 
     def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
         """Moves an open leaf on, and keeps the tally of open leaves by what they mean for the status."""
@@ -174,8 +187,7 @@ class State(msgspec.Struct):
             return
         if leaf.id in self.leaves:
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
-        self.leaves[leaf.id] = leaf
-        self.open[leaf.id] = leaf
+        self.leaves[leaf.id] = self.open[leaf.id] = leaf
         self._count(leaf)
 
     def end(self, event: e.Event, leaf_id: LeafId, phase: LeafPhase, error: e.ErrorInfo | None = None) -> None:
@@ -201,6 +213,8 @@ class State(msgspec.Struct):
 
     def key(self, leaf: LeafId) -> str:
         """The idempotency key and question id of a leaf's next execution."""
+        if self.names is NO_RENAMES:
+            return effect_key(self.run_id, leaf, self.epochs.get(leaf, 0))
         return effect_key(self.run_id, self.names.identity(leaf), self.epochs.get(leaf, 0))
 
     def child_id(self, leaf: LeafId) -> RunId:
@@ -213,22 +227,22 @@ class State(msgspec.Struct):
 
 
 def _meaning(leaf: Leaf) -> str:
-    """What an open leaf means for the status."""
-    match leaf.kind:
-        case "step" | "module":
-            return "active" if leaf.phase == "open" else "rest"
-        case "ask" | "signal" | "compensation" | "group":
-            # A group by itself means nothing: what is open below it does.
-            return leaf.kind
-        case _:
-            return "rest"
+    """What an open leaf means for the status. A group by itself means nothing: what is open below it does."""
+    if leaf.kind in _BODIES:
+        return "active" if leaf.phase == "open" else "rest"
+    return _MEANINGS.get(leaf.kind, "rest")
 
 
 def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
     """The state that a whole log amounts to. Raises `CorruptLog` only if its branches have no sound order."""
     events, names = read_names(events)
     state = State(run_id=run_id, names=names)
-    shown = {event.seq for event in visible(events)}
+    seen = visible(events)
+    if len(seen) == len(events):
+        for event in seen:
+            state.apply(event)
+        return state
+    shown = {event.seq for event in seen}
     for event in events:
         if event.seq in shown:
             state.apply(event)

@@ -88,17 +88,21 @@ def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None
 def _begin_step(state: State, event: e.Event, leaf_id: LeafId, kind: LeafKind, name: str, attempt: int) -> None:
     leaf = state.open.get(leaf_id)
     if leaf is None:
-        leaf = Leaf(id=leaf_id, kind=kind, name=name, since=event.at, started_seq=event.seq)
-        state.begin(leaf)
+        state.begin(Leaf(leaf_id, kind, name, event.at, attempt=attempt, started_seq=event.seq))
+        return
     state.set_phase(leaf, "open")
     leaf.attempt = attempt
     leaf.due_at = None
     leaf.since = event.at
 
 
-def _completed(state: State, event: e.Event, body: e.StepCompleted | e.ModuleCompleted) -> None:
-    if isinstance(body, e.StepCompleted):
+def _completed(state: State, event: e.Event, body: e.StepCompleted) -> None:
+    if body.message is not None:
         state.consume(event, body.message)
+    state.end(event, body.leaf, "completed")
+
+
+def _module_completed(state: State, event: e.Event, body: e.ModuleCompleted) -> None:
     state.end(event, body.leaf, "completed")
 
 
@@ -234,7 +238,7 @@ HANDLERS.update(
         e.StepFailed: _failed,
         e.RetryScheduled: _retry_scheduled,
         e.ModuleStarted: _module_started,
-        e.ModuleCompleted: _completed,
+        e.ModuleCompleted: _module_completed,
         e.ModuleFailed: _failed,
         e.InteractionRequested: _asked,
         e.InteractionResponse: _answered,

@@ -26,6 +26,7 @@ class Arguments:
     def __init__(self, fn: Callable[..., Any], owner: str) -> None:
         self._fn = fn
         self._owner = owner
+        self._what = f"the arguments of {owner}"
         self._signature = inspect.signature(fn)
         parameters = list(self._signature.parameters.values())
         self._names = tuple(p.name for p in parameters)
@@ -71,7 +72,7 @@ class Arguments:
                 named = dict(self._signature.bind(*args, **kwargs).arguments)
             except TypeError as error:
                 raise BadInput(f"{self._owner}: {error}; it takes {self._signature}") from error
-        return codec.encode(named, f"the arguments of {self._owner}")
+        return codec.encode(named, self._what)
 
     def decode(self, raw: msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
         """The stored arguments, typed, ready for the call."""

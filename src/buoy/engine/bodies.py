@@ -94,7 +94,10 @@ class Body:
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
         try:
-            outcome = self._success(await self._bounded(args, kwargs))
+            if self._step.timeout_s is None:
+                outcome = self._success(await self._step.fn(*args, **kwargs))
+            else:
+                outcome = self._success(await self._bounded(args, kwargs, self._step.timeout_s))
         except asyncio.CancelledError as error:
             if self._report is None:
                 raise  # given up: nobody wants an outcome
@@ -110,10 +113,8 @@ class Body:
         else:
             asyncio.get_running_loop().call_soon(self._finish, outcome)
 
-    async def _bounded(self, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if self._step.timeout_s is None:
-            return await self._step.fn(*args, **kwargs)
-        limit = asyncio.timeout(self._step.timeout_s)
+    async def _bounded(self, args: list[Any], kwargs: dict[str, Any], timeout_s: float) -> Any:
+        limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
                 return await self._step.fn(*args, **kwargs)

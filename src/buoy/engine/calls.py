@@ -66,11 +66,11 @@ class StepCall(_Call[T]):
         self._step = step
         self._args = args
         self._kwargs = kwargs
-        super().__init__()
+        self._iterator: Any = None
         self._taken = False
-        context = CURRENT.get()
         self._context: WorkflowContext | None = None
         self._request: Request | None = None
+        context = CURRENT.get()
         if context is not None and not isinstance(context, StepContext):
             self._request = self._identify(context)
             self._context = context
@@ -93,9 +93,6 @@ class StepCall(_Call[T]):
         return Request(leaf, "step", started, step, step.arguments.returns)
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return cast("Generator[Any, Any, T]", self._begin())
-
-    def _begin(self) -> Any:
         if self._iterator is not None:
             raise RuntimeError(f"the call of step {self._step.name} was awaited twice; call the step again")
         if self._context is None:
@@ -103,8 +100,11 @@ class StepCall(_Call[T]):
         elif not self._context.is_async:
             raise NotAllowedHere("a sync workflow cannot await; use buoy.gather(...) or .result()")
         else:
-            self._iterator = waiting(self._context, self._require())
-        return self._iterator
+            assert self._request is not None
+            self._taken = True
+            self._iterator = waiting(self._context, self._request)
+        begun: Generator[Any, Any, T] = self._iterator
+        return begun
 
     async def _plain(self) -> Any:
         found = self._step.fn(*self._args, **self._kwargs)

@@ -7,13 +7,14 @@ withheld. The code never runs after `drop`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.core.lineage import visible
-from buoy.engine.deciders import AsyncDecider, Decider
+from buoy.engine.asking import Decider
+from buoy.engine.deciders import AsyncDecider
 from buoy.engine.spec_decider import SpecDecider
 from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.engine.sync_decider import SyncDecider
@@ -74,22 +75,22 @@ class Code:
 
     def deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
         """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
-        if self._execution.withholds or self._decider is None:
+        if self._decider is None or self._execution.withholds:
             self._withheld.append((leaf, outcome, at))
             self._execution.held_back = True
         else:
-            self._execution.guard(self._delivery(self._decider, leaf, outcome, at))
+            self._tell(self._decider, leaf, outcome, at)
 
-    @staticmethod
-    def _delivery(decider: Decider, leaf: LeafId | None, outcome: Any, at: float) -> Callable[[], None]:
+    def _tell(self, decider: Decider, leaf: LeafId | None, outcome: Any, at: float) -> None:
         if leaf is None:
-            return lambda: decider.cancel(at)
-        return lambda: decider.deliver(leaf, outcome, at)
+            self._execution.guard(decider.cancel, at)
+        else:
+            self._execution.guard(decider.deliver, leaf, outcome, at)
 
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""
         while self._withheld and self._decider is not None and not self._execution.withholds:
-            self._execution.guard(self._delivery(self._decider, *self._withheld.popleft()))
+            self._tell(self._decider, *self._withheld.popleft())
 
     def go_on(self) -> None:
         """The run was paused and goes on."""
@@ -107,6 +108,8 @@ class Code:
 def _to_replay(log: Sequence[e.Event]) -> list[e.Event]:
     """What the current branch sees, without the cancel requests that an end met which the branch has left behind."""
     shown = visible(log)
+    if len(shown) == len(log):
+        return shown
     seen = {event.seq for event in shown}
     left = max((event.seq for event in log if isinstance(event.body, e.ENDINGS) and event.seq not in seen), default=0)
     return [event for event in shown if event.seq > left or not isinstance(event.body, e.CancelRequested)]

@@ -1,110 +1,34 @@
-"""Deciders: the two ways to run workflow code. Both ask an execution for leaves and are told outcomes.
+"""Deciders: the ways to run workflow code. All ask an execution for leaves and are told outcomes.
 
-The async decider runs the code on its private loop, in the process's own thread, between two outcomes.
-The sync decider is in `engine.sync_decider`.
+Here the async decider, which runs the code on its private loop, in the process's own thread, between two outcomes.
+The one for plain functions is in `engine.sync_decider`, the one for specs in `engine.spec_decider`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REPLAY_SLICE_S
-from buoy.core.state import State
+from buoy.engine.asking import Asked
 from buoy.engine.context import CURRENT, Request, Scope
 from buoy.engine.loop import PrivateLoop, ScopedTask
-from buoy.engine.replay import OUTCOMES, Ended, History, outcome_of
-from buoy.errors import Detached, Diverged
-from buoy.ports import Clock
+from buoy.engine.replay import OUTCOMES, Ended, outcome_of
+from buoy.errors import BadInput, Detached, Diverged
 
 _LOG = logging.getLogger("buoy.workflow")
-_OUTCOME_TYPES = frozenset(OUTCOMES)
-# Outcomes that are delivered before a replay looks at the clock.
+# What a replay delivers.
+_DELIVERED = frozenset({*OUTCOMES, e.CancelRequested})
+# For runs that go on by themselves; never added to.
+_NOTHING: deque[e.Event] = deque(maxlen=0)
+# Events that are gone through before a replay looks at the clock.
 _SLICE = 256
-
-
-class Timed(Protocol):
-    """Somebody who has a clock."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-
-class Remembers(Protocol):
-    """Keeps what belongs to leaves whose outcome is known."""
-
-    def remember(self, request: Request) -> None: ...
-
-
-class Asked(Protocol):
-    """The execution, as a decider sees it."""
-
-    run_id: RunId
-    replaying: bool
-    history: History
-
-    @property
-    def leaves(self) -> Remembers: ...
-
-    state: State
-
-    @property
-    def host(self) -> Timed: ...
-
-    def open_leaf(self, request: Request) -> None: ...
-
-    def cancel_leaf(self, leaf: LeafId) -> None: ...
-
-    def code_returned(self, value: Any) -> None: ...
-
-    def code_raised(self, error: BaseException) -> None: ...
-
-    @property
-    def withholds(self) -> bool: ...
-
-    def diverged(self, error: Exception) -> None: ...
-
-    def bind(self) -> None: ...
-
-    def flush(self) -> None: ...
-
-    def look_at_rest(self) -> None: ...
-
-
-class Decider(Protocol):
-    """Runs workflow code."""
-
-    @property
-    def busy(self) -> bool:
-        """Whether workflow code is executing at this moment."""
-        ...
-
-    def begin(self, at: float) -> None:
-        """Runs the code of a new run until it waits."""
-        ...
-
-    async def replay(self, events: Sequence[e.Event], at: float) -> None:
-        """Brings the code back to where the visible log ends."""
-        ...
-
-    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
-        """An exception instance as outcome is raised in the code."""
-        ...
-
-    def cancel(self, at: float) -> None: ...
-
-    def go_on(self) -> None:
-        """The run was paused and goes on: code that was held back continues."""
-        ...
-
-    def detach(self) -> None:
-        """The code can record nothing from here on."""
-        ...
 
 
 class AsyncDecider:
@@ -117,11 +41,14 @@ class AsyncDecider:
         self._execution = execution
         self._start = (coro_fn, args, kwargs)
         self._loop = PrivateLoop(self)  # type: ignore[abstract]
+        self.scope: Callable[[], Scope] = self._loop.scope
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
         self._detached = False
         self._returns: dict[LeafId, Any] = {}
+        # Of a replay: what comes next in the log.
+        self._ahead = _NOTHING
         self._difference: Diverged | None = None
 
     # As a decider.
@@ -153,29 +80,52 @@ class AsyncDecider:
                 await asyncio.sleep(0)
                 began = clock.monotonic()
         self._returns.clear()
+        self._ahead = _NOTHING
         # Every call of async code is asked for once: what the log had is needed no longer.
         execution.history.forget()
 
     def _replay_some(self, events: Sequence[e.Event]) -> None:
         history, returns = self._execution.history, self._returns
+        ahead = self._ahead = deque([event for event in events if type(event.body) in _DELIVERED])
         with self._loop.entered:
-            for event in events:
-                body = event.body
-                if type(body) in _OUTCOME_TYPES:
-                    ended = cast(Ended, body)
+            while ahead:
+                event = ahead.popleft()
+                if type(event.body) is e.CancelRequested:
+                    self._request_cancel(event.at)
+                else:
+                    ended = cast(Ended, event.body)
                     if ended.leaf in history.kept and ended.leaf not in history.asked:
                         history.answers[ended.leaf] = outcome_of(ended, Any)
                         continue
                     history.need(event, ended.leaf)
                     self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any)), event.at)
-                    self._run()
-                elif type(body) is e.CancelRequested:
-                    self._request_cancel(event.at)
-                    self._run()
+                self._run()
+
+    def _foresee(self, request: Request, future: asyncio.Future[Any]) -> bool:
+        """At a replay: gives a leaf its outcome as soon as it is asked for, if that changes nothing for the code.
+
+        So it is when the log goes on with this very outcome, and nothing else of the code can move before it: then the
+        code would wait, get it and go on. Most calls of most workflows are so, and need no turn of the loop.
+        """
+        event = self._ahead[0]
+        ended: Any = event.body
+        if type(ended) is e.CancelRequested or ended.leaf != request.leaf:
+            return False
+        if self._difference is not None or not self._loop.may_go_on():
+            return False
+        try:
+            outcome = outcome_of(ended, request.returns)
+        except BadInput:
+            return False  # raised again where the code cannot catch it
+        self._ahead.popleft()
+        self._loop.clock = event.at
+        _settle(future, outcome)
+        return True
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         self._set(leaf, outcome, at)
-        self._drain()
+        with self._loop.entered:
+            self._run()
 
     def _set(self, leaf: LeafId, outcome: Any, at: float) -> None:
         """Gives a leaf its outcome; the code sees it when it runs."""
@@ -185,12 +135,8 @@ class AsyncDecider:
             self._loop.fire(handle)
         else:
             future = self._futures.pop(leaf, None)
-            if future is None or future.done():
-                return
-            if isinstance(outcome, BaseException):
-                future.set_exception(outcome)
-            else:
-                future.set_result(outcome)
+            if future is not None and not future.done():
+                _settle(future, outcome)
 
     def cancel(self, at: float) -> None:
         self._request_cancel(at)
@@ -249,9 +195,6 @@ class AsyncDecider:
 
     # As the context of durable calls.
 
-    def scope(self) -> Scope:
-        return self._loop.scope()
-
     def now(self) -> float:
         return self._loop.clock
 
@@ -270,14 +213,14 @@ class AsyncDecider:
             self._execution.history.match(request)
             future.set_result(self._execution.history.answers.pop(leaf))
             return future
-        self._futures[leaf] = future
-        if self._execution.replaying:
-            self._returns[leaf] = request.returns
         self._open(request)
-        if isinstance(request.started, e.ChildStarted) and request.started.detach:
+        if type(request.started) is e.ChildStarted and request.started.detach:
             # Nobody waits for a detached child: its start is its outcome.
-            del self._futures[leaf]
             future.set_result(request.started.child)
+        elif not self._ahead or not self._foresee(request, future):
+            self._futures[leaf] = future
+            if self._execution.replaying:
+                self._returns[leaf] = request.returns
         return future
 
     def _refuse(self) -> asyncio.Future[Any]:
@@ -313,3 +256,10 @@ class AsyncDecider:
     def timer_cancelled(self, leaf: LeafId) -> None:
         if self._handles.pop(leaf, None) is not None and not self._detached:
             self._execution.cancel_leaf(leaf)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -37,6 +37,7 @@ from buoy.ports import Ended as TaskEnded
 from buoy.ports import Message, Released
 
 _LOG = logging.getLogger("buoy.engine")
+_AT_REST = RESTING | {Status.PAUSED}
 
 
 class Execution:
@@ -85,7 +86,7 @@ class Execution:
     @property
     def at_rest(self) -> bool:
         """Only a time or a message can move it."""
-        return self.settled and (self.state.status in RESTING or self.state.status is Status.PAUSED)
+        return self.settled and self.state.status in _AT_REST
 
     # ---- begin
 
@@ -156,10 +157,10 @@ class Execution:
         if not self.ended and self.state.version != self.workflow.version:
             self.record(e.VersionBound(version=self.workflow.version, previous=self.state.version or None))
 
-    def guard(self, work: Callable[[], None]) -> None:
+    def guard(self, work: Callable[..., None], *given: Any) -> None:
         """Runs workflow code. A difference from the log pauses the run; what the code must not do fails it."""
         try:
-            work()
+            work(*given)
         except Diverged as error:
             self.diverged(error)
         except UserError as error:
@@ -294,8 +295,7 @@ class Execution:
 
     def look_at_rest(self) -> None:
         """Tells the runner when nothing executes and only a time or a message can move the run."""
-        resting = self.state.status in RESTING or self.state.status is Status.PAUSED or self.stopping
-        if resting and not self.detached and self.settled:
+        if (self.state.status in _AT_REST or self.stopping) and not self.detached and self.settled:
             self.host.rested(self)
 
     def interrupt(self, signal: str) -> bool:
@@ -304,7 +304,7 @@ class Execution:
             return True
         if not self.settled:
             return False
-        if self.state.status in RESTING or self.state.status is Status.PAUSED:
+        if self.state.status in _AT_REST:
             return True
         if self.state.status is not Status.INTERRUPTED:
             self.ledger.task_change = Released(self.host.clock.now(), self.mailbox.seen, cause="interrupted")

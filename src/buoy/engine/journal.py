@@ -72,7 +72,7 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
-        if self._store.prompt and self._alone() and not self._at_it and self._idle.is_set():
+        if self._idle.is_set() and not self._at_it and self._alone() and self._store.prompt:
             self._at_once(write, done)
             return
         self._enqueue(write, done)

@@ -7,6 +7,7 @@ an earlier incarnation left open is taken up with the attempt and arguments that
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +35,7 @@ class Leaves:
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
+        self._events_max = SPEC_LOG_EVENTS_MAX if is_spec(execution.workflow.name) else LOG_EVENTS_MAX
         self._steps: dict[LeafId, tuple[Step[..., Any], msgspec.Raw, str]] = {}
         # Steps that would be undone if the run failed; never given up before their outcome is known.
         self.compensable: dict[LeafId, Compensable] = {}
@@ -50,6 +52,8 @@ class Leaves:
     def open(self, request: Request, *, in_log: bool) -> None:
         """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
         execution = self._execution
+        if in_log and execution.replaying and request.leaf not in execution.state.open and _is_over(request):
+            return
         if request.step is not None:
             args, key = execution.history.call_of(request)
             self._steps[request.leaf] = (request.step, args, key)
@@ -57,10 +61,9 @@ class Leaves:
                 result = execution.history.results.get(request.leaf, e.NULL)
                 self.compensable[request.leaf] = Compensable(request.step, args, result)
         if not in_log:
-            most = SPEC_LOG_EVENTS_MAX if is_spec(execution.workflow.name) else LOG_EVENTS_MAX
-            if execution.state.head_seq >= most:
+            if execution.state.head_seq >= self._events_max:
                 raise TooLarge(
-                    f"the log of run {execution.run_id} has reached {most:,} events; "
+                    f"the log of run {execution.run_id} has reached {self._events_max:,} events; "
                     "start a new run for what is left to do"
                 )
             execution.record(request.started)
@@ -74,7 +77,7 @@ class Leaves:
         if not execution.replaying:
             leaf = execution.state.open.get(request.leaf)
             if leaf is not None:
-                execution.after_commit(lambda: self._start(leaf))
+                execution.after_commit(partial(self._start, leaf))
 
     def remember(self, request: Request) -> None:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
@@ -137,9 +140,9 @@ class Leaves:
             name=leaf.name,
             attempt=leaf.attempt,
             key=key,
-            report=lambda done, total, note: self._progress(leaf.id, done, total, note),
+            report=partial(self._progress, leaf.id),
         )
-        body = Body(step, context, lambda outcome: self._body_done(leaf, outcome))
+        body = Body(step, context, partial(self._body_done, leaf))
         self._bodies[leaf.id] = body
         body.start(args, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries)
 
@@ -159,7 +162,7 @@ class Leaves:
             name=step.name,
             attempt=attempt,
             key=key,
-            report=lambda part, total, note: self._progress(leaf, part, total, note),
+            report=partial(self._progress, leaf),
         )
         body = Body(step, context, done)
         self._bodies[leaf] = body
@@ -244,6 +247,11 @@ class Leaves:
     def drop_all(self) -> None:
         for leaf in [*self._bodies, *self._alarms]:
             self.drop(leaf)
+
+
+def _is_over(request: Request) -> bool:
+    """Whether a leaf that has its outcome in the log needs nothing more: no undoing, no birth."""
+    return request.workflow is None and (request.step is None or request.step.compensate is None)
 
 
 def _next_attempt(leaf: Leaf, args: msgspec.Raw, key: str) -> e.StepStarted | e.ModuleStarted:

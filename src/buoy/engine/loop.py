@@ -83,18 +83,20 @@ class _Entered:
         self._was_guarded = False
 
     def __enter__(self) -> None:
-        self._was_guarded, GUARD.on = GUARD.on, True
         self._outer = asyncio._get_running_loop()
         self._hooks = sys.get_asyncgen_hooks()
         asyncio._set_running_loop(self._loop)
         _ASYNCIO_TASKS["set"] = _in_order
         sys.set_asyncgen_hooks(None, self._loop._close_generator)
+        # Last on and first off: setting the hooks is told to the guard, too.
+        self._was_guarded, GUARD.on = GUARD.on, True
 
     def __exit__(self, *_: object) -> None:
-        sys.set_asyncgen_hooks(*self._hooks)
-        _ASYNCIO_TASKS.pop("set", None)
-        asyncio._set_running_loop(self._outer)
         GUARD.on = self._was_guarded
+        sys.set_asyncgen_hooks(*self._hooks)
+        # Not taken out: a name that comes and goes would make Python look up all others of that module anew.
+        _ASYNCIO_TASKS["set"] = set
+        asyncio._set_running_loop(self._outer)
 
 
 class PrivateLoop(asyncio.AbstractEventLoop):
@@ -206,6 +208,11 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         """The scope of the code that is running now."""
         task = asyncio.current_task(self)
         return task.buoy_scope if isinstance(task, ScopedTask) else self._root
+
+    def may_go_on(self) -> bool:
+        """Whether the code that is running now is all that can move, and nobody has cancelled it."""
+        task = asyncio.current_task(self)
+        return not self._ready and task is not None and not task._must_cancel  # type: ignore[attr-defined]
 
     def fire(self, handle: asyncio.TimerHandle) -> None:
         """A recorded timer is due."""

@@ -7,7 +7,7 @@ never by position or count. The first difference between code and log ends the r
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -25,6 +25,7 @@ OUTCOMES: tuple[type[Ended], ...] = Ended.__args__
 
 
 _BODIES = (e.StepStarted, e.ModuleStarted)
+_START_TYPES = frozenset(STARTS)
 
 
 class History:
@@ -40,13 +41,14 @@ class History:
         kept: set[LeafId] = set()
         for event in events:
             body = event.body
-            if isinstance(body, STARTS):
-                self.started.setdefault(body.leaf, body)
-            elif isinstance(body, e.StepCompleted):
+            if type(body) in _START_TYPES:
+                began = cast(Started, body)
+                self.started.setdefault(began.leaf, began)
+            elif type(body) is e.StepCompleted:
                 started = self.started.get(body.leaf)
                 if isinstance(started, e.StepStarted) and started.compensate is not None:
                     self.results[body.leaf] = body.result
-            elif isinstance(body, e.BranchCreated):
+            elif type(body) is e.BranchCreated:
                 kept.update(body.kept)
         # Questions whose answers a branch kept: the code may ask them later than their place in the log, or never.
         self.kept = {leaf for leaf in kept if isinstance(self.started.get(leaf), e.InteractionRequested)}
@@ -65,14 +67,19 @@ class History:
                 self.fresh.append(request.leaf)
             return False
         self.asked.add(request.leaf)
-        _compare(there, request)
+        here = request.started
+        if type(there) is not e.StepStarted or type(here) is not e.StepStarted or there.args != here.args:
+            _compare(there, request)
         return True
 
     def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:
         """Arguments and key of a step, as the log has them. A log that was written by hand may leave them out."""
-        there, here = self.started.get(request.leaf, request.started), request.started
-        assert isinstance(there, _BODIES) and isinstance(here, _BODIES)
-        return here.args if bytes(there.args) == b"null" else there.args, there.key or here.key
+        there, here = self.started.get(request.leaf), request.started
+        assert isinstance(here, _BODIES)
+        if there is None:
+            return here.args, here.key
+        assert isinstance(there, _BODIES)
+        return here.args if there.args == e.NULL else there.args, there.key or here.key
 
     def add(self, request: Request) -> None:
         """A new leaf was recorded: from here on the log has it."""
@@ -121,13 +128,11 @@ def _compare(there: Started, request: Request) -> None:
 
 def _same_call(there: msgspec.Raw, here: msgspec.Raw) -> bool:
     """Arguments that were left out are not held against the code."""
-    return bytes(there) == b"null" or _same(there, here)
+    return there == e.NULL or _same(there, here)
 
 
 def _same(one: msgspec.Raw, other: msgspec.Raw) -> bool:
-    if bytes(one) == bytes(other):
-        return True
-    return bool(msgspec.json.decode(one) == msgspec.json.decode(other))
+    return one == other or bool(msgspec.json.decode(one) == msgspec.json.decode(other))
 
 
 def _show(raw: msgspec.Raw) -> str:

@@ -55,18 +55,22 @@ async def go_back(
     spec: SpecWorkflow | None = None,
 ) -> Plan:
     """Makes the branch and lets the run go on from there."""
+    held = False
     for _ in range(_TRIES):
         record = await client.record(run_id)
-        was_paused = record.document.pause is not None
+        was_paused = record.document.pause is not None and not held
         if await driven(client, record):
+            held |= not was_paused
             await _hold(client, run_id)
         log = await read_log(client.store, run_id)
         found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
-        events = _events(client, run_id, log, found, cause, spec, stays_paused=was_paused)
+        # Somebody may have let it go on since it was looked at.
+        stays_paused = was_paused and fold(run_id, log).pause is not None
+        events = _events(client, run_id, log, found, cause, spec, stays_paused=stays_paused)
         await _check(client, run_id, [*log, *events], spec)
         if spec is not None:
             await client.store.define(spec.version, spec.stored)
-        if await _commit(client, run_id, log, events, stays_paused=was_paused):
+        if await _commit(client, run_id, log, events, stays_paused=stays_paused):
             return found
     raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
 

@@ -22,8 +22,8 @@ from buoy.core.questions import Json
 from buoy.core.spec import Action
 from buoy.core.spec_plan import Plan
 from buoy.core.spec_scope import Scope
+from buoy.engine.asking import Asked
 from buoy.engine.context import Request
-from buoy.engine.deciders import Asked
 from buoy.engine.spec_frontier import Frontier, Lane
 from buoy.engine.spec_work import Prepared, SpecKit
 from buoy.errors import NotJson, StepFailed, TooLarge

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
+from buoy.engine.asking import Asked
 from buoy.engine.context import CURRENT, Request, Scope
-from buoy.engine.deciders import Asked
 from buoy.engine.guard import guarded, unguarded
 from buoy.engine.pool import Pool
 from buoy.engine.replay import OUTCOMES, outcome_of
