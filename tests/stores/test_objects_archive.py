@@ -10,8 +10,9 @@ import pytest
 from buoy.core import events as e
 from buoy.core.ids import RunnerId
 from buoy.core.lifecycle import Status
-from buoy.errors import CorruptLog, Unavailable
+from buoy.errors import CorruptLog, Unavailable, UnknownRun
 from buoy.ports import Ended, RunCopy, RunQuery, Wants
+from buoy.stores.memory_bucket import MemoryBucket
 from buoy.stores.object_archive import PART_EVENTS
 from buoy.stores.object_index import REAP_AFTER_S
 from buoy.stores.objects import ObjectStore
@@ -99,6 +100,37 @@ def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(
         return fault.struck
 
     _everywhere(play, phase, dies)
+
+
+def test_a_run_that_is_purged_while_it_is_read_is_gone_and_not_corrupt() -> None:
+    """The whole purge happens before each of the reader's calls in turn."""
+
+    async def play(at: int) -> bool:
+        world = World(None)
+        store = await world.fresh()
+        await register(store, "r1")
+        await messaged(world, store)
+        await world.author.append(store, e.WorkflowCompleted(), task=Ended())
+        log, stone = await store.events(RUN), await stone_of(store)
+        calls = 0
+
+        async def purges(operation: str, key: str, phase: str) -> None:
+            nonlocal calls
+            calls += phase == "before"
+            if calls == at and phase == "before":
+                assert await store.archive.purge(stone)
+
+        reader = await ObjectStore.on(MemoryBucket(world.data, purges), clock=world.clock)
+        assert await reader.events(RUN) in ([], log)
+        await reader.run(RUN)
+        with suppress(UnknownRun):
+            await reader.inbox(RUN)
+        return calls >= at
+
+    at = 1
+    while asyncio.run(play(at)):
+        at += 1
+    assert at > 8, "the purge came between few calls"
 
 
 def test_a_purge_removes_messages_and_their_wake_ups() -> None:

@@ -70,8 +70,7 @@ class Inboxes:
 
     async def _check_there(self, run_id: RunId, number: int) -> None:
         """A message to a run that was purged meanwhile reaches nobody, and is not acknowledged."""
-        first = await self._runs.log_object(run_id, 1)
-        if first is not None and first.purged is not None:
+        if await self._runs.purged(run_id):
             await self._bucket.delete(layout.inbox_key(run_id, number))
             await self._index.drop([layout.wake_key(run_id, number)])
             raise UnknownRun(f"there is no run {run_id} in this store")
@@ -117,6 +116,8 @@ class Inboxes:
     async def _message(self, run_id: RunId, number: int) -> Message:
         key = layout.inbox_key(run_id, number)
         found = await self._bucket.get(key)
+        if found is None and await self._runs.purged(run_id):
+            raise UnknownRun(f"there is no run {run_id} in this store")
         if found is None:
             raise CorruptLog(f"{key} is missing, though later messages are there")
         try:

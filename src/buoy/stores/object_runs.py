@@ -75,9 +75,9 @@ class Runs:
         if not keys:
             return None if saved is None or etag is None else self.remember(saved_view(run_id, saved, etag))
         last = await self.log_object(run_id, layout.number_of(keys[-1]))
-        if last is None:
+        if last is None and not await self.purged(run_id):
             raise CorruptLog(f"{keys[-1]} was listed, but is not there")
-        if last.purged is not None:
+        if last is None or last.purged is not None:
             self._known.pop(run_id, None)
             return None
         document = await self._document(run_id, last)
@@ -103,6 +103,11 @@ class Runs:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise CorruptLog(f"{key} cannot be read: {error}") from error
 
+    async def purged(self, run_id: RunId) -> bool:
+        """Whether somebody purges the run, or did. Its log begins with a tombstone before anything of it is removed."""
+        first = await self.log_object(run_id, 1)
+        return first is not None and first.purged is not None
+
     async def _document(self, run_id: RunId, last: LogObject) -> Document:
         """The document of the last commit; folded anew if another version of Buoy wrote it."""
         try:
@@ -111,7 +116,16 @@ class Runs:
             return document_of(fold(run_id, await self.events(run_id, 0, None)))
 
     async def events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-        """The events after that number. Follows the numbers: a listing may miss what is written meanwhile."""
+        """The events after that number; none of a run that is purged meanwhile."""
+        try:
+            return await self._read_events(run_id, after, limit)
+        except CorruptLog:
+            if await self.purged(run_id):
+                return []
+            raise
+
+    async def _read_events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
+        """Follows the numbers: a listing may miss what is written meanwhile."""
         firsts = await self._firsts(run_id, after)
         found: list[Event] = []
         for begin in range(0, len(firsts), 64):
@@ -119,9 +133,9 @@ class Runs:
             for first, log in zip(chunk, await each(chunk, lambda seq: self.log_object(run_id, seq)), strict=True):
                 if log is None:
                     raise CorruptLog(f"the log of {run_id} has lost the commit that began with event {first}")
-                expected = found[-1].seq + 1 if found else first
                 if log.purged is not None:
                     return []
+                expected = found[-1].seq + 1 if found else first
                 if first != expected:
                     found += await self._between(run_id, expected, first)
                 found += await self._events_of(run_id, log, after, limit)
