@@ -25,13 +25,16 @@ class Held(msgspec.Struct, frozen=True, tag="held"):
 class Released(msgspec.Struct, frozen=True, tag="released"):
     """After the commit nobody holds the task; it is due at that time (None: parked until a message comes).
 
-    `seen` is the highest message number that was looked at: a later message makes the task due at once.
+    A time that has come by the writer's clock means at once, for everybody; unless `by_clock`: then each one who looks
+    asks his own clock. `seen` is the highest message number that was looked at: a later message makes the task due at
+    once.
     """
 
     due_at: float | None
     seen: int = 0
     cause: str = "woken"
     evidence: Evidence = {}
+    by_clock: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, tag="ended"):
@@ -106,7 +109,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """A run to drive. `cause` and `evidence` go into the `claimed` event."""
+    """A run to drive. `cause` and `evidence` go into the `claimed` event. `by_clock`: by the claimer's clock."""
 
     id: TaskId
     run_id: RunId
@@ -115,6 +118,7 @@ class Task(msgspec.Struct, frozen=True):
     due_at: float = 0.0
     cause: str = "woken"
     evidence: Evidence = {}
+    by_clock: bool = False
 
 
 class Wants(msgspec.Struct, frozen=True):

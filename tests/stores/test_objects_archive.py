@@ -11,10 +11,11 @@ from buoy.core import events as e
 from buoy.core.ids import RunnerId
 from buoy.core.lifecycle import Status
 from buoy.errors import CorruptLog, Unavailable, UnknownRun
-from buoy.ports import Ended, RunCopy, RunQuery, Wants
+from buoy.ports import Ended, FencedOut, RunCopy, RunQuery, Wants
 from buoy.stores.memory_bucket import MemoryBucket
 from buoy.stores.object_archive import PART_EVENTS
 from buoy.stores.object_index import REAP_AFTER_S
+from buoy.stores.object_runs import LATELY_S
 from buoy.stores.objects import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
 from buoy.testing.contracts.stage import claimed, register, started
@@ -131,6 +132,25 @@ def test_a_run_that_is_purged_while_it_is_read_is_gone_and_not_corrupt() -> None
     while asyncio.run(play(at)):
         at += 1
     assert at > 8, "the purge came between few calls"
+
+
+def test_who_slept_for_long_writes_nothing_into_the_gaps_of_a_purged_run() -> None:
+    async def play() -> None:
+        world = World(None)
+        store, zombie = await world.fresh(), await world.fresh()
+        await register(store, "r1")
+        await held_run(world, store)
+        sleeper = world.new_author(RUN)
+        sleeper.log = await zombie.events(RUN)
+        assert await zombie.run(RUN) is not None
+        late = sleeper.draft(started(1))
+        await world.author.append(store, started(1))
+        await world.author.append(store, e.WorkflowCompleted(), task=Ended())
+        assert await store.archive.purge(await stone_of(store))
+        world.clock.advance(LATELY_S + 1.0)
+        assert isinstance((await zombie.commit([late]))[0], FencedOut)
+
+    asyncio.run(play())
 
 
 def test_a_purge_removes_messages_and_their_wake_ups() -> None:

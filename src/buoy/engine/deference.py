@@ -49,7 +49,7 @@ class Deference:
         return True
 
     def _give_back(self, task: Task) -> None:
-        change = Released(due_at=task.due_at, cause=task.cause, evidence=task.evidence)
+        change = Released(due_at=task.due_at, cause=task.cause, evidence=task.evidence, by_clock=task.by_clock)
         self._runner.releases.add(task.run_id, change)
 
     async def _somebody_fits_better(self, execution: Execution) -> bool:

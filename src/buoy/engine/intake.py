@@ -38,6 +38,8 @@ _PAUSE_AFTER_ERROR_S = 0.5
 _END_S = 10.0
 # A run that this runner cannot take: others may, and a later try of its own may.
 _RETRY_S = 30.0
+# A claim may become true long after its answer was lost, and a release be forgotten with a document that was lost.
+_COMPARE_S = 240.0
 # Specs that a runner names as left to others.
 _UNABLE_MAX = 100
 
@@ -76,6 +78,7 @@ class Intake:
         self._stopping = False
         self._unclear = False
         self._full = False
+        self._compare_at = runner.clock.monotonic() + _COMPARE_S
         self._solo = Solo(runner)
         self._deference = Deference(runner)
         # For whoever wants to show what this runner does.
@@ -117,7 +120,8 @@ class Intake:
     async def _work(self, takes_work: bool) -> None:
         while self._runner.gone is None and not self._stopping:
             try:
-                if self._unclear:
+                if self._unclear or self._runner.clock.monotonic() >= self._compare_at:
+                    self._compare_at = self._runner.clock.monotonic() + _COMPARE_S
                     self._unclear = False
                     with self._unless_clear():
                         await self._take_forgotten()

@@ -254,10 +254,8 @@ class Runner:
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
         paused = execution.state.status is Status.PAUSED
-        wake_at = execution.state.wake_at
-        due_at = None if wake_at is None else execution.ledger.here(wake_at)
-        if execution.held_back:
-            due_at = self.clock.now()
+        # As the log has it, though its time may be ahead of ours: who finds it due must find its timers due as well.
+        due_at = self.clock.now() if execution.held_back else execution.state.wake_at
         change = Released(due_at=None if paused else due_at, seen=execution.mailbox.seen)
         head_seq = execution.ledger.durable_seq
         execution.detach()

@@ -29,6 +29,7 @@ class SpecDecider:
         self._execution = execution
         self._plan = plan
         self._walk = Walk(execution, plan, kit)
+        self._begun = False
         self._ended = False
 
     @property
@@ -99,19 +100,28 @@ class SpecDecider:
                 await asyncio.sleep(0)
                 began = clock.monotonic()
         self._execution.history.forget()
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Does whatever follows from what the log has told so far."""
         if not self._ended:
             for active in list(self._walk.active.values()):
                 self._walk.advance(active)
             self._go()
 
     def _replay_event(self, event: e.Event) -> None:
+        if self._ended:
+            return
         body = event.body
         if isinstance(body, STARTS):
+            self._begun = True
             self._replay_start(event, body)
         elif isinstance(body, Completed | Failed | e.InteractionResponse):
             self._replay_end(event, body)
-        elif isinstance(body, e.CancelRequested) and not self._walk.frontier.done:
-            # What was over when the request came had ended already, as it will when the replay is over.
+        elif isinstance(body, e.CancelRequested):
+            if self._begun:
+                # It reached a spec that had done all that it could by then; perhaps it had ended.
+                self._catch_up()
             self.cancel(event.at)
 
     def _replay_start(self, event: e.Event, body: Started) -> None:

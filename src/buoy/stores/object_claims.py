@@ -20,7 +20,17 @@ from buoy.stores import layout
 from buoy.stores.bucket import Bucket
 from buoy.stores.object_inbox import Inboxes
 from buoy.stores.object_index import Index, each
-from buoy.stores.object_records import TaskKind, TaskState, View, WorkHint, claimed_task, fits, next_task, passed
+from buoy.stores.object_records import (
+    TaskKind,
+    TaskState,
+    View,
+    WorkHint,
+    claimed_task,
+    fits,
+    is_now,
+    next_task,
+    passed,
+)
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
 
@@ -186,7 +196,8 @@ class Claims:
             owed.pop(run_id, None)
             return
         self._runs.seen.pop(run_id, None)
-        taken[run_id] = claimed_task(view, task, now)
+        by_clock = due.kind == "due" and not due.at_once
+        taken[run_id] = claimed_task(view, task, now, by_clock=by_clock)
 
     async def _doubt(self, candidate: Candidate) -> None:
         entries = candidate.entries if isinstance(candidate, Woken) else [candidate]
@@ -215,7 +226,7 @@ class Claims:
             return None
         if task.due(now):
             return task
-        return msgspec.structs.replace(task, due_at=now, cause="woken", evidence={})
+        return msgspec.structs.replace(task, due_at=now, at_once=True, cause="woken", evidence={})
 
     async def _give_back(self, run_id: RunId, runner: RunnerId) -> None:
         self._owed.get(runner, {}).pop(run_id, None)
@@ -242,7 +253,7 @@ class Claims:
             seen = max(change.seen, self._runs.seen.get(run_id, 0))
             due_at = change.due_at
             kind: TaskKind = "parked" if due_at is None else "due"
-            at_once = due_at is not None and due_at <= self._clock.now()
+            at_once = is_now(change, self._clock.now())
             task = next_task(
                 view.task, kind, due_at=due_at, at_once=at_once, cause=change.cause, evidence=change.evidence, seen=seen
             )

@@ -78,8 +78,9 @@ class Commits:
     async def _base(self, write: Write) -> View | FencedOut | None:
         """The run as it must be for this append; None for a new run. The number must be a commit's last one."""
         known = self._runs.known(write.run_id)
-        if known is not None and known.head_seq == write.after_seq:
-            return known
+        lately = self._runs.known_lately(write.run_id)
+        if lately is not None and lately.head_seq == write.after_seq:
+            return lately
         if write.after_seq == 0 and known is None:
             # The fence is the create; this only spares a second starter the entries that lead nowhere.
             there = await self._bucket.get(layout.log_key(write.run_id, 1))

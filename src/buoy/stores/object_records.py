@@ -184,13 +184,18 @@ def task_after(write: Write, old: TaskState | None, seen: int, now: float) -> Ta
         kind="parked" if due_at is None else "due",
         seq=first,
         due_at=due_at,
-        at_once=due_at is not None and due_at <= now,
+        at_once=is_now(change, now),
         cause=change.cause,
         evidence=change.evidence,
         seen=max(seen, change.seen),
         active_seq=active_seq,
         generation=generation,
     )
+
+
+def is_now(change: Released, now: float) -> bool:
+    """Whether a released task is due at once, for everybody."""
+    return change.due_at is not None and change.due_at <= now and not change.by_clock
 
 
 def next_task(
@@ -240,7 +245,7 @@ def fits(hint: WorkHint | Document, wants: Wants) -> bool:
     return hint.env == wants.env and (wants.stack is None or hint.stack is None or hint.stack == wants.stack)
 
 
-def claimed_task(view: View, task: TaskState, now: float) -> Task:
+def claimed_task(view: View, task: TaskState, now: float, *, by_clock: bool = False) -> Task:
     """What the claimer is told."""
     document = view.document
     return Task(
@@ -251,4 +256,5 @@ def claimed_task(view: View, task: TaskState, now: float) -> Task:
         due_at=min(task.due_at or 0.0, now),
         cause=task.cause,
         evidence=task.evidence,
+        by_clock=by_clock,
     )

@@ -7,6 +7,8 @@ written before, that of its old state removed after.
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from buoy.core.codec import decode_events
@@ -16,7 +18,7 @@ from buoy.core.events import Event
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.state import fold
 from buoy.errors import CorruptLog, Unavailable
-from buoy.ports import RunRecord
+from buoy.ports import Clock, RunRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
@@ -35,6 +37,8 @@ from buoy.stores.object_records import (
 
 # Runs of which this process remembers what it last saw: those that it drives, and then some.
 KNOWN_MAX = 20_000
+# What was seen longer ago is looked at again before it is written over. Longer than any step that is not long anyway.
+LATELY_S = 30.0
 
 _STATES = msgspec.json.Decoder(StateObject)
 _LOGS = msgspec.json.Decoder(LogObject)
@@ -44,15 +48,23 @@ _DOCUMENTS = msgspec.json.Decoder(Document)
 class Runs:
     """Reads runs, and remembers them to save reads. What is remembered is never trusted where it decides anything."""
 
-    def __init__(self, bucket: Bucket, index: Index) -> None:
+    def __init__(self, bucket: Bucket, index: Index, clock: Clock) -> None:
         self._bucket = bucket
         self._index = index
+        self._clock = clock
         self._known: dict[RunId, View] = {}
+        self._known_at: dict[RunId, float] = {}
         # What owners in this process looked at; durable with their next commit or release.
         self.seen: dict[RunId, int] = {}
 
     def known(self, run_id: RunId) -> View | None:
         return self._known.get(run_id)
+
+    def known_lately(self, run_id: RunId) -> View | None:
+        """What a writer may go on from without looking. One that slept for long may have been buried, and its run be
+        purged: then the place that it would write to is free again, though it is nobody's any more."""
+        lately = self._clock.monotonic() - self._known_at.get(run_id, -math.inf) <= LATELY_S
+        return self._known.get(run_id) if lately else None
 
     def remember(self, view: View, *, read: bool = True) -> View:
         """Adds what was just read or written. What was read of `state.json` counts, even if it seems to be older."""
@@ -60,9 +72,14 @@ class Runs:
         if old is not None:
             view = merged(old, view, state=view if read or view.counter >= old.counter else old)
         elif len(self._known) >= KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+            self._forget(next(iter(self._known)))
         self._known[view.run_id] = view
+        self._known_at[view.run_id] = self._clock.monotonic()
         return view
+
+    def _forget(self, run_id: RunId) -> None:
+        self._known.pop(run_id, None)
+        self._known_at.pop(run_id, None)
 
     async def load(self, run_id: RunId) -> View | None:
         """The run as it is now, or None if there is positively none."""
@@ -78,7 +95,7 @@ class Runs:
         if last is None and not await self.purged(run_id):
             raise CorruptLog(f"{keys[-1]} was listed, but is not there")
         if last is None or last.purged is not None:
-            self._known.pop(run_id, None)
+            self._forget(run_id)
             return None
         document = await self._document(run_id, last)
         view = View(run_id=run_id, head_seq=last.last_seq, document=document, task=last.task, etag=etag)
@@ -89,7 +106,7 @@ class Runs:
 
     async def saved(self, run_id: RunId) -> tuple[StateObject | None, str | None]:
         """`state.json` and its etag, whatever the log says. What is remembered of the run is forgotten."""
-        self._known.pop(run_id, None)
+        self._forget(run_id)
         found = await self._bucket.get(layout.state_key(check_run_id(run_id)))
         return (None, None) if found is None else (_state(found[0]), found[1])
 

@@ -67,7 +67,7 @@ class ObjectStore:
         self._clock = clock
         self._one_host = one_host
         self.index = Index(bucket, clock)
-        self._runs = Runs(bucket, self.index)
+        self._runs = Runs(bucket, self.index, clock)
         self._runners = Runners(bucket, self.index, clock)
         self._commits = Commits(bucket, self.index, self._runs, clock)
         self._inboxes = Inboxes(bucket, self.index, self._runs, clock)

@@ -263,7 +263,8 @@ def _new_task(change: _Change) -> Row:
 
 def released_row(seen: int, change: Released, evidence: bytes, due_at: float | None, now: float, number: int) -> Row:
     """The values of `RELEASE`."""
-    return (seen, change.cause, evidence, stored_due(due_at, now), at_once(now), number)
+    due = due_at if change.by_clock else stored_due(due_at, now)
+    return (seen, change.cause, evidence, due, at_once(now), number)
 
 
 def task_row(

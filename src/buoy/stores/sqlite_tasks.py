@@ -96,7 +96,7 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
         # Should it come back, it is due at once, at its old place in the queue.
         connection.executemany(_CLAIM, [(runner, now_due(row[5]), row[0]) for row in rows])
         return [
-            Task(task_id, run_id, workflow, queue, min(since(due), now), cause, _EVIDENCE.decode(evidence))
+            Task(task_id, run_id, workflow, queue, min(since(due), now), cause, _EVIDENCE.decode(evidence), due >= 0.0)
             for _, task_id, run_id, workflow, queue, due, cause, evidence in rows
         ]
 

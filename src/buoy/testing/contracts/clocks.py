@@ -102,6 +102,32 @@ class ClockContract(Contract):
         assert await claim(store, runner) == [RUN]
 
     @on_stage
+    async def test_a_timer_that_is_given_back_as_it_was_is_left_to_each_one_s_clock(self, stage: Stage) -> None:
+        ahead, right = await stage.open(), await stage.open(60.0)
+        first, second = await register(ahead, "ahead"), await register(right, "right")
+        await stage.author(RUN).create(right, Released(due_at=stage.clock.now() + 10.0))
+        stage.clock.advance(10.0)
+        (task,) = await ahead.claim_tasks(first, ANY, 1)
+        assert task.by_clock
+        assert await ahead.release(RUN, first, Released(due_at=task.due_at, by_clock=True))
+        assert await claim(right, second) == []
+        stage.clock.advance(60.0)
+        (task,) = await right.claim_tasks(second, ANY, 1)
+        assert task.by_clock
+        assert await right.release(RUN, second, Released(due_at=task.due_at))
+        (task,) = await ahead.claim_tasks(first, ANY, 1)
+        assert not task.by_clock, "given back as due at once"
+
+    @on_stage
+    async def test_a_message_makes_a_timer_due_by_every_clock(self, stage: Stage) -> None:
+        store = await stage.open()
+        runner = await register(store, "r1")
+        await stage.author(RUN).create(store, Released(due_at=stage.clock.now() + 10.0))
+        await store.send(message(RUN, "d"))
+        (task,) = await store.claim_tasks(runner, ANY, 1)
+        assert not task.by_clock
+
+    @on_stage
     async def test_work_that_is_due_at_once_and_timers_keep_their_order(self, stage: Stage) -> None:
         store = await stage.open()
         runner = await register(store, "r1")
