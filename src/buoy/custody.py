@@ -7,12 +7,75 @@ made anew from the log.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Literal, Protocol
+
+import msgspec
 
 from buoy.core.document import Document
-from buoy.core.ids import RunId
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId
 from buoy.core.schedule import Schedule
-from buoy.records import IndexTrouble, RunCopy, StoreCheck, Tombstone
+from buoy.records import Message
+
+
+class TaskFound(msgspec.Struct, frozen=True):
+    """The task of a run as it was found: due from a time on, held by a runner, parked, or not there."""
+
+    state: Literal["due", "held", "parked", "missing"]
+    holder: RunnerId | None = None
+    due_at: float | None = None
+
+
+class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole run from elsewhere: it has ended, or is paused. `id` tells copies of one run apart.
+
+    All its messages count as seen: nothing wakes the run but what is sent to it from now on.
+    `found`: it comes as it was found, broken as it may be. Then the document need not agree with the log, and a foreign
+    one has no log at all, nor a task.
+    """
+
+    id: str
+    document: Document
+    events: tuple[Event, ...]
+    messages: tuple[Message, ...] = ()
+    generation: int = 1
+    found: TaskFound | None = None
+
+
+class StoreCheck(msgspec.Struct, frozen=True):
+    """One thing that was looked at in a store as a whole, and whether it is as it should be."""
+
+    name: str
+    ok: bool
+    text: str
+
+
+class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An index and the truth that disagree. `name` tells `mend` what to do.
+
+    `waits_s`: mend it only if it is still so after that long: whoever wrote it may be about to write the rest.
+    """
+
+    name: str
+    text: str
+    key: str = ""
+    run_id: RunId | None = None
+    waits_s: float = 0.0
+    # Nothing can be done about it without loss.
+    mendable: bool = True
+
+
+class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is left of a purged run: enough to tell what it was, and that its id is used up."""
+
+    run_id: RunId
+    workflow: str
+    status: str
+    head_seq: int
+    created_at: float
+    ended_at: float
+    purged_at: float
+    by: str | None = None
 
 
 class Archive(Protocol):

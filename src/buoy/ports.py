@@ -20,7 +20,7 @@ from typing import Protocol
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
-from buoy.custody import Archive, Checkup, Timetable
+from buoy.custody import Archive, Checkup, IndexTrouble, RunCopy, StoreCheck, TaskFound, Timetable, Tombstone
 from buoy.records import (
     Beat,
     Command,
@@ -31,25 +31,20 @@ from buoy.records import (
     Evidence,
     FencedOut,
     Held,
-    IndexTrouble,
     Message,
     Orphan,
     Outcome,
     Progress,
     Receipt,
     Released,
-    RunCopy,
     RunnerInfo,
     RunnerRecord,
     RunPage,
     RunQuery,
     RunRecord,
-    StoreCheck,
     SweepHealth,
     Task,
     TaskChange,
-    TaskFound,
-    Tombstone,
     Wants,
     Write,
 )

@@ -5,7 +5,7 @@ Absent on purpose: any behaviour.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
@@ -25,9 +25,8 @@ class Held(msgspec.Struct, frozen=True, tag="held"):
 class Released(msgspec.Struct, frozen=True, tag="released"):
     """After the commit nobody holds the task; it is due at that time (None: parked until a message comes).
 
-    A time that has come by the writer's clock means at once, for everybody; unless `by_clock`: then each one who looks
-    asks his own clock. `seen` is the highest message number that was looked at: a later message makes the task due at
-    once.
+    A time that has come for its writer means at once, for everybody; unless `by_clock`: each one asks his own clock.
+    `seen` is the highest message number that was looked at: a later message makes the task due at once.
     """
 
     due_at: float | None
@@ -233,66 +232,6 @@ class Orphan(msgspec.Struct, frozen=True):
     run_id: RunId
     holder: RunnerId | None
     why: str
-
-
-class TaskFound(msgspec.Struct, frozen=True):
-    """The task of a run as it was found: due from a time on, held by a runner, parked, or not there."""
-
-    state: Literal["due", "held", "parked", "missing"]
-    holder: RunnerId | None = None
-    due_at: float | None = None
-
-
-class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run from elsewhere: it has ended, or is paused. `id` tells copies of one run apart.
-
-    All its messages count as seen: nothing wakes the run but what is sent to it from now on.
-    `found`: it comes as it was found, broken as it may be. Then the document need not agree with the log, and a foreign
-    one has no log at all, nor a task.
-    """
-
-    id: str
-    document: Document
-    events: tuple[Event, ...]
-    messages: tuple[Message, ...] = ()
-    generation: int = 1
-    found: TaskFound | None = None
-
-
-class StoreCheck(msgspec.Struct, frozen=True):
-    """One thing that was looked at in a store as a whole, and whether it is as it should be."""
-
-    name: str
-    ok: bool
-    text: str
-
-
-class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An index and the truth that disagree. `name` tells `mend` what to do.
-
-    `waits_s`: mend it only if it is still so after that long: whoever wrote it may be about to write the rest.
-    """
-
-    name: str
-    text: str
-    key: str = ""
-    run_id: RunId | None = None
-    waits_s: float = 0.0
-    # Nothing can be done about it without loss.
-    mendable: bool = True
-
-
-class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is left of a purged run: enough to tell what it was, and that its id is used up."""
-
-    run_id: RunId
-    workflow: str
-    status: str
-    head_seq: int
-    created_at: float
-    ended_at: float
-    purged_at: float
-    by: str | None = None
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,9 @@ from buoy.core.questions import Question
 from buoy.core.state import fold
 from buoy.ports import Message, RunnerInfo
 from buoy.testing.sim.conduct import ALL_CHECKS, broken
-from buoy.testing.sim.invariants import Evidence
+from buoy.testing.sim.evidence import Evidence, Reach
 from buoy.testing.sim.programs import Node
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent, Touched
 
 RUN = "run-1"
 PROGRAM = Node("seq", "main", (Node("step", "n1"), Node("signal", "n2", name="go")))
@@ -107,6 +107,53 @@ def _branch(
     )
 
 
+def _recovered(**changes: object) -> e.WorkflowRecovered:
+    told = e.WorkflowRecovered(
+        reason="H1: its runner is dead", previous_branch=BranchId(0), new_branch=BranchId(1), cutoff_event=0,
+        finding="H1", evidence={"proof": "lock free"}, policy="restart", actor="w2",
+    )  # fmt: skip
+    return msgspec.structs.replace(told, **changes)
+
+
+def _refused(policy: str, error: str) -> Evidence:
+    """A run of that policy that failed with this error when it was taken over."""
+    created = msgspec.structs.replace(CREATED, policy=policy)
+    failed = e.WorkflowFailed(error=e.ErrorInfo(type=error, message="its policy is fail"))
+    return sound([(created, *COMMITS[0][1:]), *COMMITS[1:3], (failed,)])
+
+
+BACK = _branch("jump", dropped=(STEP, WAIT, ASK))
+
+
+def _of_a_stack(**changes: object) -> Evidence:
+    """A run of stack `north`."""
+    created = msgspec.structs.replace(CREATED, stack="north")
+    return sound([(created, *COMMITS[0][1:]), *COMMITS[1:]], **changes)
+
+
+def _sent(by: str) -> Sent:
+    return Sent(RUN, 1, "d1", "signal", by=by)
+
+
+def _touched(by: str) -> Touched:
+    return Touched(RUN, by, "made it due again")
+
+
+def _foreign(**changes: object) -> Evidence:
+    """A run that another system wrote, and that somebody took in."""
+    return sound(foreign=document(fold(RunId(RUN), _log(*COMMITS[:1]))), started=False, **changes)
+
+
+def _left_alone(**changes: object) -> Evidence:
+    """One that nobody took in."""
+    evidence = _foreign()
+    evidence.log, evidence.commits, evidence.bodies, evidence.sends, evidence.inbox = [], [], [], [], []
+    evidence.document = evidence.foreign
+    for name, value in changes.items():
+        setattr(evidence, name, value)
+    return evidence
+
+
 def _without(seq: int) -> Evidence:
     evidence = sound()
     evidence.log = [event for event in evidence.log if event.seq != seq]
@@ -176,23 +223,36 @@ BREAKS: list[tuple[str, Callable[[], Evidence]]] = [
     ("questions are asked once", lambda: sound(_answered("other"), inbox=[SIGNAL, ANSWER])),
     ("questions are asked once", lambda: sound([*_answered("q"), (ASKED,)], inbox=[SIGNAL, ANSWER])),
     ("questions are asked once", lambda: sound([*_answered("q"), (ANSWERED_TOO,)], inbox=[SIGNAL, ANSWER])),
+    ("questions are asked once", lambda: sound([*_answered("q"), (JUMP, BACK), (ASKED,)], inbox=[SIGNAL, ANSWER])),
     ("recoveries are audited", lambda: sound([*COMMITS[:2], (e.Claimed(runner="w2", cause="taken_over"),)])),
     ("recoveries are audited", lambda: sound([*COMMITS[:3], (_branch("recovery"),)])),
     ("recoveries are audited", lambda: sound([*COMMITS[:3], (JUMP, _branch("jump", number=2))])),
+    ("recoveries are audited", lambda: sound([*COMMITS[:3], (_branch("recovery"), _recovered(evidence={}))])),
+    ("recoveries are audited", lambda: sound([*COMMITS[:3], (_branch("recovery"), _recovered(actor=""))])),
     ("branches name what runs again", lambda: sound([*COMMITS[:3], (JUMP, _branch("jump", dropped=()))])),
     ("branches name what runs again", lambda: sound([*COMMITS[:3], (JUMP, _branch("jump", kept=(LeafId("x#1"),)))])),
     ("nobody acts outside his scope", lambda: sound(runners={"w1": W1})),
-    ("nobody acts outside his scope", lambda: sound(runners={"w1": W1, "w2": _runner("w2", env="lab")})),
+    ("nobody acts outside his scope", lambda: sound(scopes={"w2": Reach(env="lab")})),
+    ("nobody acts outside his scope", lambda: _of_a_stack(scopes={"w2": Reach("south")})),
+    ("nobody acts outside his scope", lambda: _of_a_stack(sends=[_sent("w9")], scopes={"w9": Reach("south")})),
+    ("nobody acts outside his scope", lambda: _of_a_stack(touches=[_touched("w9")], scopes={"w9": Reach("south")})),
+    ("nobody acts outside his scope", lambda: _foreign(scopes={"w1": Reach()})),
+    ("nobody acts outside his scope", lambda: _foreign(writers={})),
+    ("nobody acts outside his scope", lambda: _left_alone(document=None)),
     ("nobody acts outside his scope", lambda: sound(runners={"w1": W1, "w2": _runner("w2", queues=("side",))})),
     ("only what ended is purged", lambda: sound(COMMITS[:3], purged=True)),
     ("completed steps did run", lambda: sound(bodies=[])),
     ("code and log agree", lambda: sound(_paused("nondeterminism"))),
+    ("code and log agree", lambda: sound(_paused("poison"))),
+    ("code and log agree", lambda: sound([*COMMITS[:3], (e.Paused(reason="version"),)], deployed=True)),
     ("the document is the folded log", lambda: sound(document=document(fold(RunId(RUN), _log(*COMMITS[:2]))))),
     ("children are what their parent was told", lambda: sound([*COMMITS[:3], *_child("completed")])),
     ("children are what their parent was told", lambda: sound([*COMMITS[:3], *_child("failed")], ends={"c": [DONE]})),
     ("effects are undone in reverse", lambda: sound(_undone())),
     ("effects are undone in reverse", lambda: sound(_undone("a#1", "b#1"))),
     ("the result is the expected one", lambda: sound(program=Node("step", "n1"))),
+    ("the result is the expected one", lambda: _refused("resume", "RecoveryRefused")),
+    ("the result is the expected one", lambda: _refused("fail", "Flaky")),
     ("the result is the expected one", lambda: sound(program=Node("step", "n1", fails=9, catch=False))),
 ]
 
@@ -253,3 +313,49 @@ def test_a_spoiled_document_of_a_run_that_moved_on_is_no_excuse() -> None:
 
 def test_a_paused_run_may_leave_signals_for_later() -> None:
     assert broken(sound(_paused("user"))) == []
+
+
+def test_who_has_no_stack_may_act_for_all_and_a_person_may_do_as_he_likes() -> None:
+    scopes = {"w1": Reach(), "w2": Reach("north")}
+    assert broken(_of_a_stack(scopes=scopes, sends=[_sent("person-1")])) == []
+
+
+def test_a_remedy_needs_no_queue_but_driving_does() -> None:
+    rule = "nobody acts outside his scope"
+    runners = {"w1": W1, "w2": _runner("w2", queues=())}
+    remedy = (e.Claimed(runner="w2", cause="taken_over", evidence={"finding": "H1"}),)
+    assert rule not in {each.rule for each in broken(sound([*COMMITS[:2], remedy], runners=runners))}
+    assert rule in {each.rule for each in broken(sound(runners=runners))}
+
+
+def test_a_foreign_run_that_was_asked_for_or_left_alone_breaks_no_promise() -> None:
+    assert broken(_foreign(scopes={"w1": Reach(adopt=True)})) == []
+    assert broken(_left_alone()) == []
+
+
+def test_what_a_schedule_starts_is_of_the_scope_of_the_schedule_whoever_fires_it() -> None:
+    created = msgspec.structs.replace(CREATED, stack="north", by="schedule nightly")
+    evidence = sound([(created,), COMMITS[0][1:], *COMMITS[1:]], scopes={"w9": Reach("south")})
+    evidence.writers = {"c1": "w9", "c2": "w1", "c3": "w1", "c4": "w2", "c5": "w2"}
+    assert "nobody acts outside his scope" not in {each.rule for each in broken(evidence)}
+
+
+def test_a_renamed_step_keeps_its_key() -> None:
+    rule = "keys tell effects apart"
+    again = _body(leaf="labour#1")
+    assert rule not in {each.rule for each in broken(sound(bodies=[*sound().bodies, again]))}
+    other = msgspec.structs.replace(again, key="other")
+    assert rule in {each.rule for each in broken(sound(bodies=[*sound().bodies, other]))}
+
+
+def test_a_run_may_fail_or_be_held_after_a_death_if_that_is_its_policy() -> None:
+    assert broken(_refused("fail", "RecoveryRefused")) == []
+    created = msgspec.structs.replace(CREATED, policy="hold")
+    held = (e.Paused(reason="hold", detail="H1: its runner is dead"),)
+    assert broken(sound([(created, *COMMITS[0][1:]), *COMMITS[1:3], held])) == []
+    assert {each.rule for each in broken(sound([*COMMITS[:3], held]))} == {"code and log agree"}
+
+
+def test_a_recovery_that_says_why_breaks_no_promise() -> None:
+    told = broken(sound([*COMMITS[:3], (_branch("recovery"), _recovered())], inbox=[], sends=[]))
+    assert "recoveries are audited" not in {each.rule for each in told}

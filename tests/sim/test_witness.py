@@ -8,7 +8,7 @@ from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.ports import Clock, Message, Store
 from buoy.testing.sim.faults import Gate
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, pause_of
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, old_name, pause_of, still_ended
 
 LEAF = LeafId("work#1")
 
@@ -35,6 +35,8 @@ class _Shelf:
         return None
 
     def erase(self, run_id: RunId, first_seq: int | None = None) -> None: ...
+
+    def falsify(self, run_id: RunId, first_seq: int) -> None: ...
 
     def close(self) -> None: ...
 
@@ -101,6 +103,36 @@ def test_a_body_of_a_leaf_that_was_called_back_is_right_and_counted() -> None:
     witness.body_started(_start(), {"w1"})
     assert _rules(witness) == []
     assert witness.bodies[0].redone == 1
+
+
+def test_a_body_of_a_leaf_that_a_branch_keeps_is_noticed() -> None:
+    """Whatever the engine believes to see: the witness counts for itself."""
+    done = (CREATED, STARTED, e.StepCompleted(leaf=LEAF))
+    kept = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=1, kept=(LEAF,), cause="jump")
+    within = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=3, cause="recovery")
+    for branch in (kept, within):
+        log = _Shelf(*done, branch)._log
+        ended = still_ended(log, _start())
+        assert ended is not None and ended.seq == 3
+    hidden = e.BranchCreated(branch=BranchId(2), parent=BranchId(1), cutoff_seq=1, cause="recovery")
+    assert still_ended(_Shelf(*done, within, hidden)._log, _start()) is None
+
+
+def test_a_leaf_whose_effect_was_undone_may_run_again_on_a_new_branch() -> None:
+    undone = (e.CompensationStarted(leaf=LEAF), e.CompensationCompleted(leaf=LEAF))
+    branch = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=9, cause="retry")
+    log = _Shelf(CREATED, STARTED, e.StepCompleted(leaf=LEAF), *undone)._log
+    assert still_ended(log, _start()) is not None
+    assert still_ended([*log, e.Event(6, 0.0, branch)], _start()) is None
+
+
+def test_a_body_under_a_new_name_is_the_same_effect() -> None:
+    assert (old_name("1/labour#2"), old_name("labour#1"), old_name("work#1")) == ("1/work#2", "work#1", "work#1")
+    assert old_name("labourer#1") == "labourer#1"
+    renamed = e.VersionBound(version="release-4", renamed={"work": "labour"})
+    witness = Witness(_Shelf(CREATED, STARTED, e.StepCompleted(leaf=LEAF), renamed))
+    witness.body_started(msgspec.structs.replace(_start(), leaf="labour#1"), {"w1"})
+    assert _rules(witness) == ["executed again"]
 
 
 def test_a_body_of_a_paused_run_is_noticed() -> None:

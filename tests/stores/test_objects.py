@@ -40,6 +40,22 @@ async def _world_with_two() -> tuple[World, ObjectStore, ObjectStore]:
 # Documents: a cache of the log, and no more.
 
 
+def test_a_release_that_was_lost_with_its_document_is_lost_for_who_made_it_too() -> None:
+    """Else its maker would wait for others to take the run, and they for him, who holds it."""
+
+    async def play() -> None:
+        world, store, other = await _world_with_two()
+        await held(world, store)
+        assert await store.release(RUN, R1, Released(due_at=None))
+        world.data.remove(STATE)
+        assert (await other.run(RUN)).holder == R1  # type: ignore[union-attr]
+        assert (await store.run(RUN)).holder == R1  # type: ignore[union-attr]
+        await other.orphans(10)
+        assert [each.document.run_id for each in (await store.find_runs(RunQuery(holder=R1))).runs] == [RUN]
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("damage", ["lost", "garbage", "of another version"])
 def test_a_damaged_document_loses_nothing(damage: str) -> None:
     async def play() -> None:

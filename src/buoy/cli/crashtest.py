@@ -19,11 +19,10 @@ from rich.table import Table
 from rich.text import Text
 
 from buoy.cli import render
-from buoy.cli.inputs import no_input, parse_json, stored_input
+from buoy.cli.inputs import no_input, parse_json
 from buoy.cli.output import print_json, results_alone
 from buoy.cli.program import Exit
-from buoy.cli.spec_targets import is_spec_file
-from buoy.cli.workflow_files import find_workflow
+from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, param_option
 from buoy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,9 +36,11 @@ _PHASES = ("before", "after", "twice", "cancel")
 
 
 @click.command()
-@click.argument("target", metavar="FILE.py:WORKFLOW")
+@click.argument("target", metavar="FILE.py:WORKFLOW | FILE.yaml")
 @click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
+@param_option
+@calls_option
 @click.option("--answers", metavar="FILE", help="A script (YAML or JSON): what is answered and signalled, and when.")
 @click.option("--stub", "stubs", metavar="STEP=JSON", multiple=True, help="A canned result: this step is not executed.")
 @click.option("--repeatable", metavar="STEP", multiple=True, help="A step that may run twice (a name or a pattern).")
@@ -63,12 +64,13 @@ def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **giv
     itself, results that are not JSON, cancellation that is swallowed, and how long recovery took.
 
     STEPS ARE REALLY EXECUTED, many times: use test doubles, or --stub STEP=JSON. Time is skipped: a sleep of days
-    takes milliseconds.
+    takes milliseconds. Commands of a spec run in the current folder, in real time.
 
     \b
     Example:
       buoy crashtest flows.py:checkout --input '{"order": 7}' --answers answers.yaml
       buoy crashtest flows.py:checkout --arg order=7 --stub charge='"receipt-1"' --repeatable load_order
+      buoy crashtest nightly.yaml --param k=1:2 --repeatable 'train_*'
 
     Exit code: 0 nothing found, 1 findings, 2 bad input.
     """
@@ -87,23 +89,22 @@ def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **giv
 
 
 def _tested(
-    target: str, *, prints: bool, quiet: bool, given: str | None, pairs: tuple[str, ...], answers: str | None,
-    stubs: tuple[str, ...], no_cancel: bool, **options: Any,
+    target: str, *, prints: bool, quiet: bool, given: str | None, pairs: tuple[str, ...], params: tuple[str, ...],
+    prefixes: tuple[str, ...], answers: str | None, stubs: tuple[str, ...], no_cancel: bool, **options: Any,
 ) -> Report:  # fmt: skip
     from buoy.testing.crashtest import Options, crash_test
     from buoy.testing.script import read_script
 
-    if is_spec_file(target):
-        raise BadInput(f"a crash test takes workflows in Python (FILE.py:WORKFLOW), and {target} is a spec")
-    workflow = find_workflow(target)
-    stored = stored_input(workflow.arguments, given, pairs) or no_input(workflow.arguments)
+    calls = allowed_calls(prefixes)
+    workflow, stored = find_target(target, given, pairs, params, calls)
     script = None if answers is None else read_script(answers)
     canned = dict(_stub(text) for text in stubs)
     # What the engine logs about processes that are being dropped concerns nobody.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
     with _progress(quiet=quiet) as told, hidden:
-        return crash_test(workflow, stored, script, Options(stubs=canned, cancels=not no_cancel, **options), told)
+        chosen = Options(stubs=canned, cancels=not no_cancel, calls=calls, **options)
+        return crash_test(workflow, stored or no_input(workflow.arguments), script, chosen, told)
 
 
 def _stub(text: str) -> tuple[str, Any]:

@@ -29,7 +29,6 @@ class SpecDecider:
         self._execution = execution
         self._plan = plan
         self._walk = Walk(execution, plan, kit)
-        self._begun = False
         self._ended = False
 
     @property
@@ -114,14 +113,12 @@ class SpecDecider:
             return
         body = event.body
         if isinstance(body, STARTS):
-            self._begun = True
             self._replay_start(event, body)
         elif isinstance(body, Completed | Failed | e.InteractionResponse):
             self._replay_end(event, body)
         elif isinstance(body, e.CancelRequested):
-            if self._begun:
-                # It reached a spec that had done all that it could by then; perhaps it had ended.
-                self._catch_up()
+            # It reached a spec that had done all that it could by then; perhaps it had ended.
+            self._catch_up()
             self.cancel(event.at)
 
     def _replay_start(self, event: e.Event, body: Started) -> None:

@@ -83,14 +83,14 @@ class Runs:
 
     async def load(self, run_id: RunId) -> View | None:
         """The run as it is now, or None if there is positively none."""
-        check_run_id(run_id)
+        before = self._known.get(check_run_id(run_id))
         found = await self._bucket.get(layout.state_key(run_id))
         saved = None if found is None else _state(found[0])
         head = 0 if saved is None else saved.head_seq
         keys = await self._bucket.list(layout.log_prefix(run_id), after=layout.log_key(run_id, head))
         etag = None if found is None else found[1]
         if not keys:
-            return None if saved is None or etag is None else self.remember(saved_view(run_id, saved, etag))
+            return None if saved is None or etag is None else self._read(saved_view(run_id, saved, etag), before)
         last = await self.log_object(run_id, layout.number_of(keys[-1]))
         if last is None and not await self.purged(run_id):
             raise CorruptLog(f"{keys[-1]} was listed, but is not there")
@@ -100,8 +100,14 @@ class Runs:
         document = await self._document(run_id, last)
         view = View(run_id=run_id, head_seq=last.last_seq, document=document, task=last.task, etag=etag)
         if saved is not None and etag is not None:
-            before = saved_view(run_id, saved, etag)
-            view = merged(view, before, state=before)
+            state = saved_view(run_id, saved, etag)
+            view = merged(view, state, state=state)
+        return self._read(view, before)
+
+    def _read(self, view: View, before: View | None) -> View:
+        """What was read counts, even if more is remembered, which may be lost; unless that was added meanwhile."""
+        if self._known.get(view.run_id) is before:
+            self._known.pop(view.run_id, None)
         return self.remember(view)
 
     async def saved(self, run_id: RunId) -> tuple[StateObject | None, str | None]:

@@ -19,7 +19,20 @@ from buoy.engine.client import Client
 from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import BadInput, NotAllowedHere
-from buoy.ports import Clock, Ended, Evidence, Ids, Liveness, Released, RunnerInfo, RunnerRecord, Store, Threads, Write
+from buoy.ports import (
+    Clock,
+    Ended,
+    Evidence,
+    Ids,
+    Liveness,
+    Released,
+    RunnerInfo,
+    RunnerRecord,
+    Shell,
+    Store,
+    Threads,
+    Write,
+)
 from buoy.records import Message, Orphan, Outcome, Receipt
 from buoy.stores import open_store
 from buoy.stores.memory_bucket import MemoryBucket, MemoryData
@@ -201,10 +214,11 @@ def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: b
 
 
 def make_runner(
-    store: Store, registry: Registry, info: RunnerInfo, clock: Clock, ids: Ids, threads: Threads, options: RunnerOptions
-) -> Runner:
+    store: Store, registry: Registry, info: RunnerInfo, clock: Clock, ids: Ids, threads: Threads,
+    options: RunnerOptions, *, shell: Shell | None = None,
+) -> Runner:  # fmt: skip
     """A runner for skipped time. Sync workflows run inline: a thread that waits would keep the clock from moving."""
-    runner = Runner(store, registry, info, clock=clock, ids=ids, threads=threads, options=options)
+    runner = Runner(store, registry, info, clock=clock, ids=ids, threads=threads, options=options, shell=shell)
     runner.alarms = SkippingAlarms(clock)
     runner.workflow_pool = None
     return runner

@@ -12,7 +12,7 @@ from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.core.lineage import visible
 from buoy.core.state import fold
-from buoy.testing.crashtest.notes import Note
+from buoy.testing.crashtest.notes import COMMAND, Note
 from buoy.testing.crashtest.process import RUN_ID
 from buoy.testing.crashtest.report import Crash, Finding, Kind, Outcome, Repeat
 from buoy.testing.crashtest.scenario import Played
@@ -78,6 +78,7 @@ class Judge:
         self._found: dict[tuple[Kind, str], _Seen] = {}
         self._repeats: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
         self._steps: dict[tuple[str, str], str] = {}
+        self._commands: set[str] = set()
         self._keys_seen: set[tuple[str, str]] = set()
         self._writes = {note.number: note.text for note in reference.notes if note.what == "write"}
         self._look_at_log(reference)
@@ -161,6 +162,8 @@ class Judge:
                 note = facts[run, leaf]
                 self._repeats.setdefault((run, leaf), []).append((times, note.key, label))
                 self._steps[run, leaf] = note.step
+                if note.text == COMMAND:
+                    self._commands.add(note.step)
 
     def _look_at_notes(self, played: Played, label: str) -> None:
         done: set[tuple[str, str]] = set()
@@ -273,12 +276,15 @@ class Judge:
                 careless.setdefault(repeat.step, []).append(repeat)
         for step, repeats in careless.items():
             first = repeats[0]
+            what, key = "Step", "buoy.idempotency_key()"
+            if step in self._commands:
+                what, key = "The command of step", "$BUOY_IDEMPOTENCY_KEY"
             yield Finding(
                 "repeated",
-                f"Step {step} ran {first.executions} times under one idempotency key ({first.key}), because the "
+                f"{what} {step} ran {first.executions} times under one idempotency key ({first.key}), because the "
                 "process died before its result was durable, and it never looked at that key: what it does outside is "
                 f"done {first.executions} times.",
-                "hand buoy.idempotency_key() to what it calls, so that the second call is known for the first; if "
+                f"hand {key} to what it calls, so that the second call is known for the first; if "
                 f"doing it twice does no harm, say so: --repeatable {step} (repeatable=['{step}'] in pytest)",
                 step,
                 tuple(dict.fromkeys(point for repeat in repeats for point in repeat.points)),

@@ -27,6 +27,10 @@ What = Literal[
 ]
 
 
+# The text of a body that is a command.
+COMMAND = "command"
+
+
 class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that happened, in the process of that number."""
 

@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable
 from contextvars import Context
 from itertools import count
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +28,7 @@ from buoy.ports import Liveness, Store
 from buoy.recovery.sweeper import Sweeper
 from buoy.system import SystemThreads
 from buoy.testing.crashtest.gate import Gate, Point
+from buoy.testing.crashtest.shell import StageShell
 from buoy.testing.crashtest.watch import Watch
 from buoy.testing.local_host import Hints, LocalStore, Shelf, make_client, make_runner, runner_info, steps_executing
 from buoy.testing.person import Person
@@ -49,6 +51,8 @@ class Job(msgspec.Struct, frozen=True):
     registry: Registry
     queues: tuple[str, ...]
     writes_max: int
+    # Of a spec: the modules whose functions it may call.
+    calls: tuple[str, ...] = ()
 
 
 class Ids:
@@ -119,6 +123,7 @@ class Process:
         watch: Watch,
         deaths: Liveness,
         point: Point | None,
+        logs: Path,
     ) -> None:
         self.number = number
         self.name = f"process-{number}"
@@ -133,6 +138,7 @@ class Process:
         self._point = point
         self._hints = Hints(clock)
         self._outside = Outside()
+        self.shell = StageShell(logs, clock, self._outside, watch)
         self.loop = MortalLoop()
         self.runner: Runner | None = None
         self._idle = False
@@ -176,6 +182,7 @@ class Process:
         if self.kill:
             os.kill(os.getpid(), signal.SIGKILL)
         self.loop.kill()
+        self.shell.drop()
 
     # ---- inside
 
@@ -183,9 +190,11 @@ class Process:
         job = self._job
         gate = Gate(await self._open(), self._hints, self._outside, self._watch, self._point, self._die)
         info = runner_info(self.name, job.registry, job.queues, real=self.kill)
-        options = RunnerOptions(step_threads=8)
-        ids = Ids(self.number)
-        runner = make_runner(cast(Store, gate), job.registry, info, self._clock, ids, SystemThreads(), options)
+        options = RunnerOptions(step_threads=8, calls=job.calls)
+        ids, threads = Ids(self.number), SystemThreads()
+        runner = make_runner(
+            cast(Store, gate), job.registry, info, self._clock, ids, threads, options, shell=self.shell
+        )  # fmt: skip
         self.runner = runner
         self._deaths.announce(info.id)
         await runner.start()
@@ -248,8 +257,9 @@ class Process:
                 continue
             await person.look()
             if self._idle:
-                waits = ", ".join(title_of(leaf) or leaf.leaf for leaf in document.open) or document.status
-                return f"stuck: {waits}"
+                # The steps and modules around a question wait for the question.
+                titles = [title for leaf in document.open if (title := title_of(leaf))]
+                return f"stuck: {', '.join(titles or [leaf.leaf for leaf in document.open]) or document.status}"
 
     async def _successor(self, voice: Client, run_id: RunId) -> RunId | None:
         log = await read_log(voice.store, run_id)

@@ -42,10 +42,9 @@ def play_really(job: Job, setting: Setting, point: Point | None, *, looks_at_cod
 
             def make(number: int = number, start_at: float = start_at) -> Process:
                 seed_chance(setting.seed, point, number)
-                clock, locks = SkippingClock(start_at), LockFiles(folder / "locks")
-                return Process(
-                    job, number, Shelf("sqlite", folder), clock, watch, locks, point and point.of_process(number)
-                )
+                clock, locks, shelf = SkippingClock(start_at), LockFiles(folder / "locks"), Shelf("sqlite", folder)
+                here = point and point.of_process(number)
+                return Process(job, number, shelf, clock, watch, locks, here, folder / "logs")
 
             ended = _one_process(make, watch, notes, number)
             logs = read_logs(Shelf("sqlite", folder), SkippingClock())

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from buoy.engine.definitions import Registry, Workflow
-from buoy.engine.spec_workflow import SpecWorkflow
 from buoy.errors import BadInput
 from buoy.system import SystemClock
 from buoy.testing.crashtest.gate import Point
@@ -32,6 +31,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `stubs`: canned results of steps, by name. `repeatable`: steps that may run twice, by name or pattern.
     `allow`: kinds of findings that are none here. `cancels`: whether the run is also cancelled at every point.
+    `calls`: of a spec, the modules whose functions it may call.
     """
 
     store: str = "memory"
@@ -42,6 +42,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     cancels: bool = True
     real: bool = False
+    calls: Sequence[str] = ()
 
 
 def crash_test(
@@ -54,13 +55,13 @@ def crash_test(
     """Runs the workflow, then again with a crash at every point, and reports. `stored`: its input as JSON by name."""
     check_no_loop("a crash test")
     chosen = options or Options()
-    allowed = _check(workflow, chosen)
+    allowed = _check(chosen)
     clock = SystemClock()
     began = clock.monotonic()
     chance: Random = vars(random)["_inst"]
     state = chance.getstate()
     try:
-        job = _job(workflow, stored, answers)
+        job = _job(workflow, stored, answers, tuple(chosen.calls))
         setting = Setting("sqlite" if chosen.real else chosen.store, chosen.stubs, chosen.seed)
         player = play_really if chosen.real else play
         reference = player(job, setting, None, looks_at_code=True)
@@ -90,9 +91,7 @@ def crash_test(
     )
 
 
-def _check(workflow: Workflow[..., Any], options: Options) -> list[Kind]:
-    if isinstance(workflow, SpecWorkflow):
-        raise BadInput("a crash test takes workflows in Python (FILE.py:WORKFLOW), not spec files")
+def _check(options: Options) -> list[Kind]:
     if options.store not in STORES:
         raise BadInput(f"there is no store {options.store!r} for crash tests; choose one of {', '.join(STORES)}")
     if options.max_crashes is not None and options.max_crashes < 1:
@@ -103,13 +102,13 @@ def _check(workflow: Workflow[..., Any], options: Options) -> list[Kind]:
     return [kind for kind in KINDS if kind in options.allow]
 
 
-def _job(workflow: Workflow[..., Any], stored: msgspec.Raw, answers: Entries) -> Job:
+def _job(workflow: Workflow[..., Any], stored: msgspec.Raw, answers: Entries, calls: tuple[str, ...]) -> Job:
     registry = Registry()
     found, queues = neighbours(workflow)
     for each in found:
         registry.add(each)
     workflow.arguments.decode(stored)
-    return Job(workflow, stored, as_script(answers), registry, tuple(sorted(queues)), WRITES_MAX)
+    return Job(workflow, stored, as_script(answers), registry, tuple(sorted(queues)), WRITES_MAX, calls)
 
 
 def _check_ended(reference: Played) -> None:

@@ -11,8 +11,7 @@ import ctypes
 import random
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,8 @@ def play(job: Job, setting: Setting, point: Point | None, *, looks_at_code: bool
     watch = Watch(book.add, real.monotonic, setting.stubs)
     watch.looks_at_code = looks_at_code
     began = real.monotonic()
-    with _folder(setting.store) as folder, watching(watch):
+    with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name, watching(watch):
+        folder = Path(name)
         clock, deaths, processes = SkippingClock(), KnownDeaths(), list[Process]()
         shelf = Shelf(setting.store, folder)
         try:
@@ -69,7 +69,8 @@ def play(job: Job, setting: Setting, point: Point | None, *, looks_at_code: bool
             while ended == "crashed" and len(processes) < _PROCESSES_MAX:
                 number = len(processes) + 1
                 seed_chance(setting.seed, point, number)
-                process = Process(job, number, shelf, clock, watch, deaths, point and point.of_process(number))
+                here = point and point.of_process(number)
+                process = Process(job, number, shelf, clock, watch, deaths, here, folder / "logs")
                 processes.append(process)
                 ended = process.run()
                 if ended == "crashed" and not watch.wait_for_threads():
@@ -85,15 +86,6 @@ def seed_chance(seed: int, point: Point | None, process: int) -> None:
     """Python's own chance is different in every process, as in life, and the same in every execution of the test."""
     where = "reference" if point is None else f"{point.number} {point.phase}"
     vars(random)["_inst"].seed(f"{seed} {where} {process}")
-
-
-@contextmanager
-def _folder(store: str) -> Iterator[Path | None]:
-    if store == "memory":
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as folder:
-        yield Path(folder)
 
 
 def read_logs(shelf: Shelf, clock: SkippingClock) -> dict[str, list[e.Event]]:
@@ -122,6 +114,7 @@ def _bury(processes: list[Process]) -> None:
                 if process.runner.step_pool is not None:
                     process.runner.step_pool.close()
             _close_tasks(process)
+            process.shell.drop()
     # Code that swallows its own end: Python would try to end it once more when the program ends, and hang.
     while _UNDROPPABLE:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(_UNDROPPABLE.pop()))

@@ -30,9 +30,10 @@ from buoy.engine.deciders import AsyncDecider
 from buoy.engine.definitions import Step
 from buoy.engine.loop import PrivateLoop
 from buoy.engine.pool import Pool
+from buoy.engine.spec_commands import Commander
 from buoy.engine.sync_decider import SyncDecider
 from buoy.errors import Suspended
-from buoy.testing.crashtest.notes import Note, What
+from buoy.testing.crashtest.notes import COMMAND, Note, What
 
 _CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime"})
 _DATES = frozenset({"now", "utcnow", "today"})
@@ -139,10 +140,12 @@ def _watched_body(watch: Watch) -> type[Body]:
     class WatchedBody(Body):
         def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
             facts = {"run": context.run_id, "leaf": context.leaf, "step": step.name, "attempt": context.attempt}
-            self._facts = {**facts, "key": context.key}
+            command = isinstance(getattr(step.fn, "__self__", None), Commander)
+            self._facts = {**facts, "key": context.key, "text": COMMAND if command else ""}
             self._threaded = False
             seen = _Watched(*(getattr(context, name) for name in StepContext.__struct_fields__))
-            seen.on_key = lambda: watch.tell("key", **self._facts)
+            # A command always gets its key; its shell knows whether it looks at it.
+            seen.on_key = None if command else lambda: watch.tell("key", **self._facts)
             super().__init__(step, seen, report)
 
         def start(self, raw: msgspec.Raw, pool: Pool | None, *, last_attempt: bool) -> None:

@@ -5,12 +5,16 @@ Everything that could differ between two executions (time, order, ids, faults, w
 seed that breaks a promise does so again, with the same story, byte for byte; and everything in it has a name, so that a
 story can be told without what does not matter. A map of the package:
 
-    kernel      virtual time and turns         process, worker, sender, operator   who takes part
-    plan        what a seed is about           faults, hints, storage, host        what they stand on
-    agenda      what happens when              observed, witness                   what was acknowledged and executed
-    programs    random workflows as data       specs                               and random graphs
-    workflows   the code that interprets them  async_code, sync_code, steps        in several releases
-    invariants  what must hold of a log        conduct, replays                    of effects, people and replays
-    mutants     what a planted bug is          store_, inbox_, engine_mutants      those that there are (`planted`)
-    world, seed from beginning to verdict      shrink, story, totals, command      how it is told
+    kernel, hints, storage, host, faults       what everything stands on
+    process, worker, lookout, sender, operator who takes part
+    plan, planning, widening                   what a seed is about, and how it is drawn
+    agenda, upkeep                             what happens when, and what people do for the store as a whole
+    programs, specs                            random workflows as data, and random graphs
+    workflows, async_code, sync_code, steps    the code that interprets them, in several releases
+    observed, witness, evidence                what was acknowledged and executed: all that is known of a run
+    invariants, conduct, replays, timetables   what must hold of a log, of effects and people, of replays, of schedules
+    rest                                       whether a run may stay as it is
+    mutants, *_mutants, planted                planted bugs
+    world, seed                                from beginning to verdict
+    shrink, story, totals, command             how it is told
 """

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import buoy
 from buoy.engine.definitions import Workflow
 from buoy.testing.sim.programs import Node
-from buoy.testing.sim.steps import book, errand, extra, slow, work, work_sync
+from buoy.testing.sim.steps import book, errand, extra, labour, slow, work, work_sync
 
 
 class Names(Protocol):
@@ -21,9 +21,10 @@ class Names(Protocol):
 class AsyncCode:
     """One release of it."""
 
-    def __init__(self, names: Names, *, more: bool) -> None:
+    def __init__(self, names: Names, *, more: bool, renamed: bool) -> None:
         self._names = names
         self._more = more
+        self._work = labour if renamed else work
 
     async def run(self, node: Node, given: Any) -> Any:
         match node.op:
@@ -44,7 +45,7 @@ class AsyncCode:
                 try:
                     return [await self.run(kid, given) for kid in node.kids]
                 finally:
-                    await work(f"{node.id}-end", 0.0, 0)
+                    await self._work(f"{node.id}-end", 0.0, 0)
         return await self._part(node, given)
 
     async def _any_order(self, node: Node, given: Any) -> Any:
@@ -66,7 +67,7 @@ class AsyncCode:
     async def _part(self, node: Node, given: Any) -> Any:
         match node.op:
             case "step":
-                return await _caught(node, work(node.id, node.takes_s, node.fails, given))
+                return await _caught(node, self._work(node.id, node.takes_s, node.fails, given))
             case "sync":
                 return await _caught(node, work_sync.call(node.id, node.fails, given))
             case "book":
@@ -81,11 +82,11 @@ class AsyncCode:
                 await _caught(node, slow(node.id, node.takes_s, node.fails))
             case "derive":
                 derived = (buoy.now().isoformat(), str(buoy.uuid()), buoy.random().random())
-                await work(node.id, 0.0, 0, derived)
+                await self._work(node.id, 0.0, 0, derived)
             case "race":
                 return await _race(node)
             case "hurry":
-                await _hurry(node)
+                await self._hurry(node)
             case _:
                 return await self._wait(node)
         return node.id
@@ -105,8 +106,17 @@ class AsyncCode:
                     came = (await buoy.wait_signal(node.name, timeout=node.limit_s))["value"]
                 except TimeoutError:
                     came = "late"
-                await work(node.id, 0.0, 0, came)
+                await self._work(node.id, 0.0, 0, came)
         return node.id
+
+    async def _hurry(self, node: Node) -> None:
+        """A step against a time limit: either may win, and what comes next depends on it."""
+        try:
+            async with asyncio.timeout(node.limit_s):
+                how = await self._work(node.id, node.takes_s, 0)
+        except TimeoutError:
+            how = "late"
+        await self._work(f"{node.id}-then", 0.0, 0, how)
 
 
 async def _caught(node: Node, call: Awaitable[Any]) -> Any:
@@ -125,16 +135,6 @@ async def _race(node: Node) -> str:
     except TimeoutError:
         return "late"
     return "slept"
-
-
-async def _hurry(node: Node) -> None:
-    """A step against a time limit: either may win, and what comes next depends on it."""
-    try:
-        async with asyncio.timeout(node.limit_s):
-            how = await work(node.id, node.takes_s, 0)
-    except TimeoutError:
-        how = "late"
-    await work(f"{node.id}-then", 0.0, 0, how)
 
 
 def asked(node: Node) -> Any:

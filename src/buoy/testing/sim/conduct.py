@@ -14,15 +14,16 @@ from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.lineage import visible
 from buoy.core.state import fold
 from buoy.engine.messages import Answer
-from buoy.testing.sim.invariants import CHECKS, Check, Evidence
-from buoy.testing.sim.witness import Violation
+from buoy.testing.sim.evidence import Evidence
+from buoy.testing.sim.invariants import CHECKS, Check, refused
+from buoy.testing.sim.witness import Violation, old_name
 
 
 def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
     """One key for all attempts of an effect, whoever makes them; a new one when somebody called it back."""
     keys: dict[tuple[str, int], str] = {}
     for body in (each for each in found.bodies if each.what == "start"):
-        key = keys.setdefault((body.leaf, body.redone), body.key)
+        key = keys.setdefault((old_name(body.leaf), body.redone), body.key)
         if key != body.key:
             yield f"{body.leaf} ran under the keys {key} and {body.key}"
     by_key: dict[str, tuple[str, int]] = {}
@@ -56,6 +57,8 @@ def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
     kinds = e.CompensationCompleted | e.CompensationFailed
     undone = [one.body.leaf for one in seen if isinstance(one.body, kinds)]
     wanted = done[::-1] if status in (Status.FAILED, Status.CANCELLED) else []
+    if refused(found, log[-1].body):
+        wanted = wanted[: len(undone)]  # it ends where it stood
     if status in TERMINAL and undone != wanted:
         yield f"at event {len(log)} it {status}; {done} had their effects, and {undone} were undone"
 
@@ -74,12 +77,24 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
         about = None if message is None else msgspec.json.decode(message.body, type=Answer).question_id
         if about != body.question_id:
             yield f"event {event.seq} answers {body.question_id} with message {body.message}, which is about {about}"
+    yield from _asked_again(found.log)
     asked: dict[str, int] = {}
     for event in visible(found.log):
         if isinstance(event.body, e.InteractionRequested):
             if event.body.question_id in asked:
                 yield f"events {asked[event.body.question_id]} and {event.seq} ask {event.body.question_id}"
             asked[event.body.question_id] = event.seq
+
+
+def _asked_again(log: list[e.Event]) -> Iterator[str]:
+    """In the whole log, whatever branches hide: whoever drops an answer asks another question."""
+    answered: dict[str, int] = {}
+    for event in log:
+        body = event.body
+        if isinstance(body, e.InteractionResponse):
+            answered[body.question_id] = event.seq
+        elif isinstance(body, e.InteractionRequested) and body.question_id in answered:
+            yield f"event {event.seq} asks {body.question_id}, which event {answered[body.question_id]} answered"
 
 
 def recoveries_are_audited(found: Evidence) -> Iterator[str]:
@@ -93,6 +108,10 @@ def recoveries_are_audited(found: Evidence) -> Iterator[str]:
             near = found.log[max(place - 3, 0) : place + 4]
             if not any(isinstance(each.body, wanted) and each.body.new_branch == body.branch for each in near):
                 yield f"event {event.seq}: branch {body.branch} was made, and nobody says why"
+        if isinstance(body, e.WorkflowRecovered):
+            missing = [name for name in ("reason", "finding", "evidence", "policy", "actor") if not getattr(body, name)]
+            if missing:
+                yield f"event {event.seq}: it was recovered, and nothing is said of {', '.join(missing)}"
 
 
 def branches_name_what_runs_again(found: Evidence) -> Iterator[str]:
@@ -121,17 +140,48 @@ def _leaves(log: list[e.Event]) -> set[str]:
 
 
 def nobody_acts_outside_his_scope(found: Evidence) -> Iterator[str]:
+    """Who acts by itself does so with the runs of its stack and env only; a person may do as he likes."""
     created = found.state.created
+    if created is None:
+        if found.foreign is not None and found.document != found.foreign:
+            yield f"another system wrote {found.foreign}, nobody took it in, and it is {found.document}"
+        return
+    for who, what in _acts_of(found):
+        reach = found.scopes.get(who)
+        if reach is None:
+            continue
+        other_stack = None not in (reach.stack, created.stack) and reach.stack != created.stack
+        if other_stack or reach.env != created.env:
+            mine, its = f"stack {reach.stack}, env {reach.env}", f"stack {created.stack}, env {created.env}"
+            yield f"{who} of {mine} {what} of a run of {its}"
+    writer = found.writers.get(found.log[0].nonce or "")
+    if found.foreign is not None and not (writer in found.scopes and found.scopes[writer].adopt):
+        yield f"another system wrote it, and {writer} took it in, which nobody had asked for"
+    yield from _drivers(found, created)
+
+
+def _acts_of(found: Evidence) -> Iterator[tuple[str, str]]:
+    """Who did what. Every worker fires every schedule: the run that comes of it is of the schedule's scope."""
+    for event in found.log:
+        by_clock = isinstance(event.body, e.WorkflowCreated) and (event.body.by or "").startswith("schedule ")
+        if event.nonce is not None and not by_clock:
+            yield found.writers.get(event.nonce, ""), f"wrote event {event.seq}, {event.type},"
+    for sent in found.sends:
+        yield sent.by, f"sent message {sent.number}, {sent.kind},"
+    for touched in found.touches:
+        yield touched.by, touched.how
+
+
+def _drivers(found: Evidence, created: e.WorkflowCreated) -> Iterator[str]:
+    """Who claims a run to drive it is a runner, and serves its queue. A remedy only puts it back into the queue."""
     for event in found.log:
         body = event.body
-        if created is None or not isinstance(body, e.Claimed) or body.cause == "requested":
+        if not isinstance(body, e.Claimed) or body.cause == "requested":
             continue
         runner = found.runners.get(body.runner)
         if runner is None:
             yield f"event {event.seq}: claimed by {body.runner}, which was never a runner"
-        elif runner.env != created.env or (created.stack is not None and runner.stack not in (None, created.stack)):
-            yield f"event {event.seq}: {body.runner} of env {runner.env} drives a run of env {created.env}"
-        elif body.cause != "created" and created.queue not in runner.queues:
+        elif body.cause != "created" and "finding" not in body.evidence and created.queue not in runner.queues:
             yield f"event {event.seq}: {body.runner} does not serve queue {created.queue}"
 
 

@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from buoy.core import events as e
-from buoy.core import lineage
 from buoy.core import state as state_module
-from buoy.core.branching import Plan
-from buoy.core.ids import BranchId, LeafId
+from buoy.core.ids import LeafId
 from buoy.core.state import Handler, Leaf, State
 from buoy.engine import client as client_module
-from buoy.engine import returns
 from buoy.engine.births import Births
 from buoy.engine.bodies import Body, Success
 from buoy.engine.execution import Execution
@@ -162,56 +159,6 @@ class AnyAnswer(Mutant):
         self.patch(client_module, "check_answer", lambda question, answer: answer)
 
 
-class ReuseKey(Mutant):
-    """A step that was called back runs under the key of its first effect."""
-
-    name = "reuse-a-key"
-    enough = 60
-
-    def install(self, world: World) -> None:
-        self.patch(State, "raise_epoch", lambda state, leaf: None)
-
-
-class DropKept(Mutant):
-    """A jump drops what it promised to keep."""
-
-    name = "drop-kept-leaves"
-    enough = 150
-
-    def install(self, world: World) -> None:
-        def planned(*args: Any, **kwargs: Any) -> Any:
-            return msgspec.structs.replace(real(*args, **kwargs), kept=())
-
-        real = self.patch(returns, "plan_return", planned)
-
-
-class HidePause(Mutant):
-    """A new branch hides the pause of its run."""
-
-    name = "hide-a-pause"
-    enough = 300
-
-    def install(self, world: World) -> None:
-        def run_level(body: e.Body) -> bool:
-            return not isinstance(body, e.Paused | e.Resumed) and bool(real(body))
-
-        real = self.patch(lineage, "is_run_level", run_level)
-
-
-class ForgetJump(Mutant):
-    """The request for a branch is recorded under another branch's name."""
-
-    name = "forget-the-jump"
-    enough = 60
-
-    def install(self, world: World) -> None:
-        def others(plan: Plan, *args: Any, **kwargs: Any) -> Any:
-            jump, branch = real(plan, *args, **kwargs)
-            return msgspec.structs.replace(jump, new_branch=BranchId(99)), branch
-
-        real = self.patch(Plan, "events", others)
-
-
 class SkipCompensation(Mutant):
     """What was done is not undone."""
 
@@ -283,10 +230,6 @@ ENGINE_MUTANTS: tuple[type[Mutant], ...] = (
     ConsumeTwice,
     WrongQuestion,
     AnyAnswer,
-    ReuseKey,
-    DropKept,
-    HidePause,
-    ForgetJump,
     SkipCompensation,
     CompensateTwice,
     LieToParent,

@@ -3,14 +3,16 @@
 A write can fail before it happened, or happen and lose its answer; both look the same to the caller. A process can die
 before, between or after; it can be slow; and for a while everybody can be cut off.
 
-Invariant: each process has its own dice, and each pass through its gate its own number. So a fault has a name
-(`worker-2:17`), and a story can be told again with this one and without that one, all else being as it was.
+Invariants: each process has its own dice, and each pass through its gate its own number. So a fault has a name
+(`worker-2:17`), and a story can be told again with this one and without that one, all else being as it was. A fault is
+counted when it has happened, under the call of the store that it happened in.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextvars import ContextVar
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 _SHORT_S = 0.02
 _LONG_S = 8.0
+
+# The call of the store that is under way. It may go through the gate many times, as those of an object store do.
+CALL: ContextVar[str] = ContextVar("store_call", default="open")
 
 
 class Rates(msgspec.Struct):
@@ -39,12 +44,27 @@ class Rates(msgspec.Struct):
     twice: float = 0.0
 
 
+class Strike(msgspec.Struct, frozen=True):
+    """A crash that is aimed: before or after the n-th pass of a process through its gate in one call of the store.
+
+    `turn`: not of the first process that comes so far, but of the second or third.
+    """
+
+    name: str
+    call: str
+    nth: int
+    after: bool
+    turn: int = 1
+
+
 class Faults:
     """The faults of one seed. With `on` false the storage is only a little slow."""
 
-    def __init__(self, seed: str, rates: Rates, only: Collection[str] | None) -> None:
+    def __init__(self, seed: str, rates: Rates, only: Collection[str] | None, strikes: Sequence[Strike] = ()) -> None:
         self._seed = seed
         self._only = only
+        self._aimed = list(strikes)
+        self._turns = {strike.name: strike.turn for strike in strikes}
         self.rates = rates
         self.on = True
         # What went wrong, by the names of the faults, and how often by kind.
@@ -61,13 +81,26 @@ class Faults:
     def out(self, process: Process, now: float) -> bool:
         return now < self.outage_until or now < self.cut_off.get(process.name, 0.0)
 
-    def strikes(self, name: str, kind: str) -> bool:
-        """Whether this fault is part of the story, which it then is."""
+    def strikes(self, name: str, kind: str | None = None) -> bool:
+        """Whether this fault is part of the story, which it then is. Without a kind it is counted when it happened."""
         if self._only is not None and name not in self._only:
             return False
         self.struck.append(name)
-        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if kind is not None:
+            self.count(kind)
         return True
+
+    def count(self, kind: str) -> None:
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+
+    def aimed(self, call: str, nth: int, *, after: bool) -> bool:
+        """Whether a strike was aimed at just this. It strikes once."""
+        for strike in self._aimed:
+            if (strike.call, strike.nth, strike.after) == (call, nth, after):
+                self._turns[strike.name] -= 1
+                if self._turns[strike.name] == 0:
+                    return True
+        return False
 
 
 class Gate:
@@ -89,14 +122,18 @@ class Gate:
             await self._dawdle(0.1)
             return
         self._passed += 1
+        call = CALL.get()
+        process.passes[call] = process.passes.get(call, 0) + 1
         dice, amount = self._dice.random(), self._dice.random()
+        if faults.aimed(call, process.passes[call], after=False):
+            await self._die("before", what)
         if faults.out(process, self.kernel.time) or (self._beats and self._silent()):
             await asyncio.sleep(amount * 0.2)
             raise Unavailable(f"no answer to {what}")
         rates, name = faults.rates, f"{self._name}:{self._passed}"
         if dice < rates.crash:
-            if faults.strikes(name, "crash before a call"):
-                await self._die(f"before {what}")
+            if faults.strikes(name):
+                await self._die("before", what)
         elif dice < rates.crash + rates.fail:
             if faults.strikes(name, "call that did not happen"):
                 process.tell(f"{what} fails")
@@ -110,10 +147,12 @@ class Gate:
         if not faults.on:
             return
         dice, amount = self._dice.random(), self._dice.random()
+        if faults.aimed(CALL.get(), self._process.passes.get(CALL.get(), 0), after=True):
+            await self._die("after", what)
         rates, name = faults.rates, f"{self._name}:{self._passed}a"
         if dice < rates.crash:
-            if faults.strikes(name, "crash after a call"):
-                await self._die(f"after {what}")
+            if faults.strikes(name):
+                await self._die("after", what)
         elif dice < rates.crash + rates.lost:
             if faults.strikes(name, "lost answer"):
                 self._process.tell(f"{what} loses its answer")
@@ -143,9 +182,10 @@ class Gate:
     def _silent(self) -> bool:
         return self.kernel.time < self._faults.silent.get(self._process.name, 0.0)
 
-    async def _die(self, when: str) -> None:
-        self._process.crash(when)
+    async def _die(self, when: str, what: str) -> None:
+        self._process.crash(f"{when} {what}")
         if not self._process.alive:
+            self._faults.count(f"crash {when} {CALL.get()}")
             await self._process.loop.create_future()
 
     async def _dawdle(self, slow: float) -> None:

@@ -12,55 +12,15 @@ from typing import Any
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.document import Document, document
-from buoy.core.ids import RunId
+from buoy.core.document import document
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import POISON_CAP
 from buoy.core.lineage import visible
-from buoy.core.state import State, fold
+from buoy.core.state import State
 from buoy.engine.messages import Answer, Signal
-from buoy.ports import Message, RunnerInfo
-from buoy.testing.sim.programs import Fails, Node, expected
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent
-
-
-class Evidence(msgspec.Struct):
-    """All that is known of one run at the end."""
-
-    run_id: str
-    log: list[e.Event]
-    inbox: list[Message]
-    # As the store shows it; None if it does not know the run.
-    document: Document | None
-    program: Node
-    # A start of it was acknowledged.
-    started: bool = False
-    cancelled: bool = False
-    # Somebody purged it: the log is what it was before.
-    purged: bool = False
-    # Its document was spoiled when the log had so many events.
-    damaged_at: int | None = None
-    # Code was deployed that may not fit.
-    deployed: bool = False
-    # What was seen of the log earlier on.
-    earlier: Sequence[e.Event] = ()
-    # How each run of this seed ended, as often as it did.
-    ends: dict[str, list[e.Body]] = {}
-    # Who each runner was.
-    runners: dict[str, RunnerInfo] = {}
-    # Nonce of a commit -> process that sent it.
-    writers: dict[str, str] = {}
-    commits: Sequence[Acknowledged] = ()
-    sends: Sequence[Sent] = ()
-    bodies: Sequence[BodyEvent] = ()
-    folded: State | None = None
-
-    @property
-    def state(self) -> State:
-        if self.folded is None or self.folded.head_seq != (self.log[-1].seq if self.log else 0):
-            self.folded = fold(RunId(self.run_id), self.log)
-        return self.folded
-
+from buoy.ports import Message
+from buoy.testing.sim.evidence import Evidence, text_of
+from buoy.testing.sim.programs import Fails, expected
 
 Check = Callable[[Evidence], Iterator[str]]
 
@@ -75,7 +35,7 @@ def log_only_grows(found: Evidence) -> Iterator[str]:
     """What was in the log once is there still, as it was."""
     for there, before in zip(found.log, found.earlier, strict=False):
         if there != before:
-            yield f"event {before.seq} was {before.body}, and now is {there.body}"
+            yield f"event {before.seq} was {text_of(before)}, and now is {text_of(there)}"
             return
     if len(found.log) < len(found.earlier):
         yield f"the log had {len(found.earlier)} events, and now has {len(found.log)}"
@@ -226,11 +186,16 @@ def code_and_log_agree(found: Evidence) -> Iterator[str]:
 
 def disagreements(log: Sequence[e.Event], *, deployed: bool) -> Iterator[str]:
     """Pauses that the engine made by itself: a replay diverged, or it broke. Another release may not fit, and a run at
-    whose side many processes died may be held."""
+    whose side many processes died may be held; one whose policy is to hold, at the first time."""
+    first = log[0].body if log else None
+    holds = isinstance(first, e.WorkflowCreated) and first.policy == "hold"
     crashes = sum(isinstance(event.body, e.Claimed) and event.body.cause == "taken_over" for event in log)
     for event in log:
         reason = event.body.reason if isinstance(event.body, e.Paused) else "user"
         fine = reason == "user" or (reason == "version" and deployed) or (reason == "poison" and crashes >= POISON_CAP)
+        fine = fine or (reason == "hold" and holds)
+        if isinstance(event.body, e.Paused) and reason != "user" and not event.body.detail:
+            yield f"event {event.seq}: paused for {reason}, and nobody says why"
         if isinstance(event.body, e.Paused) and not fine:
             yield f"event {event.seq}: paused for {reason}: {event.body.detail}"
 
@@ -254,6 +219,8 @@ def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
     if found.program.again and wanted[0] == "completed":
         wanted = ("completed", "as another run")
     ending = next(event.body for event in found.log if event.seq == state.ending_seq)
+    if refused(found, ending):
+        return
     result = msgspec.json.decode(ending.result) if isinstance(ending, e.WorkflowCompleted) else None
     if isinstance(ending, e.WorkflowCompleted) and ending.continued_as is not None:
         result = "as another run"
@@ -262,6 +229,13 @@ def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
     if (state.status.value, result) != wanted:
         why = "" if state.error is None else f" ({state.error.type}: {state.error.message})"
         yield f"it {state.status} with {result}{why}; without faults it {wanted[0]} with {wanted[1]}"
+
+
+def refused(found: Evidence, ending: e.Body) -> bool:
+    """Whether it failed because its process died under it, and its policy is to fail then."""
+    created = found.state.created
+    fails = created is not None and created.policy == "fail"
+    return fails and isinstance(ending, e.WorkflowFailed) and ending.error.type == "RecoveryRefused"
 
 
 def endings_of(log: Sequence[e.Event]) -> list[e.Body]:
@@ -277,7 +251,7 @@ def children_are_what_their_parent_was_told(found: Evidence) -> Iterator[str]:
         if isinstance(body, e.ChildFinished) and body.message is not None:
             ends = list(_ends_of_chain(found.ends, body.child))
             if not any(_as_told(body, end) for end in ends):
-                yield f"event {event.seq} says that {body.child} {body.status}, but it ended with {ends}"
+                yield f"event {event.seq} says that {body.child} {body.status}, but it ended with {text_of(ends)}"
 
 
 def _ends_of_chain(ends: dict[str, list[e.Body]], run: str) -> Iterator[e.Body]:

@@ -1,13 +1,17 @@
 """The observed store: what a process's engine sees as its store. Tells the witness what was acknowledged to whom.
 
-Calls that nobody needs to know of go straight to the real store. Planted mutants sit between the two.
+Calls that nobody needs to know of go straight to the real store. Planted mutants sit between the two. Each call has its
+name, so that a fault in it can be told by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Generator, Sequence
+from inspect import iscoroutinefunction
+from types import coroutine
 from typing import TYPE_CHECKING, Any, cast
 
+from buoy.core.document import Document
 from buoy.core.events import Event, Interrupted
 from buoy.core.ids import RunId, RunnerId
 from buoy.ports import (
@@ -24,8 +28,8 @@ from buoy.ports import (
     Wants,
     Write,
 )
-from buoy.testing.sim.faults import Gate
-from buoy.testing.sim.witness import Acknowledged, Sent
+from buoy.testing.sim.faults import CALL, Gate
+from buoy.testing.sim.witness import Acknowledged, Sent, Touched
 
 if TYPE_CHECKING:
     from buoy.testing.sim.process import Process
@@ -33,7 +37,50 @@ if TYPE_CHECKING:
 
 def observed(store: Store, process: Process, gate: Gate) -> Store:
     """The store as that process's engine gets it."""
-    return cast(Store, _Observed(store, process, gate))
+    return cast(Store, _Named(_Observed(store, process, gate)))
+
+
+class _Named:
+    """A store, or a part of one, whose calls say what they are."""
+
+    def __init__(self, target: object) -> None:
+        self._target = target
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        if name in ("archive", "checkup", "timetable"):
+            return _Named(found)
+        if not iscoroutinefunction(found):
+            return found
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await _under(name, found(*args, **kwargs))
+
+        return call
+
+
+@coroutine
+def _under(name: str, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
+    """Does the work under that name. Set anew for each stretch of it: the engine may carry a commit from one task, and
+    so one context, to another."""
+    error: BaseException | None = None
+    while True:
+        before = CALL.get()
+        CALL.set(name)
+        try:
+            waits = work.send(None) if error is None else work.throw(error)
+        except StopIteration as end:
+            return end.value
+        finally:
+            CALL.set(before)
+        error = None
+        try:
+            yield waits
+        except GeneratorExit:
+            work.close()
+            raise
+        except BaseException as thrown:  # noqa: BLE001 - handed on to the work, whose it is
+            error = thrown
 
 
 class _Observed:
@@ -85,7 +132,7 @@ class _Observed:
     async def send(self, message: Message) -> Receipt:
         receipt = await self._world.mutant.send(self._store, message)
         self._world.witness.sends.append(
-            Sent(message.run_id, receipt.number, message.dedupe, message.kind, receipt.duplicate)
+            Sent(message.run_id, receipt.number, message.dedupe, message.kind, receipt.duplicate, self._process.name)
         )
         twin = " (was there)" if receipt.duplicate else ""
         self._process.tell(f"{message.run_id}: sent {message.kind} {message.dedupe} as {receipt.number}{twin}")
@@ -131,6 +178,8 @@ class _Observed:
 
     async def adopt(self, orphan: Orphan) -> bool:
         adopted = await self._store.adopt(orphan)
+        if adopted:
+            self._world.witness.touches.append(Touched(orphan.run_id, self._process.name, "made it due again"))
         self._process.tell(f"{orphan.run_id}: {'adopted' if adopted else 'not adopted'}: {orphan.why}")
         self._world.hints.changed()
         return adopted
@@ -154,4 +203,12 @@ class _ObservedArchive:
         self._process.world.mutant.purges(tombstone.run_id)
         done = await self._archive.purge(tombstone)
         self._process.tell(f"{tombstone.run_id}: {'purged' if done else 'not purged'}")
+        return done
+
+    async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
+        done = await self._archive.rewrite(run_id, document, head_seq)
+        if done:
+            touched = Touched(run_id, self._process.name, "wrote its document anew")
+            self._process.world.witness.touches.append(touched)
+            self._process.tell(f"{run_id}: {touched.how}")
         return done

@@ -22,6 +22,21 @@ from buoy.testing.sim.witness import BodyEvent
 if TYPE_CHECKING:
     from buoy.testing.sim.world import World
 
+# Errors that nobody raises on purpose.
+_UNFORESEEN = frozenset(
+    {
+        "AssertionError",
+        "AttributeError",
+        "IndexError",
+        "KeyError",
+        "NameError",
+        "NotImplementedError",
+        "RuntimeError",
+        "TypeError",
+        "ValueError",
+    }
+)
+
 _HERE: ContextVar[Process] = ContextVar("simulated_process")
 
 
@@ -43,6 +58,8 @@ class Process:
         self.gone = False
         # Things that it still wants to say to runs: until then nothing is at rest.
         self.busy = 0
+        # How often it went through its gate, by the call of the store.
+        self.passes: dict[str, int] = {}
 
     @property
     def alive(self) -> bool:
@@ -55,6 +72,11 @@ class Process:
         """Something in this process failed in a way that the engine never foresaw."""
         self.tell(what)
         self.world.witness.broken("unforeseen error", f"{self.name}: {what}")
+
+    def look_at(self, last_error: str | None) -> None:
+        """The engine's loops survive every error; one that nobody foresaw is a finding all the same."""
+        if last_error is not None and last_error.partition(":")[0] in _UNFORESEEN:
+            self.trouble(last_error)
 
     def open_store(self, *, beats: bool = False) -> Store:
         gate = Gate(self, self.world.faults, f"{self.name}+" if beats else self.name, beats=beats)
@@ -91,11 +113,14 @@ class Process:
         self.loop.kill()
         self.world.ended(self)
 
-    def freeze(self, for_s: float) -> None:
-        if self.loop.runs:
-            self.tell(f"FREEZES for {for_s:.1f} s")
-            self.loop.frozen = True
-            self.world.kernel.at(self.world.kernel.time + for_s, self.thaw)
+    def freeze(self, for_s: float) -> bool:
+        """Whether it moved before."""
+        if not self.loop.runs:
+            return False
+        self.tell(f"FREEZES for {for_s:.1f} s")
+        self.loop.frozen = True
+        self.world.kernel.at(self.world.kernel.time + for_s, self.thaw)
+        return True
 
     def thaw(self) -> None:
         if self.alive and self.loop.frozen:

@@ -15,6 +15,8 @@ import msgspec
 
 # The steps' own number of retries: a step that fails more often has failed for good.
 RETRIES = 2
+# What the last release calls otherwise.
+RENAMED_STEPS = {"work": "labour"}
 
 _PARTS = (
     *("step", "step", "step", "sync", "slow", "derive", "sleep", "race", "ask", "signal", "signal_or", "hurry"),

@@ -19,6 +19,7 @@ from buoy.engine.execution import Execution
 from buoy.engine.journal import Done, Journal
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.ports import RunnerInfo, Store, Write
+from buoy.testing.sim.evidence import text_of
 from buoy.testing.sim.host import SimClock, SimIds
 from buoy.testing.sim.kernel import Kernel
 from buoy.testing.sim.specs import CALLS
@@ -55,7 +56,7 @@ def replay_differences(
         for body in _replayed(run_id, log[:cut], workflow, kernel):
             if isinstance(body, e.Paused):
                 yield f"replayed up to event {cut} it diverges: {body.detail}"
-    if state.status not in TERMINAL or _ended_by_request(log):
+    if state.status not in TERMINAL or _ended_by_others(log):
         return
     if [event.seq for event in log] != list(range(1, len(log) + 1)):
         yield "its log has gaps"
@@ -63,12 +64,17 @@ def replay_differences(
     ending = log[state.ending_seq - 1].body
     bodies = _replayed(run_id, log[: state.ending_seq - 1], workflow, kernel)
     if not any(_same_ending(body, ending) for body in bodies):
-        yield f"replayed it does not end with {ending}, but with {bodies}"
+        yield f"replayed it does not end with {text_of(ending)}, but with {text_of(bodies)}"
 
 
-def _ended_by_request(log: list[e.Event]) -> bool:
-    """Cancelled by its sender, who needed no code for it."""
-    return any(isinstance(one.body, e.Claimed) and one.body.cause == "requested" for one in log[-3:])
+def _ended_by_others(log: list[e.Event]) -> bool:
+    """Cancelled by its sender, or failed after a death, as its policy is: neither needed its code."""
+    for body in (one.body for one in log[-3:]):
+        if isinstance(body, e.Claimed) and body.cause == "requested":
+            return True
+        if isinstance(body, e.WorkflowFailed) and body.error.type == "RecoveryRefused":
+            return True
+    return False
 
 
 def _same_ending(body: e.Body, ending: e.Body) -> bool:

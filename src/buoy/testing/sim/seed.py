@@ -13,18 +13,22 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import RunId
+from buoy.core.schedule import Schedule
 from buoy.errors import CorruptLog
 from buoy.testing.sim.conduct import broken
-from buoy.testing.sim.invariants import Evidence, endings_of
+from buoy.testing.sim.evidence import Evidence, Reach
+from buoy.testing.sim.invariants import endings_of
 from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import Mutant
-from buoy.testing.sim.plan import make_plan, restricted
+from buoy.testing.sim.plan import restricted
+from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.planted import MUTANTS
 from buoy.testing.sim.process import Process
 from buoy.testing.sim.programs import root_of
 from buoy.testing.sim.replays import replay_differences
 from buoy.testing.sim.specs import workflow_of
 from buoy.testing.sim.story import Story
+from buoy.testing.sim.timetables import RULE, wrong_fires
 from buoy.testing.sim.witness import Violation
 from buoy.testing.sim.workflows import FIRST
 from buoy.testing.sim.world import World
@@ -135,8 +139,8 @@ def _recoveries(world: World) -> dict[str, int]:
 
 def _judge(world: World) -> list[Violation]:
     """All invariants of all runs, on what the store shows to a process that was not there."""
-    documents = _documents(world)
-    found: list[Violation] = []
+    documents, schedules = _read_all(world)
+    found = _fires(world, schedules)
     rng = Random(f"replay {world.seed}")
     ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.programs}
     for run_id in world.programs:
@@ -178,7 +182,13 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         damaged_at=world.damaged.get(run_id),
         deployed=world.plan.deploys,
         earlier=world.look(run_id)[0],
-        runners={worker.name: worker.info for worker in world.all_workers()},
+        runners={
+            **{worker.name: worker.info for worker in world.all_workers()},
+            **{lookout.name: lookout.info for lookout in world.lookouts()},
+        },
+        scopes=_scopes(world),
+        touches=[touched for touched in witness.touches if touched.run_id == run_id],
+        foreign=world.foreign.get(run_id),
         writers=witness.writers,
         commits=[commit for commit in witness.commits if commit.run_id == run_id],
         sends=[sent for sent in witness.sends if sent.run_id == run_id],
@@ -186,10 +196,30 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
     )
 
 
-def _documents(world: World) -> dict[str, Document]:
-    """The runs as a new process reads them, one by one and in a list."""
+def _scopes(world: World) -> dict[str, Reach]:
+    """What workers and sweepers were told to care for, as the plan has it."""
+    found = {worker.name: Reach(worker.slot.stack, worker.slot.env) for worker in world.all_workers()}
+    for lookout in world.lookouts():
+        found[lookout.name] = Reach(lookout.post.stack, lookout.post.env, lookout.post.adopt)
+    return found
+
+
+def _fires(world: World, schedules: dict[str, Schedule]) -> list[Violation]:
+    """What is wrong with the runs that were started by the clock."""
+    births: dict[str, e.WorkflowCreated] = {}
+    for run_id in world.programs if world.schedules else ():
+        first = world.final_log(run_id)[0][:1]
+        if first and isinstance(first[0].body, e.WorkflowCreated):
+            births[run_id] = first[0].body
+    pairs = [(added, schedules.get(name)) for name, added in world.schedules.items()]
+    return [Violation(RULE, text) for added, stored in pairs for text in wrong_fires(added, stored, births)]
+
+
+def _read_all(world: World) -> tuple[dict[str, Document], dict[str, Schedule]]:
+    """The runs and the schedules as a new process reads them."""
     reader = Process(world, "reader")
     found: dict[str, Document] = {}
+    schedules: dict[str, Schedule] = {}
 
     async def read() -> None:
         store = reader.open_store()
@@ -197,10 +227,12 @@ def _documents(world: World) -> dict[str, Document]:
             record = await store.run(RunId(run_id))
             if record is not None:
                 found[run_id] = record.document
+        if world.schedules:
+            schedules.update({each.name: each for each in await store.timetable.schedules()})
 
     reader.spawn(read)
     world.kernel.run_until(lambda: False, world.kernel.time + 30.0)
-    return found
+    return found, schedules
 
 
 def _ignore(error: sys.UnraisableHookArgs) -> None:

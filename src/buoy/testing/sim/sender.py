@@ -10,15 +10,11 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from buoy.core import events as e
-from buoy.core.document import OpenLeaf, document
-from buoy.core.ids import RunId
+from buoy.core.document import OpenLeaf
 from buoy.core.lifecycle import TERMINAL
-from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.definitions import Workflow
 from buoy.errors import BadInput, Unavailable, UserError
-from buoy.ports import Released, Write
 from buoy.recovery.doctor import Doctor
 from buoy.recovery.purging import Purge, purge
 from buoy.testing.sim.plan import Act, RunPlan
@@ -38,13 +34,15 @@ _TRIES = 12
 class Sender(Process):
     """A process that starts runs and sends messages."""
 
-    def __init__(self, world: World, name: str, release: Release) -> None:
+    def __init__(
+        self, world: World, name: str, release: Release, stack: str | None = None, env: str | None = None
+    ) -> None:
         super().__init__(world, name)
         self._serial = count(1)
         self.release = release
         self.client = Client(
             self.open_store(), release.registry(specs=False), clock=self.clock, ids=self.ids,
-            liveness=world.liveness, actor=name,
+            liveness=world.liveness, actor=name, stack=stack, env=env,
         )  # fmt: skip
 
     def begin(self, acts: list[Act]) -> None:
@@ -152,37 +150,17 @@ class Sender(Process):
 
 async def start_run(process: Process, client: Client, release: Release, run: RunPlan) -> None:
     """Starts a run; again and again, until there is an answer."""
-    workflow: Workflow[..., Any] = release.run_async if run.is_async else release.run_sync
+    workflow: Workflow[..., Any] = release.started_as(is_async=run.is_async, policy=run.policy)
     if run.program.op == "spec":
         workflow = workflow_of(run.program)
         stored = workflow.arguments.encode((), {"directory": "."})
     else:
         stored = workflow.arguments.encode((run.program,), {})
     with process.speaking():
-        made: object
-        if run.env is None:
-            made = await patiently(
-                process, f"start {run.name}", lambda: client.start_stored(run.name, workflow, stored)
-            )  # fmt: skip
-        else:
-            made = await patiently(process, f"start {run.name}", lambda: _start_in(run, client, workflow, stored))
+        made = await patiently(process, f"start {run.name}", lambda: client.start_stored(run.name, workflow, stored))
         if made is not None:
             process.tell(f"{run.name}: started")
             process.world.witness.starts[run.name] = process.name
-
-
-async def _start_in(run: RunPlan, client: Client, workflow: Workflow[..., Any], stored: Any) -> bool:
-    """A run of an environment of its own, which the client has no words for."""
-    if run.program.op == "spec":
-        await client.store.define(workflow.version, workflow_of(run.program).stored)
-    created = e.WorkflowCreated(
-        workflow=workflow.name, input=stored, version=workflow.version, env=run.env, by=client.actor
-    )
-    now, run_id = client.clock.now(), RunId(run.name)
-    event = e.Event(1, now, created, nonce=client.ids.nonce())
-    doc = document(fold(run_id, [event]))
-    await client.store.commit([Write(run_id, 0, (event,), doc, Released(due_at=now, cause="created"))])
-    return await client.store.run(run_id) is not None
 
 
 async def heal(process: Process, client: Client) -> None:

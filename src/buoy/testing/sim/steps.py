@@ -10,21 +10,25 @@ from typing import Any
 
 import buoy
 from buoy.testing.sim.process import here
-from buoy.testing.sim.programs import RETRIES
+from buoy.testing.sim.programs import RENAMED_STEPS, RETRIES
 
 
 class Flaky(Exception):
     """A step failed, as the program says."""
 
 
-@buoy.step(retries=RETRIES, backoff=0.3)
-async def work(id: str, takes_s: float, fails: int, given: Any = None) -> str:
+async def _work(id: str, takes_s: float, fails: int, given: Any = None) -> str:
     with here().body() as attempt:
         if takes_s:
             await asyncio.sleep(takes_s)
         if attempt <= fails:
             raise Flaky(f"{id} fails at attempt {attempt}")
         return id
+
+
+work = buoy.step(name="work", retries=RETRIES, backoff=0.3)(_work)
+# The same under the name that it has in the release that renames it.
+labour = buoy.step(name=RENAMED_STEPS["work"], retries=RETRIES, backoff=0.3)(_work)
 
 
 @buoy.step(retries=RETRIES, backoff=0.3)

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, cast
 
 import msgspec
 
-from buoy.core.codec import decode_events
+from buoy.core.codec import decode_events, encode_events
 from buoy.core.document import document
 from buoy.core.events import Event
 from buoy.core.ids import RunId
@@ -56,6 +56,10 @@ class Storage(Protocol):
 
     def erase(self, run_id: RunId, first_seq: int | None = None) -> None:
         """For mutants: deletes a run, or only the commit that begins at that number."""
+        ...
+
+    def falsify(self, run_id: RunId, first_seq: int) -> None:
+        """For mutants: gives the events of the commit that begins at that number another time."""
         ...
 
     def close(self) -> None: ...
@@ -107,8 +111,25 @@ class SqliteStorage:
             self._connection.execute(statement, number)
         self._connection.execute("DELETE FROM runs WHERE number = ?", number)
 
+    def falsify(self, run_id: RunId, first_seq: int) -> None:
+        change = """UPDATE log SET body = ?
+            WHERE first_seq = ? AND run = (SELECT number FROM runs WHERE run_id = ?)"""
+        commit = _commit_at(self.log(run_id), first_seq)
+        if commit:
+            self._connection.execute(change, (encode_events(_earlier(commit)), first_seq, run_id))
+
     def close(self) -> None:
         self._connection.close()
+
+
+def _commit_at(log: list[Event], first_seq: int) -> list[Event]:
+    """The events of one commit: from its nonce to the next."""
+    rest = [event for event in log if event.seq >= first_seq]
+    return [*rest[:1], *takewhile(lambda event: event.nonce is None, rest[1:])]
+
+
+def _earlier(events: list[Event]) -> list[Event]:
+    return [msgspec.structs.replace(event, at=event.at - 1.0) for event in events]
 
 
 class _InlineSqlite(SqliteStore):
@@ -268,6 +289,14 @@ class ObjectStorage:
         keys = [layout.log_key(run_id, first_seq)] if first_seq is not None else self._keys(layout.run_prefix(run_id))
         for key in keys:
             self._data.remove(key)
+
+    def falsify(self, run_id: RunId, first_seq: int) -> None:
+        key = layout.log_key(run_id, first_seq)
+        commit = _commit_at(self.log(run_id), first_seq)
+        if commit and key in self._data.objects:
+            stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
+            events = msgspec.Raw(encode_events(_earlier(commit)))
+            self._data.put(key, msgspec.json.encode(msgspec.structs.replace(stored, events=events)))
 
     def _keys(self, prefix: str) -> list[str]:
         keys = self._data.keys

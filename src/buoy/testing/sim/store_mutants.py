@@ -27,7 +27,6 @@ from buoy.ports import (
 from buoy.recovery.sweeper import Sweeper
 from buoy.testing.sim.host import SimLiveness
 from buoy.testing.sim.mutants import Mutant
-from buoy.testing.sim.plan import LAB
 
 if TYPE_CHECKING:
     from buoy.ports import RunnerRecord
@@ -162,22 +161,6 @@ class ForgetAudit(Mutant):
         return [msgspec.structs.replace(task, evidence={}) for task in tasks]
 
 
-class OutsideScope(Mutant):
-    """Runners take what belongs to another environment."""
-
-    name = "outside-the-scope"
-    enough = 60
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._count = count(1)
-
-    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
-        if next(self._count) % 2:
-            wants = msgspec.structs.replace(wants, env=LAB if wants.env is None else None)
-        return await store.claim_tasks(runner, wants, limit)
-
-
 class BuryTheFrozen(Mutant):
     """A process that does not move counts as dead, although its lock is held."""
 
@@ -231,16 +214,36 @@ class LoseEvent(Mutant):
         return outcomes
 
 
+class RewriteHistory(Mutant):
+    """An event that was there has another time later on."""
+
+    name = "rewrite-history"
+    enough = 20
+
+    def install(self, world: World) -> None:
+        self._world: Any = world
+        self._count = count(1)
+        self._last = (RunId(""), 0)
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await store.commit(writes)
+        if next(self._count) % 20 == 0:
+            self._world.look(self._last[0])
+            self._world.storage.falsify(*self._last)
+        self._last = (writes[0].run_id, writes[0].after_seq + 1)
+        return outcomes
+
+
 STORE_MUTANTS: tuple[type[Mutant], ...] = (
     NoFencing,
     AckBeforeDurable,
     LoseStart,
     LoseEvent,
+    RewriteHistory,
     StaleDocument,
     ReadErrorIsAbsence,
     LoseWakeUp,
     ForgetAudit,
-    OutsideScope,
     BuryTheFrozen,
     PurgeTheLiving,
 )

@@ -7,15 +7,16 @@ from typing import Any
 import buoy
 from buoy.testing.sim.async_code import Names, asked
 from buoy.testing.sim.programs import RETRIES, Node
-from buoy.testing.sim.steps import book, errand, extra, work, work_sync
+from buoy.testing.sim.steps import book, errand, extra, labour, work, work_sync
 
 
 class SyncCode:
     """One release of it."""
 
-    def __init__(self, names: Names, *, more: bool) -> None:
+    def __init__(self, names: Names, *, more: bool, renamed: bool) -> None:
         self._names = names
         self._more = more
+        self._work = labour if renamed else work
 
     def run(self, node: Node, given: Any) -> Any:
         match node.op:
@@ -65,11 +66,11 @@ class SyncCode:
             return self._names.named(node.name)(node.kids[0])
         if node.op == "sync":
             return work_sync(node.id, node.fails, given)
-        return work.call(node.id, node.takes_s, node.fails, given).result()
+        return self._work.call(node.id, node.takes_s, node.fails, given).result()
 
     def _both(self, node: Node, given: Any) -> Any:
         """Several at the same time; failing ones are tried apart: the result must not depend on who is first."""
         well = [kid for kid in node.kids if kid.fails <= RETRIES]
-        found = buoy.gather(*(work.call(kid.id, kid.takes_s, kid.fails, given) for kid in well))
+        found = buoy.gather(*(self._work.call(kid.id, kid.takes_s, kid.fails, given) for kid in well))
         by_id = dict(zip([kid.id for kid in well], found, strict=True))
         return [by_id[kid.id] if kid.id in by_id else self.run(kid, given) for kid in node.kids]

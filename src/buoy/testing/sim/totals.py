@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from buoy.testing.sim.seed import Verdict
+from buoy.testing.sim.widening import STORE_CALLS
 
 
 class Totals(msgspec.Struct):
@@ -45,12 +46,31 @@ class Totals(msgspec.Struct):
         last = f"{self.broken} broke a promise" if self.broken else "every promise was kept"
         return "\n".join(
             (
-                _listed("faults", self.faults),
+                _listed("faults", {kind: count for kind, count in self.faults.items() if not _call(kind)}),
+                _by_call(self.faults),
                 _listed("people", self.acts),
                 _listed("recoveries", self.recoveries),
                 f"{seeds} seeds on {' and '.join(stores)}: {self.runs:,} runs, {self.events:,} events; {last}",
             )
         )
+
+
+def _call(kind: str) -> str:
+    """The call of the store that a crash happened in; nothing for other faults."""
+    crash, _, call = kind.rpartition(" ")
+    return call if crash in ("crash before", "crash after") else ""
+
+
+def _by_call(faults: dict[str, int]) -> str:
+    """Each call of the store, with the crashes before and after it that happened."""
+    calls = dict.fromkeys([*STORE_CALLS, *(each for each in map(_call, faults) if each)])
+    pairs = {
+        call: (faults.get(f"crash before {call}", 0), faults.get(f"crash after {call}", 0))
+        for call in calls
+    }  # fmt: skip
+    told = sorted(pairs.items(), key=lambda each: -sum(each[1]))
+    some = ", ".join(f"{call} {before:,}/{after:,}" for call, (before, after) in told)
+    return f"crashes before/after each call of the store: {some}"
 
 
 def _listed(what: str, counts: dict[str, int]) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.core.lineage import visible
+from buoy.testing.sim.programs import RENAMED_STEPS
 from buoy.testing.sim.storage import Storage
 
 
@@ -40,6 +41,15 @@ class Sent(msgspec.Struct, frozen=True):
     dedupe: str
     kind: str
     duplicate: bool = False
+    by: str = ""
+
+
+class Touched(msgspec.Struct, frozen=True):
+    """Somebody changed what belongs to a run, without a word in its log."""
+
+    run_id: str
+    by: str
+    how: str
 
 
 class BodyEvent(msgspec.Struct, frozen=True):
@@ -65,6 +75,7 @@ class Witness:
         self._storage = storage
         self.commits: list[Acknowledged] = []
         self.sends: list[Sent] = []
+        self.touches: list[Touched] = []
         self.bodies: list[BodyEvent] = []
         self.starts: dict[str, str] = {}
         self.writers: dict[str, str] = {}
@@ -93,19 +104,19 @@ class Witness:
     def body_started(self, event: BodyEvent, alive: set[str]) -> None:
         """Judged at once: what is durable now decides whether this body may run."""
         log = self._durable(event.run_id)
-        event = msgspec.structs.replace(event, redone=times_redone(log, event.leaf.removesuffix(_UNDO)))
+        event = msgspec.structs.replace(event, redone=times_redone(log, event.leaf.removesuffix(UNDO)))
         self.bodies.append(event)
         seen = visible(log)
         who = f"{event.run_id} {event.leaf} attempt {event.attempt} in {event.process}"
         if not any(_begins(each.body, event) for each in (log if event.gone else seen)):
             self.broken("effect before commit", f"{who}: its body runs, but no durable event says so")
-        ended = [each for each in seen if _ends(each.body, event)]
-        if ended and not event.gone and not self._unanswered(event, ended[0]):
-            self.broken("executed again", f"{who}: its body runs, but event {ended[0].seq} is {ended[0].type}")
+        ended = still_ended(log, event)
+        if ended is not None and not event.gone and not self._unanswered(event, ended):
+            self.broken("executed again", f"{who}: its body runs, but event {ended.seq} is {ended.type}")
         pause = pause_of(log)
         if pause is not None and not event.gone:
             self.broken("a paused run starts nothing", f"{who}: its body runs, but event {pause.seq} paused the run")
-        running = self._running.setdefault((event.run_id, event.leaf), [])
+        running = self._running.setdefault((event.run_id, old_name(event.leaf)), [])
         others = [each for each in running if each.process in alive and not event.gone]
         if others:
             self.broken("executed twice at once", f"{who}: its body already runs in {others[0].process}")
@@ -122,7 +133,7 @@ class Witness:
 
     def body_ended(self, event: BodyEvent) -> None:
         self.bodies.append(event)
-        running = self._running.get((event.run_id, event.leaf), [])
+        running = self._running.get((event.run_id, old_name(event.leaf)), [])
         for place, each in enumerate(running):
             if each.process == event.process and each.attempt == event.attempt:
                 del running[place]
@@ -134,7 +145,16 @@ class Witness:
         return log
 
 
-_UNDO = "!compensation"
+UNDO = "!compensation"
+
+
+def old_name(leaf: str) -> str:
+    """The name of a leaf before any release gave it another one: under both it is one effect."""
+    for old, new in RENAMED_STEPS.items():
+        scope, mark, name = leaf.rpartition("/")
+        if name.startswith(f"{new}#"):
+            return f"{scope}{mark}{old}{name.removeprefix(new)}"
+    return leaf
 
 
 def pause_of(log: list[e.Event]) -> e.Event | None:
@@ -158,20 +178,41 @@ def times_redone(log: list[e.Event], leaf: str) -> int:
         each for each in log
         if isinstance(each.body, e.CompensationStarted) and each.body.leaf == leaf and each.seq not in shown
     ]  # fmt: skip
-    return len(undone) + sum(leaf in each.dropped for each in branches if each.cause in ("jump", "retry"))
+    mine = old_name(leaf)
+    back = (each for each in branches if each.cause in ("jump", "retry"))
+    return len(undone) + sum(any(old_name(other) == mine for other in each.dropped) for each in back)
+
+
+def still_ended(log: list[e.Event], event: BodyEvent) -> e.Event | None:
+    """The end that this leaf has had, if no branch took it back. Found by a way of its own, not by that of the engine:
+    each branch goes on from the one before it."""
+    end: e.Event | None = None
+    undo_began, mine = False, old_name(event.leaf.removesuffix(UNDO))
+    for each in log:
+        body = each.body
+        if _ends(body, event):
+            end = each
+        elif isinstance(body, e.CompensationStarted) and old_name(body.leaf) == mine:
+            undo_began = True
+        elif isinstance(body, e.BranchCreated):
+            dropped, kept = ({old_name(leaf) for leaf in leaves} for leaves in (body.dropped, body.kept))
+            within = end is not None and (end.seq <= body.cutoff_seq or mine in kept)
+            if mine in dropped or undo_began or not within:
+                end, undo_began = None, False
+    return end
 
 
 def _begins(body: e.Body, event: BodyEvent) -> bool:
     """Whether that durable event lets this body begin. The attempts of a compensation are not recorded one by one."""
-    if event.leaf.endswith(_UNDO):
-        return isinstance(body, e.CompensationStarted) and body.leaf == event.leaf.removesuffix(_UNDO)
+    if event.leaf.endswith(UNDO):
+        return isinstance(body, e.CompensationStarted) and body.leaf == event.leaf.removesuffix(UNDO)
     starts = e.StepStarted | e.ModuleStarted
     return isinstance(body, starts) and (body.leaf, body.attempt) == (event.leaf, event.attempt)
 
 
 def _ends(body: e.Body, event: BodyEvent) -> bool:
-    if event.leaf.endswith(_UNDO):
+    if event.leaf.endswith(UNDO):
         ends = e.CompensationCompleted | e.CompensationFailed
-        return isinstance(body, ends) and body.leaf == event.leaf.removesuffix(_UNDO)
+        return isinstance(body, ends) and old_name(body.leaf) == old_name(event.leaf.removesuffix(UNDO))
     kinds = e.StepCompleted | e.StepFailed | e.ModuleCompleted | e.ModuleFailed | e.LeafCancelled
-    return isinstance(body, kinds) and body.leaf == event.leaf
+    return isinstance(body, kinds) and old_name(body.leaf) == old_name(event.leaf)

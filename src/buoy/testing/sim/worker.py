@@ -1,4 +1,4 @@
-"""A simulated worker: the real runner, beats, sweeper and a client, as the wiring joins them, in one process."""
+"""A simulated worker: the real runner, beats, sweeper, scheduler and a client, as the wiring joins them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from buoy.engine.client import Client
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem
 from buoy.ports import RunnerInfo, Store
+from buoy.recovery.scheduler import Scheduler
 from buoy.recovery.scope import Scope
 from buoy.recovery.sweep import SweepOptions
 from buoy.recovery.sweeper import Sweeper
@@ -26,19 +27,6 @@ if TYPE_CHECKING:
 _LOOK_S = 2.0
 # More often than elsewhere: the chaos does not last long.
 _SWEEP_S = 30.0
-_UNFORESEEN = frozenset(
-    {
-        "AssertionError",
-        "AttributeError",
-        "IndexError",
-        "KeyError",
-        "NameError",
-        "NotImplementedError",
-        "RuntimeError",
-        "TypeError",
-        "ValueError",
-    }
-)
 
 
 class Worker(Process):
@@ -59,6 +47,7 @@ class Worker(Process):
             pid=1,
             process_started="1",
             nonce=name,
+            stack=slot.stack,
             env=slot.env,
             queues=slot.queues,
             workflows=registry.versions(),
@@ -75,12 +64,15 @@ class Worker(Process):
             liveness=world.liveness,
             runner=self.runner,
             actor=self.info.id,
+            stack=self.info.stack,
+            env=self.info.env,
         )
         sweeps = SweepOptions(scope=Scope(self.info.stack, self.info.env), looks_max=SWEEP_LOOKS_MAX)
         self.sweeper = Sweeper(
             self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
         )
-        self.runner.watched.append(self.sweeper)
+        self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids)
+        self.runner.watched += [self.sweeper, self.scheduler]
         self.spawn(self._live)
 
     async def _beat_store(self) -> Store:
@@ -95,6 +87,8 @@ class Worker(Process):
             return
         self.spawn(self.beats.run)
         self.sweeper.start()
+        if self.world.plan.schedules:
+            self.scheduler.start()
         self.spawn(self._look_for_paused)
         await self._gone()
         self.tell(f"was declared gone: {self.runner.gone}")
@@ -114,25 +108,22 @@ class Worker(Process):
     async def _gone(self) -> None:
         while self.runner.gone is None:
             await asyncio.sleep(_LOOK_S)
-            self._look_at_troubles()
+            self.look_at(self.runner.troubles()[1] or self.beats.last_error)
 
-    def _look_at_troubles(self) -> None:
-        """The engine's loops survive every error; one that nobody foresaw is a finding all the same."""
-        last = self.runner.troubles()[1] or self.beats.last_error
-        if last is not None and last.partition(":")[0] in _UNFORESEEN:
-            self.trouble(last)
-
-    def stop(self, grace_s: float) -> None:
-        """A graceful stop."""
-        if self.alive and not self.stopping:
-            self.stopping = True
-            self.tell("is asked to stop")
-            self.spawn(lambda: self._stop(grace_s))
+    def stop(self, grace_s: float) -> bool:
+        """A graceful stop. Whether it was the first time that it was asked to."""
+        if not self.alive or self.stopping:
+            return False
+        self.stopping = True
+        self.tell("is asked to stop")
+        self.spawn(lambda: self._stop(grace_s))
+        return True
 
     async def _stop(self, grace_s: float) -> None:
         self.stopping = True
         try:
             await self.sweeper.stop()
+            await self.scheduler.stop()
             left = await self.runner.stop("SIGTERM", grace_s)
             self.beats.stop()
             self.tell(f"stopped, {left} runs still execute")

@@ -6,7 +6,7 @@ itself; then everything that is asked is answered, and every run must end; then 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core import events as e
+from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.lineage import visible
+from buoy.core.lifecycle import TERMINAL
+from buoy.core.schedule import Schedule
 from buoy.core.state import State, fold
 from buoy.engine.runner import RunnerOptions
 from buoy.ports import Message
@@ -24,18 +25,20 @@ from buoy.testing.sim.agenda import Agenda
 from buoy.testing.sim.faults import Faults
 from buoy.testing.sim.hints import Hints
 from buoy.testing.sim.host import SimLiveness, Wall
-from buoy.testing.sim.invariants import disagreements, restless, unread
+from buoy.testing.sim.invariants import disagreements
 from buoy.testing.sim.kernel import Kernel
+from buoy.testing.sim.lookout import Lookout
 from buoy.testing.sim.mutants import Mutant
-from buoy.testing.sim.plan import CHAOS_S, REST_S, TURNS_MAX, Plan, Slot
+from buoy.testing.sim.plan import CHAOS_S, EVENTS_MAX, REST_S, TURNS_MAX, Plan, Post, Slot
 from buoy.testing.sim.programs import Node, parts
+from buoy.testing.sim.rest import has_ended, unrest
 from buoy.testing.sim.sender import Sender
 from buoy.testing.sim.specs import CALLS
 from buoy.testing.sim.storage import ObjectStorage, SqliteStorage, Storage
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.witness import Witness
 from buoy.testing.sim.worker import Worker
-from buoy.testing.sim.workflows import FIRST, MORE, SAME, Release
+from buoy.testing.sim.workflows import FIRST, MORE, RENAMED, SAME, Release
 
 if TYPE_CHECKING:
     from buoy.testing.sim.process import Process
@@ -54,18 +57,21 @@ class World:
         self.mutant = mutant
         self.story = story
         self.kernel = Kernel(f"turns {seed}", TURNS_MAX)
-        self.faults = Faults(f"faults {seed}", plan.rates, plan.only)
+        self.faults = Faults(f"faults {seed}", plan.rates, plan.only, plan.strikes)
         self.storage: Storage = SqliteStorage() if plan.store == "sqlite" else ObjectStorage(one_host=plan.one_host)
         self.witness = Witness(self.storage)
         self.hints = Hints(self.kernel, f"hints {seed}", lost=plan.hints_lost)
         self.liveness = SimLiveness(self._is_dead, one_host=plan.one_host)
-        self.releases = {number: Release(number) for number in (FIRST, SAME, MORE)}
+        self.releases = {number: Release(number) for number in (FIRST, SAME, MORE, RENAMED)}
         # Of each slot the release that is deployed there, and how many workers it has had.
         self.deployed = {slot.name: FIRST for slot in plan.slots}
         self._made: dict[str, int] = {}
         self.programs: dict[str, Node] = {run.name: run.program for run in plan.runs}
         self.cancelled: set[str] = set()
         self.damaged: dict[str, int] = {}
+        # Documents that another system wrote, and schedules, as they were when that was acknowledged.
+        self.foreign: dict[str, Document] = {}
+        self.schedules: dict[str, Schedule] = {}
         self.acts: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.closing = False
@@ -107,19 +113,27 @@ class World:
         return not self.processes[runner].alive
 
     def ended(self, process: Process) -> None:
-        """A process has ended: a worker is started again, under a new name."""
-        if isinstance(process, Worker) and not self.closing:
-            slot, delay_s = process.slot, process.rng.random() * _RESTART_S
-            self.kernel.at(self.kernel.time + delay_s, lambda: self.fill(slot))
+        """A process has ended: a worker or a sweeper is started again, under a new name."""
+        if isinstance(process, Worker | Lookout) and not self.closing:
+            delay_s = process.rng.random() * _RESTART_S
+            self.kernel.at(self.kernel.time + delay_s, lambda: self._again(process))
+
+    def _again(self, process: Worker | Lookout) -> None:
+        if isinstance(process, Worker):
+            self.fill(process.slot)
+        else:
+            self.man(process.post)
 
     def expect_kin(self, run_id: str, events: Iterable[e.Event]) -> None:
-        """A run is about to start others, or to go on as another one."""
+        """A run is about to start others, to go on as another one, or to be started by the clock."""
         for event in events:
             body = event.body
             if isinstance(body, e.ChildStarted):
                 self._expect(body.child, body.workflow, body.input)
             elif isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
                 self._expect(body.continued_as, "", body.next_input)
+            elif isinstance(body, e.WorkflowCreated) and (body.by or "").startswith("schedule "):
+                self._expect(run_id, "", body.input)
 
     def _expect(self, run_id: str, workflow: str, stored: msgspec.Raw) -> None:
         if workflow.startswith("step:"):
@@ -152,9 +166,18 @@ class World:
         """Puts a worker where there is none."""
         if any(worker.slot is slot for worker in self.workers()) or self.closing:
             return
-        number = self._made[slot.name] = self._made.get(slot.name, 0) + 1
-        name = slot.name if number == 1 else f"{slot.name}.{number}"
+        name = self._new_name(slot.name)
         self.processes[name] = Worker(self, name, slot, self.releases[self.deployed[slot.name]], self.options)
+
+    def man(self, post: Post) -> None:
+        """Puts a sweeper where there is none."""
+        if not any(lookout.post is post for lookout in self.lookouts() if lookout.alive) and not self.closing:
+            name = self._new_name(post.name)
+            self.processes[name] = Lookout(self, name, post)
+
+    def _new_name(self, place: str) -> str:
+        number = self._made[place] = self._made.get(place, 0) + 1
+        return place if number == 1 else f"{place}.{number}"
 
     def workers(self) -> list[Worker]:
         return [worker for worker in self.all_workers() if worker.alive]
@@ -163,9 +186,13 @@ class World:
         """The dead ones too."""
         return [each for each in self.processes.values() if isinstance(each, Worker)]
 
-    def new_sender(self, name: str) -> Sender:
+    def lookouts(self) -> list[Lookout]:
+        """All sweepers of their own there ever were."""
+        return [each for each in self.processes.values() if isinstance(each, Lookout)]
+
+    def new_sender(self, name: str, stack: str | None = None, env: str | None = None) -> Sender:
         assert name not in self.processes
-        sender = self.processes[name] = Sender(self, name, self.releases[FIRST])
+        sender = self.processes[name] = Sender(self, name, self.releases[FIRST], stack, env)
         return sender
 
     # ---- the way to rest
@@ -197,9 +224,14 @@ class World:
         self.closing = True
         for worker in self.workers():
             worker.stop(_GRACE_S)
-        if not self._goes_on_until(lambda: not self.workers()):
-            names = ", ".join(worker.name for worker in self.workers())
+        for lookout in self.lookouts():
+            lookout.stop()
+        if not self._goes_on_until(lambda: not self._at_work()):
+            names = ", ".join(self._at_work())
             self.witness.broken("workers stop", f"{names} did not stop")
+
+    def _at_work(self) -> list[str]:
+        return [each.name for each in (*self.all_workers(), *self.lookouts()) if each.alive]
 
     def _goes_on_until(self, done: Callable[[], bool]) -> bool:
         """Whether it came to that and stayed so, asked every virtual second: the last act of one run may be another."""
@@ -209,6 +241,8 @@ class World:
             if length != (length := sum(len(self.look(run_id)[0]) for run_id in self.programs)):
                 # A host whose clock is ahead hands over late by that much, but it does hand over.
                 deadline = self.kernel.time + REST_S
+            if length > EVENTS_MAX:
+                self.witness.broken("bounded", f"more than {EVENTS_MAX:,} events at {self.kernel.time:.0f} s")
             if self.witness.violations:
                 return True
             now = done()
@@ -221,46 +255,16 @@ class World:
         if self.kernel.exhausted:
             self.witness.broken("bounded", f"more than {TURNS_MAX:,} callbacks at {self.kernel.time:.0f} s")
         for run_id in self.programs:
-            for reason in islice(self._restless(run_id), _REASONS_MAX):
+            for reason in islice(unrest(self, run_id), _REASONS_MAX):
                 self.witness.broken("runs end or wait for something real", f"{run_id}: {reason}, and nothing moves")
-
-    def _restless(self, run_id: str) -> Iterator[str]:
-        log, state = self.look(run_id)
-        yield from restless(state, unread(log, self.inbox(run_id)))
-        if state.pause is not None and state.pause.reason == "version":
-            yield f"it waits for other code, which is there: {state.pause.detail}"
-        for leaf in state.open.values():
-            if leaf.child is None or state.status is Status.PAUSED:
-                continue
-            child = self.state(leaf.child.child).status
-            if child is None or (child in TERMINAL and not self._goes_on(leaf.child.child)):
-                yield f"{leaf.id} waits for {leaf.child.child}, which is {child or 'not there'}"
-
-    def _goes_on(self, run_id: str) -> bool:
-        """Whether a run ended only to go on as another one, which has not ended."""
-        ends = [each.body for each in self.look(run_id)[0] if isinstance(each.body, e.WorkflowCompleted)]
-        after = ends[-1].continued_as if ends else None
-        return after is not None and (self.state(after).status not in TERMINAL or self._goes_on(after))
 
     def _all_rest(self) -> bool:
         if any(process.alive and process.busy for process in self.processes.values()):
             return False
-        return not any(True for run_id in self.programs for _ in self._restless(run_id))
+        return not any(True for run_id in self.programs for _ in unrest(self, run_id))
 
     def _all_ended(self) -> bool:
-        return all(self._has_ended(run_id) for run_id in list(self.programs))
-
-    def _has_ended(self, run_id: str) -> bool:
-        """Nothing of it is left, nor of what it promised to start."""
-        log, state = self.look(run_id)
-        promised: list[str] = []
-        for body in (event.body for event in visible(log)):
-            if isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
-                promised.append(body.continued_as)
-            elif isinstance(body, e.ChildStarted) and body.detach:
-                promised.append(body.child)
-        born = all(self.state(other).status is not None for other in promised)
-        return born and (state.status is None or state.status in TERMINAL)
+        return all(has_ended(self, run_id) for run_id in list(self.programs))
 
     def state(self, run_id: str) -> State:
         return self.look(run_id)[1]

@@ -1,0 +1,108 @@
+"""The shell of a process under test: commands of specs really run, under their guards, and end with that process.
+
+In this process a crash closes the pipes of the guards, as the kernel would; each then kills what it guards. How long a
+command took and how much memory it needed is told as nothing: it differs every time, and is no part of an outcome.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from buoy.ports import Clock, Command, CommandEnd
+from buoy.shell.guarded import _GUARD, GuardedShell
+from buoy.system import SystemThreads
+from buoy.testing.crashtest.watch import Watch
+from buoy.testing.skipping import Outside
+
+# The variable in which a command finds its idempotency key. One that does not name it does not look at it.
+KEY_VARIABLE = "BUOY_IDEMPOTENCY_KEY"
+_SLOTS = 4
+
+
+class StageShell(GuardedShell):
+    """Also tells the watch which commands look at their key."""
+
+    # The same everywhere: how much goes on at once decides about the order of writes.
+    slots = _SLOTS
+
+    def __init__(self, folder: Path, clock: Clock, outside: Outside, watch: Watch) -> None:
+        super().__init__(folder, clock)
+        self._outside = outside
+        self._watch = watch
+        self._guards: list[_Guard] = []
+
+    async def run(self, command: Command) -> CommandEnd:
+        if KEY_VARIABLE in command.command:
+            self._watch.tell("key", run=command.run_id, leaf=command.leaf)
+        with self._outside.job():
+            end = await super().run(command)
+        return replace(end, duration_s=0.0, peak_memory_bytes=0)
+
+    async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
+        variables = {**os.environ, **command.variables, "BUOY_RESULT_FILE": str(result)}
+        guard = _Guard(command.directory, variables)
+        self._guards.append(guard)
+        lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
+        parts = [str(round(command.grace_s * 1000)), str(lock), str(log), command.command]
+        data = [part.encode() for part in parts]
+        guard.write(b"".join([f"{len(part):010}".encode() for part in data] + data))
+        return cast(asyncio.subprocess.Process, guard)
+
+    def drop(self) -> None:
+        """The process is dead: its commands end, too."""
+        for guard in self._guards:
+            guard.drop()
+        self._guards.clear()
+
+
+class _Guard:
+    """A guard process, as far as asyncio's look like it. A thread waits for it: its loop may die at any moment."""
+
+    def __init__(self, directory: str, variables: dict[str, str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - our own guard, and no shell
+            [sys.executable, "-I", "-S", str(_GUARD)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            cwd=directory, env=variables, start_new_session=True, bufsize=0,
+        )  # fmt: skip
+        self.stdin = self.stdout = self
+        self._said: asyncio.Future[bytes] | None = None
+
+    def write(self, data: bytes) -> None:
+        cast(Any, self._process.stdin).write(data)
+
+    def close(self) -> None:
+        cast(Any, self._process.stdin).close()
+
+    async def read(self) -> bytes:
+        loop = asyncio.get_running_loop()
+        said: asyncio.Future[bytes] = loop.create_future()
+
+        def listen() -> None:
+            out = cast(Any, self._process.stdout)
+            data: bytes = out.read()
+            self._process.wait()
+            out.close()
+            loop.call_soon_threadsafe(_tell, said, data)
+
+        SystemThreads().run(listen, "buoy-crashtest-guard")
+        return await said
+
+    async def wait(self) -> int:
+        """It has ended when `read` has."""
+        return self._process.wait()
+
+    def drop(self) -> None:
+        self.close()
+        self._process.wait()
+
+
+def _tell(said: asyncio.Future[bytes], data: bytes) -> None:
+    if not said.done():
+        said.set_result(data)

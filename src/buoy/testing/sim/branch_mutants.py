@@ -1,0 +1,107 @@
+"""Branch mutants: planted bugs of going back: what a branch hides, keeps, says, and does under which key."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core import lineage
+from buoy.core.branching import Plan
+from buoy.core.ids import BranchId
+from buoy.core.recovery_plan import RecoveryPlan
+from buoy.core.state import State
+from buoy.engine import returns
+from buoy.testing.sim.mutants import Mutant
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+
+class ReuseKey(Mutant):
+    """A step that was called back runs under the key of its first effect."""
+
+    name = "reuse-a-key"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        self.patch(State, "raise_epoch", lambda state, leaf: None)
+
+
+class DropKept(Mutant):
+    """A jump drops what it promised to keep."""
+
+    name = "drop-kept-leaves"
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def planned(*args: Any, **kwargs: Any) -> Any:
+            return msgspec.structs.replace(real(*args, **kwargs), kept=())
+
+        real = self.patch(returns, "plan_return", planned)
+
+
+class HidePause(Mutant):
+    """A new branch hides the pause of its run."""
+
+    name = "hide-a-pause"
+    enough = 300
+
+    def install(self, world: World) -> None:
+        def run_level(body: e.Body) -> bool:
+            return not isinstance(body, e.Paused | e.Resumed) and bool(real(body))
+
+        real = self.patch(lineage, "is_run_level", run_level)
+
+
+class ForgetJump(Mutant):
+    """The request for a branch is recorded under another branch's name."""
+
+    name = "forget-the-jump"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def others(plan: Plan, *args: Any, **kwargs: Any) -> Any:
+            jump, branch = real(plan, *args, **kwargs)
+            return msgspec.structs.replace(jump, new_branch=BranchId(99)), branch
+
+        real = self.patch(Plan, "events", others)
+
+
+class HideTooMuch(Mutant):
+    """Whoever reads a log with a branch does not see one of the steps that the branch keeps."""
+
+    name = "hide-too-much"
+    enough = 100
+
+    def install(self, world: World) -> None:
+        def inherit(parent: list[e.Event], created: e.BranchCreated) -> list[e.Event]:
+            found: list[e.Event] = real(parent, created)
+            done = [event.body.leaf for event in found if isinstance(event.body, e.StepCompleted)]
+            return [event for event in found if not done or e.leaf_of(event.body) != done[0]]
+
+        real = self.patch(lineage, "_inherit", inherit)
+
+
+class ForgetReason(Mutant):
+    """A recovery hides history, and does not say by whom and on what evidence."""
+
+    name = "forget-the-reason"
+    enough = 200
+
+    def install(self, world: World) -> None:
+        def silent(plan: RecoveryPlan, *args: Any) -> tuple[e.Event, ...]:
+            events: tuple[e.Event, ...] = real(plan, *args)
+            return tuple(msgspec.structs.replace(event, body=_silenced(event.body)) for event in events)
+
+        real = self.patch(RecoveryPlan, "events", silent)
+
+
+def _silenced(body: e.Body) -> e.Body:
+    if isinstance(body, e.WorkflowRecovered):
+        return msgspec.structs.replace(body, evidence={}, actor="")
+    return body
+
+
+BRANCH_MUTANTS: tuple[type[Mutant], ...] = (ReuseKey, DropKept, HidePause, ForgetJump, HideTooMuch, ForgetReason)

@@ -1,0 +1,71 @@
+"""Evidence: all that is known of one run when everything is over. What invariants are asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.document import Document
+from buoy.core.ids import RunId
+from buoy.core.state import State, fold
+from buoy.ports import Message, RunnerInfo
+from buoy.testing.sim.programs import Node
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent, Touched
+
+
+class Reach(msgspec.Struct, frozen=True):
+    """What a process that acts by itself was told to care for."""
+
+    stack: str | None = None
+    env: str | None = None
+    # Runs of other systems, too.
+    adopt: bool = False
+
+
+class Evidence(msgspec.Struct):
+    """All that is known of one run at the end."""
+
+    run_id: str
+    log: list[e.Event]
+    inbox: list[Message]
+    # As the store shows it; None if it does not know the run.
+    document: Document | None
+    program: Node
+    # A start of it was acknowledged.
+    started: bool = False
+    cancelled: bool = False
+    # Somebody purged it: the log is what it was before.
+    purged: bool = False
+    # Its document was spoiled when the log had so many events.
+    damaged_at: int | None = None
+    # Code was deployed that may not fit.
+    deployed: bool = False
+    # What was seen of the log earlier on.
+    earlier: Sequence[e.Event] = ()
+    # How each run of this seed ended, as often as it did.
+    ends: dict[str, list[e.Body]] = {}
+    # Who each runner was; and what those that act by themselves, and not on somebody's word, may touch.
+    runners: dict[str, RunnerInfo] = {}
+    scopes: dict[str, Reach] = {}
+    touches: Sequence[Touched] = ()
+    # The document that another system wrote, if it is such a run.
+    foreign: Document | None = None
+    # Nonce of a commit -> process that sent it.
+    writers: dict[str, str] = {}
+    commits: Sequence[Acknowledged] = ()
+    sends: Sequence[Sent] = ()
+    bodies: Sequence[BodyEvent] = ()
+    folded: State | None = None
+
+    @property
+    def state(self) -> State:
+        if self.folded is None or self.folded.head_seq != (self.log[-1].seq if self.log else 0):
+            self.folded = fold(RunId(self.run_id), self.log)
+        return self.folded
+
+
+def text_of(what: object) -> str:
+    """As text, the same in every process: no addresses."""
+    return msgspec.json.encode(what).decode()

@@ -1,0 +1,150 @@
+"""Scope mutants: planted bugs of who acts for whom: outside of a scope, unasked, by the clock twice, by wrong names."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from buoy.core.events import Event
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.renames import Names
+from buoy.core.schedule import Schedule, due, settled
+from buoy.core.state import State
+from buoy.engine import migration
+from buoy.engine.client import Client
+from buoy.engine.context import Request
+from buoy.engine.migration import Migration
+from buoy.engine.replay import History
+from buoy.ports import Store, Task, Wants
+from buoy.recovery import recover, scheduler
+from buoy.recovery.scheduler import Fired, Scheduler, zone_of
+from buoy.recovery.scope import Scope
+from buoy.testing.sim.mutants import Mutant
+from buoy.testing.sim.plan import LAB
+
+if TYPE_CHECKING:
+    from buoy.testing.sim.world import World
+
+
+class OutsideScope(Mutant):
+    """Runners take what belongs to another environment."""
+
+    name = "outside-the-scope"
+    enough = 60
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = count(1)
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        if next(self._count) % 2:
+            wants = msgspec.structs.replace(wants, env=LAB if wants.env is None else None)
+        return await store.claim_tasks(runner, wants, limit)
+
+
+class IgnoreStack(Mutant):
+    """Runners of one stack take what belongs to another."""
+
+    name = "ignore-the-stack"
+    enough = 40
+
+    async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        return await store.claim_tasks(runner, msgspec.structs.replace(wants, stack=None), limit)
+
+
+class SweepEverything(Mutant):
+    """A sweeper cares for runs of every stack and env."""
+
+    name = "sweep-outside-the-scope"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        self.patch(Scope, "covers", lambda scope, document: True)
+
+
+class AdoptUnasked(Mutant):
+    """A sweeper takes in what another system wrote, although nobody asked it to."""
+
+    name = "adopt-unasked"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def decided(*args: Any, **kwargs: Any) -> Any:
+            return real(*args, **{**kwargs, "adopt": True})
+
+        real = self.patch(recover, "decide", decided)
+
+
+class FireTwice(Mutant):
+    """The id of a run that is started by the clock does not depend on the time alone."""
+
+    name = "fire-twice"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        number = count(1)
+
+        def other(name: str, fire_at: float) -> RunId:
+            return RunId(f"{real(name, fire_at)}-{next(number)}")
+
+        real = self.patch(scheduler, "run_id", other)
+
+
+class SettleFirst(Mutant):
+    """A time is noted as fired before its run is there."""
+
+    name = "settle-before-firing"
+    enough = 150
+
+    def install(self, world: World) -> None:
+        async def fire(timer: Scheduler, schedule: Schedule, now: float) -> Fired:
+            found = due(schedule, now, zone_of(schedule.zone))
+            if found is None or not await timer._store.timetable.save_schedule(settled(schedule, found)):
+                return Fired()
+            for fire_at in found.fires:
+                await timer._start(schedule, fire_at, now)
+            return Fired(len(found.fires), found.skipped)
+
+        self.patch(Scheduler, "_fire", fire)
+
+
+class RenameKey(Mutant):
+    """A step that was renamed while it was under way runs again under a key of its new name."""
+
+    name = "rename-the-key"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def call_of(history: History, request: Request) -> tuple[msgspec.Raw, str]:
+            return real(history, request)[0], request.started.key  # type: ignore[union-attr]
+
+        real = self.patch(History, "call_of", call_of)
+        self.patch(Names, "identity", lambda names, leaf: leaf)
+
+
+class ForgetRename(Mutant):
+    """A migration binds a run to other code, and does not say which names are new."""
+
+    name = "forget-the-rename"
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def events(client: Client, state: State, found: Migration) -> list[Event]:
+            made: list[Event] = real(client, state, msgspec.structs.replace(found, renamed={}))
+            return made
+
+        real = self.patch(migration, "_events", events)
+
+
+SCOPE_MUTANTS: tuple[type[Mutant], ...] = (
+    OutsideScope,
+    IgnoreStack,
+    SweepEverything,
+    AdoptUnasked,
+    FireTwice,
+    SettleFirst,
+    RenameKey,
+    ForgetRename,
+)

@@ -1,0 +1,100 @@
+"""Faults are counted when they happened, and aimed crashes hit what they are aimed at."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import Counter
+
+import pytest
+
+from buoy.custody import Archive, Timetable
+from buoy.ports import Store
+from buoy.testing.sim.command import STORES
+from buoy.testing.sim.faults import Faults, Rates, Strike
+from buoy.testing.sim.plan import restricted
+from buoy.testing.sim.planning import make_plan
+from buoy.testing.sim.seed import run_seed
+from buoy.testing.sim.totals import Totals
+from buoy.testing.sim.widening import STORE_CALLS
+
+# They ask nobody, or come after a silence that is longer than the chaos.
+NEVER_HIT = {"now", "changed", "close", "suspect"}
+
+
+def test_every_call_of_a_store_can_be_hit() -> None:
+    ports = (Store, Archive, Timetable)
+    calls = {name for port in ports for name, each in vars(port).items() if inspect.iscoroutinefunction(each)}
+    assert set(STORE_CALLS) == calls - NEVER_HIT
+    assert len(STORE_CALLS) == len(set(STORE_CALLS))
+
+
+def test_over_many_seeds_every_call_is_aimed_at_before_and_after() -> None:
+    aimed = {(strike.call, strike.after) for seed in range(400) for strike in make_plan(seed, "sqlite").strikes}
+    assert aimed == {(call, after) for call in STORE_CALLS for after in (False, True)}
+
+
+def test_a_strike_hits_once_and_waits_for_its_turn() -> None:
+    faults = Faults("seed", Rates(), None, [Strike("strike-1", "commit", 3, after=True, turn=2)])
+    assert not faults.aimed("commit", 2, after=True)
+    assert not faults.aimed("commit", 3, after=False)
+    assert not faults.aimed("send", 3, after=True)
+    assert [faults.aimed("commit", 3, after=True) for _ in range(4)] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_crashes_are_counted_as_they_happened(store: str) -> None:
+    """By the call of the store that they happened in; and as many as the story tells."""
+    told: Counter[str] = Counter()
+    counted: Counter[str] = Counter()
+    for seed in range(60, 66):
+        verdict = run_seed(seed, store, trace=True)
+        for line in verdict.story:
+            found = re.search(r" CRASH (before|after|by) ", line)
+            if found is not None:
+                told[found[1]] += 1
+        for kind, number in verdict.faults.items():
+            if kind == "crash":
+                counted["by"] += number
+            elif kind.startswith("crash "):
+                when, call = kind.removeprefix("crash ").split()
+                assert call in STORE_CALLS
+                counted[when] += number
+    assert counted == told
+    assert min(counted.values()) > 0
+
+
+def test_an_aimed_crash_is_part_of_the_story_and_can_be_left_out() -> None:
+    seed = next(seed for seed in range(100) if make_plan(seed, "sqlite").strikes)
+    plan = make_plan(seed, "sqlite")
+    names = [strike.name for strike in plan.strikes]
+    assert set(names) <= set(plan.names())
+    left = restricted(plan, [name for name in plan.names() if name != names[0]])
+    assert [strike.name for strike in left.strikes] == names[1:]
+
+
+def test_a_crash_that_is_aimed_happens_where_it_is_aimed() -> None:
+    """A world in which nothing else goes wrong."""
+    hit = 0
+    for seed in range(1, 40):
+        plan = make_plan(seed, "sqlite")
+        aimed = {f"crash {'after' if each.after else 'before'} {each.call}" for each in plan.strikes}
+        if not aimed:
+            continue
+        only = [name for name in plan.names() if not name.startswith(("act-", "post-"))]
+        only = [name for name in only if not any(name == blow.name for blow in plan.blows)]
+        verdict = run_seed(seed, "sqlite", only=only)
+        assert verdict.violations == []
+        assert {kind for kind in verdict.faults if kind.startswith("crash")} <= aimed
+        hit += sum(verdict.faults.values())
+        if hit > 5:
+            return
+    pytest.fail("no aimed crash happened")
+
+
+def test_totals_tell_crashes_by_call_and_those_that_never_happened() -> None:
+    faults = {"crash": 3, "crash before commit": 2, "crash after commit": 1, "lost answer": 7}
+    told = Totals(faults=faults).in_words(1, ("sqlite",))
+    assert "faults: 7 x lost answer, 3 x crash\n" in told
+    assert "crashes before/after each call of the store: commit 2/1, " in told
+    assert "purge 0/0" in told

@@ -1,0 +1,164 @@
+"""What is judged of the world as a whole can fail, too: rest, ends, stops, burials, errors that nobody foresaw."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import Document, document
+from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.core.state import fold
+from buoy.testing.sim import seed as seed_module
+from buoy.testing.sim.kernel import bury_loops
+from buoy.testing.sim.mutants import Mutant
+from buoy.testing.sim.plan import LAB, Post, restricted
+from buoy.testing.sim.planning import make_plan
+from buoy.testing.sim.rest import adopters, has_ended, unrest
+from buoy.testing.sim.seed import run_seed
+from buoy.testing.sim.story import Story
+from buoy.testing.sim.worker import Worker
+from buoy.testing.sim.world import World
+
+RUN = "run-1"
+
+
+def _world(*posts: Post) -> World:
+    """One worker on one host, and nothing that happens."""
+    plan = restricted(make_plan(1, "sqlite"), [])
+    return World(1, msgspec.structs.replace(plan, posts=list(posts)), Mutant(), Story())
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = _world()
+    yield made
+    _close(made)
+
+
+def _close(world: World) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        bury_loops(world.kernel)
+    world.storage.close()
+
+
+def _rules(world: World) -> set[str]:
+    return {violation.rule for violation in world.witness.violations}
+
+
+def _know(world: World, run_id: str, *bodies: e.Body) -> None:
+    """The world has seen this log."""
+    log = [e.Event(number, 1.0, body, nonce=f"c{number}") for number, body in enumerate(bodies, 1)]
+    world._logs[run_id] = (log, fold(RunId(run_id), log))
+
+
+def _doc(stack: str | None = None, env: str | None = None) -> Document:
+    created = e.WorkflowCreated(workflow="sim_adopted", input=msgspec.Raw(b"{}"), stack=stack, env=env)
+    return document(fold(RunId(RUN), [e.Event(1, 1.0, created)]))
+
+
+CREATED = e.WorkflowCreated(workflow="sim_async", input=msgspec.Raw(b"{}"))
+CLAIMED = e.Claimed(runner="w1", cause="created")
+CHILD = e.ChildStarted(leaf=LeafId("sim_sync#1"), child=RunId("c"), workflow="sim_sync", input=msgspec.Raw(b"{}"))
+DONE = e.WorkflowCompleted(result=msgspec.Raw(b"1"))
+
+
+def test_a_parent_whose_child_has_ended_or_was_never_born_is_restless(world: World) -> None:
+    _know(world, RUN, CREATED, CLAIMED, CHILD)
+    assert list(unrest(world, RUN)) == ["sim_sync#1 waits for c, which is not there"]
+    _know(world, "c", CREATED, CLAIMED)
+    assert list(unrest(world, RUN)) == []
+    _know(world, "c", CREATED, CLAIMED, DONE)
+    assert list(unrest(world, RUN)) == ["sim_sync#1 waits for c, which is completed"]
+
+
+def test_a_child_that_goes_on_as_another_run_has_not_ended_before_that_one(world: World) -> None:
+    _know(world, RUN, CREATED, CLAIMED, CHILD)
+    _know(world, "c", CREATED, CLAIMED, msgspec.structs.replace(DONE, continued_as=RunId("c.c2")))
+    assert list(unrest(world, RUN)) == []
+    assert not has_ended(world, "c")
+    _know(world, "c.c2", CREATED, CLAIMED, DONE)
+    assert has_ended(world, "c")
+    assert list(unrest(world, RUN)) == ["sim_sync#1 waits for c, which is completed"]
+
+
+def test_a_run_that_waits_for_code_that_is_there_is_restless(world: World) -> None:
+    _know(world, RUN, CREATED, CLAIMED, e.Paused(reason="version", detail="no code fits"))
+    assert list(unrest(world, RUN)) == ["it waits for other code, which is there: no code fits"]
+    _know(world, RUN, CREATED, CLAIMED, e.Paused(reason="user"))
+    assert list(unrest(world, RUN)) == []
+
+
+@pytest.mark.parametrize(
+    ("post", "doc", "takes"),
+    [
+        (Post("p", adopt=True), _doc(), True),
+        (Post("p", adopt=True), _doc("north"), True),
+        (Post("p", "north", adopt=True), _doc(), True),
+        (Post("p", "north", adopt=True), _doc("south"), False),
+        (Post("p", adopt=True), _doc(env=LAB), False),
+        (Post("p", env=LAB, adopt=True), _doc(), False),
+        (Post("p"), _doc(), False),
+    ],
+)
+def test_a_foreign_run_is_restless_if_a_sweeper_of_its_scope_was_asked_to_take_it_in(
+    post: Post, doc: Document, takes: bool
+) -> None:
+    world = _world(post)
+    world.foreign[RUN] = doc
+    assert adopters(world, doc) == (["p"] if takes else [])
+    assert bool(list(unrest(world, RUN))) == takes
+    _close(world)
+
+
+def test_a_burial_of_the_living_is_noticed(world: World) -> None:
+    world.fill(world.plan.slots[0])
+    (worker,) = world.workers()
+    other = world.new_sender("other")
+    world.gone(RunnerId(worker.name), by=worker)
+    assert _rules(world) == set()
+    world.gone(RunnerId(worker.name), by=other)
+    assert _rules(world) == {"nobody is buried alive"}
+
+
+def test_the_dead_may_be_buried(world: World) -> None:
+    world.fill(world.plan.slots[0])
+    (worker,) = world.workers()
+    worker.crash("here")
+    world.gone(RunnerId(worker.name), by=world.new_sender("other"))
+    assert _rules(world) == set()
+
+
+def test_a_worker_that_does_not_stop_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Worker, "stop", lambda worker, grace_s: False)
+    world.play()
+    assert _rules(world) == {"workers stop"}
+
+
+def test_an_error_that_nobody_foresaw_is_noticed(world: World) -> None:
+    sender = world.new_sender("somebody")
+    sender.look_at("Unavailable: no answer")
+    sender.look_at(None)
+    assert _rules(world) == set()
+    sender.look_at("KeyError: 'run-1'")
+    assert _rules(world) == {"unforeseen error"}
+
+
+def test_a_world_that_never_comes_to_rest_is_noticed(world: World) -> None:
+    world.kernel.turns_max = 10
+    world.play()
+    assert "bounded" in _rules(world)
+
+
+def test_a_log_that_cannot_be_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def torn(found: object) -> list[object]:
+        raise seed_module.CorruptLog("it is torn")
+
+    monkeypatch.setattr(seed_module, "broken", torn)
+    verdict = run_seed(1, "sqlite", only=[name for name in make_plan(1, "sqlite").names() if name.startswith("run-1")])
+    assert {each.rule for each in verdict.violations} == {"logs can be read"}
+    assert verdict.violations[0].text == "run-1: it is torn"
