@@ -23,6 +23,7 @@ FAULTS = {
     "outage": "store away for everybody",
     "cut": "store away for one process",
     "silence": "beats that get no answer",
+    "rename": "step renamed by a deploy",
 }
 ACTS = {
     "say": "signal sent",
@@ -34,6 +35,7 @@ ACTS = {
     "jump": "jump to a step",
     "retry": "retry of a step",
     "purge": "purge",
+    "migrate": "migration to renamed steps",
 }
 CODES = {
     "taken_over": "taken over from the dead (H1)",
@@ -41,6 +43,8 @@ CODES = {
     "resumed": "driven again after a remedy",
     "recovered": "claimed with another remedy",
 }
+
+BEFORE, AFTER = "crash before ", "crash after "
 
 HEAD = """# Reliability
 
@@ -119,12 +123,24 @@ def _simulator(sim: Mapping[str, Any]) -> str:
 
     {longest["command"]}
 
-{_table(("fault", "times"), _named(sim["faults"], FAULTS))}
+{_table(("fault", "times"), _named(_others(sim["faults"]), FAULTS))}
+
+{_table(("call of the store", "crashed before it", "crashed after it"), _by_call(sim["faults"]))}
 
 {_table(("what people did", "times"), _named(sim["acts"], ACTS))}
 
 {_table(("recovery", "times"), _named(sim["recoveries"], CODES))}
 """
+
+
+def _others(faults: Mapping[str, int]) -> dict[str, int]:
+    """Faults that are no crash at a call of the store."""
+    return {name: count for name, count in faults.items() if not name.startswith((BEFORE, AFTER))}
+
+
+def _by_call(faults: Mapping[str, int]) -> list[tuple[str, int, int]]:
+    calls = {name.removeprefix(BEFORE).removeprefix(AFTER) for name in faults if name.startswith((BEFORE, AFTER))}
+    return [(f"`{call}`", faults.get(BEFORE + call, 0), faults.get(AFTER + call, 0)) for call in sorted(calls)]
 
 
 def _mutants(rows: Sequence[Mapping[str, Any]]) -> str:

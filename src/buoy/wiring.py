@@ -113,7 +113,7 @@ class Worker:
         self.runner.sweep_health = self.sweeper.health
         self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
         self._first_look: asyncio.Task[None] | None = None
-        self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids)
+        self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids, scope=scope)
         self.runner.watched += [self.sweeper, self.scheduler]
 
     def client(self) -> Client:

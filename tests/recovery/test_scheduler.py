@@ -23,6 +23,7 @@ from buoy.recovery.schedules import (
     remove_schedule,
     resume_schedule,
 )
+from buoy.recovery.scope import Scope
 from buoy.stores import open_store
 from buoy.system import SystemIds
 from buoy.testing.clock import ManualClock
@@ -46,11 +47,11 @@ class Stage:
         self.url, self.clock, self.client = url, clock, client
         self.opened: list[Store] = []
 
-    async def scheduler(self) -> Scheduler:
+    async def scheduler(self, scope: Scope | None = None) -> Scheduler:
         """One of another worker, on a store of its own."""
         store = await open_store(self.url, self.clock)
         self.opened.append(store)
-        return Scheduler(store, clock=self.clock, ids=SystemIds())
+        return Scheduler(store, clock=self.clock, ids=SystemIds(), scope=scope)
 
     async def runs(self) -> list[str]:
         return sorted(record.document.run_id for record in (await self.client.runs(limit=1000)).runs)
@@ -87,6 +88,19 @@ def test_many_workers_fire_each_time_once(tmp_path: Path, kind: str) -> None:
         assert (found.fired, found.last_run) == (2, "hourly-20260101T020000Z")
         record = await stage.client.record("hourly-20260101T010000Z")
         assert (record.document.workflow, record.document.version) == ("report", report.version)
+
+    played(play, tmp_path, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_worker_of_another_env_or_stack_leaves_a_schedule_alone(tmp_path: Path, kind: str) -> None:
+    async def play(stage: Stage) -> None:
+        stage.client.env, stage.client.stack = "lab", "north"
+        await add_schedule(stage.client, "hourly", report, NOTHING, HOURLY)
+        stage.clock.advance(3600.0)
+        for scope in (Scope(), Scope("north"), Scope("south", "lab"), Scope("north", "live")):
+            assert (await (await stage.scheduler(scope)).look()).started == 0
+        assert (await (await stage.scheduler(Scope(None, "lab"))).look()).started == 1
 
     played(play, tmp_path, kind)
 

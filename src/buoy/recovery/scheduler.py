@@ -19,6 +19,7 @@ from buoy.core.schedule import Schedule, due, fires, run_id, settled
 from buoy.core.state import fold
 from buoy.errors import BadInput
 from buoy.ports import Clock, Committed, Ids, Released, Store, Write
+from buoy.recovery.scope import Scope
 
 # How often all schedules are read anew; in between they are known, and read again when one of them is due. On this very
 # machine a look costs little, and a new schedule should not miss its first time by seconds.
@@ -34,10 +35,11 @@ class Fired(msgspec.Struct, frozen=True):
 
 
 class Scheduler:
-    """A loop that looks at the schedules every second."""
+    """A loop that looks every second at the schedules of its scope."""
 
-    def __init__(self, store: Store, *, clock: Clock, ids: Ids) -> None:
+    def __init__(self, store: Store, *, clock: Clock, ids: Ids, scope: Scope | None = None) -> None:
         self._store = store
+        self._scope = scope or Scope()
         self._clock = clock
         self._ids = ids
         self._known: list[Schedule] = []
@@ -73,7 +75,7 @@ class Scheduler:
         if fresh and not any(self._is_due(schedule, now) for schedule in self._known):
             return Fired()
         # Read again before anything is started: it may have been paused, changed or fired meanwhile.
-        self._known = await self._store.timetable.schedules()
+        self._known = [each for each in await self._store.timetable.schedules() if self._scope.covers(each)]
         self._read_at = self._clock.monotonic()
         started = skipped = 0
         for schedule in list(self._known):

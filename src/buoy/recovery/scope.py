@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core.document import Document
+from buoy.core.schedule import Schedule
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -17,6 +18,6 @@ class Scope(msgspec.Struct, frozen=True):
     stack: str | None = None
     env: str | None = None
 
-    def covers(self, document: Document) -> bool:
+    def covers(self, document: Document | Schedule) -> bool:
         same_stack = self.stack is None or document.stack is None or document.stack == self.stack
         return same_stack and document.env == self.env

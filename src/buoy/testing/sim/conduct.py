@@ -161,10 +161,9 @@ def nobody_acts_outside_his_scope(found: Evidence) -> Iterator[str]:
 
 
 def _acts_of(found: Evidence) -> Iterator[tuple[str, str]]:
-    """Who did what. Every worker fires every schedule: the run that comes of it is of the schedule's scope."""
+    """Who did what."""
     for event in found.log:
-        by_clock = isinstance(event.body, e.WorkflowCreated) and (event.body.by or "").startswith("schedule ")
-        if event.nonce is not None and not by_clock:
+        if event.nonce is not None:
             yield found.writers.get(event.nonce, ""), f"wrote event {event.seq}, {event.type},"
     for sent in found.sends:
         yield sent.by, f"sent message {sent.number}, {sent.kind},"

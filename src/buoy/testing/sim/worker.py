@@ -67,11 +67,12 @@ class Worker(Process):
             stack=self.info.stack,
             env=self.info.env,
         )
-        sweeps = SweepOptions(scope=Scope(self.info.stack, self.info.env), looks_max=SWEEP_LOOKS_MAX)
+        scope = Scope(self.info.stack, self.info.env)
+        sweeps = SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX)
         self.sweeper = Sweeper(
             self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
         )
-        self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids)
+        self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids, scope=scope)
         self.runner.watched += [self.sweeper, self.scheduler]
         self.spawn(self._live)
 
