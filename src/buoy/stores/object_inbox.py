@@ -50,6 +50,7 @@ class Inboxes:
                     await self._check_there(message.run_id, number)
                     return receipt
             if (await self._message(message.run_id, number)).dedupe == message.dedupe:
+                await self._check_there(message.run_id, number)
                 return Receipt(number, duplicate=True)
             number += 1
             if number - view.task.seen > 2 * INBOX_UNREAD_MAX:
