@@ -30,6 +30,16 @@ def script(tmp_path: Path) -> str:
     return str(file)
 
 
+def test_entries_of_the_script_that_match_nothing_are_told(script: str) -> None:
+    path = Path(script)
+    path.write_text(path.read_text() + "\n- {on: Nobody asks this, answer: 1}\n- {on: signal never, payload: 2}\n")
+    shown = call("checkout", "--arg", "item=lamp", "--answers", script, code=0).stdout
+    assert "(on: Nobody asks this) matched nothing" in shown
+    assert "(on: signal never) matched nothing" in shown
+    found = json.loads(call("checkout", "--arg", "item=lamp", "--answers", script, "--json", code=0).stdout)
+    assert len(found["unused"]) == 2
+
+
 def test_a_right_workflow_is_told_to_be_right(script: str) -> None:
     shown = call("checkout", "--arg", "item=lamp", "--answers", script, code=0).stdout
     assert "✓ every crash was recovered from, with the same outcome" in shown

@@ -150,6 +150,8 @@ def _show(report: Report) -> None:
             text = f"{repeat.leaf} ran {repeat.executions} times under one key, which it looks at: {repeat.key}"
             out.print(Text(f"\n{text}", style="dim"), end="")
     out.print()
+    for text in report.unused:
+        out.print(Text(f"! {text}", style="yellow"))
     if report.ok:
         out.print(Text("✓ every crash was recovered from, with the same outcome", style="bold green"))
     for number, finding in enumerate(report.findings, 1):

@@ -42,7 +42,7 @@ class Person:
 
     async def _serve(self, document: Document) -> None:
         log = await read_log(self._client.store, document.run_id)
-        for saying in self._script.sayings(document, list(_asked(log))):
+        for saying in self._script.sayings(document, list(asked_in(log))):
             mark = (document.run_id, saying.key)
             if mark not in self._said:
                 self._said.add(mark)
@@ -67,7 +67,8 @@ class Person:
             self.errors.append(error)
 
 
-def _asked(log: Iterable[e.Event]) -> Iterable[tuple[str, str]]:
+def asked_in(log: Iterable[e.Event]) -> Iterable[tuple[str, str]]:
+    """Every question and signal wait of a log, in order."""
     for event in log:
         if isinstance(event.body, e.InteractionRequested):
             yield event.body.leaf, event.body.question.title

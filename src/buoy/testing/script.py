@@ -93,6 +93,15 @@ class Script:
                 found.append(saying)
         return found
 
+    def unused(self, asked: Sequence[tuple[str, str]]) -> list[str]:
+        """The entries that nothing in these runs called for, each as a sentence. `asked`: as above."""
+        called = {"start", *(name for each in asked for name in each)}
+        return [
+            f"entry {number} of {self._source} (on: {entry.on}) matched nothing"
+            for number, entry in enumerate(self._entries, 1)
+            if entry.on not in called
+        ]
+
     def _for(self, leaf: OpenLeaf, asked: Sequence[tuple[str, str]]) -> Saying | None:
         name = title_of(leaf)
         if name is None:

@@ -105,6 +105,8 @@ class Report(msgspec.Struct, frozen=True):
     repeats: tuple[Repeat, ...]
     # Points that there are and that were not tried.
     left_out: int = 0
+    # What of the script nothing called for, without a crash.
+    unused: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -134,6 +136,7 @@ class Report(msgspec.Struct, frozen=True):
         """All of it as plain text, for logs and for failed tests."""
         yield self.summary()
         yield f"without a crash: {self.reference}"
+        yield from (f"note: {each}" for each in self.unused)
         if self.ok:
             yield "every crash was recovered from, with the same outcome"
         for number, finding in enumerate(self.findings, 1):

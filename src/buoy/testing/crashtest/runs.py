@@ -19,6 +19,7 @@ from buoy.testing.crashtest.real import play_really
 from buoy.testing.crashtest.report import KINDS, Crash, Kind, Report
 from buoy.testing.crashtest.scenario import Played, Setting, play
 from buoy.testing.local_host import STORES, check_no_loop, neighbours
+from buoy.testing.person import asked_in
 from buoy.testing.script import Entries, as_script
 
 Progress = Callable[[int, int, Crash], None]
@@ -88,6 +89,7 @@ def crash_test(
         findings=judge.findings(),
         repeats=judge.repeats(),
         left_out=left_out,
+        unused=tuple(job.script.unused([each for log in reference.logs.values() for each in asked_in(log)])),
     )
 
 
