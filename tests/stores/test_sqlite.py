@@ -16,9 +16,10 @@ from buoy.core import events as e
 from buoy.core.ids import BranchId, RunId, RunnerId
 from buoy.core.limits import INBOX_UNREAD_MAX
 from buoy.errors import BadInput, CorruptLog, StoreUnusable, Unavailable, WrongState
-from buoy.ports import Beat, Clock, Committed, FencedOut, Held, Released, RunQuery
+from buoy.ports import Beat, Clock, Committed, Ended, FencedOut, Held, Released, RunQuery
 from buoy.stores import sqlite_lanes
 from buoy.stores.sqlite import SqliteStore
+from buoy.testing.contracts.archive import stone_of
 from buoy.testing.contracts.stage import (
     ANY,
     Author,
@@ -240,6 +241,24 @@ def test_a_run_that_was_created_again_after_its_end_is_listed_as_active(tmp_path
         branch = e.BranchCreated(branch=BranchId(1), parent=BranchId(0), cutoff_seq=2, cause="restart")
         await author.append(store, claimed("r1"), branch)
         assert (len((await store.find_runs(ended)).runs), len((await store.find_runs(active)).runs)) == (0, 1)
+
+    play(tmp_path, test)
+
+
+def test_a_number_that_another_run_has_after_a_purge_leads_nobody_astray(tmp_path: Path) -> None:
+    async def test(stage: Stage, store: SqliteStore) -> None:
+        other = await stage.open()
+        await register(store, "r1")
+        zombie = await stage.author(RUN).create(other, Held(RunnerId("r1")))
+        await zombie.append(other, claimed("r1"))
+        late = zombie.draft(started(1))
+        await zombie.append(store, e.WorkflowCompleted(), task=Ended())
+        assert await store.archive.purge(await stone_of(store))
+        heir = await stage.author("heir").create(store)
+        await heir.append(store, claimed("r1"))
+        assert sql(tmp_path, "SELECT number, head_seq FROM runs WHERE run_id = 'heir'") == [(1, 2)], "it has the number"
+        assert isinstance(await committed(other, late), FencedOut)
+        assert len(await store.events(heir.run_id)) == 2
 
     play(tmp_path, test)
 

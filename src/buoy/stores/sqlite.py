@@ -66,6 +66,7 @@ class SqliteStore:
         self._writer = WriteLane(writer, path, f"buoy-writer-{path.name}", clock)
         self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
         self._watch = Watch(self._writer.data_version)
+        self._numbers: dict[RunId, int] = {}
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock) -> SqliteStore:
@@ -114,7 +115,7 @@ class SqliteStore:
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:
             return []
-        work = commit_work(writes, self._clock.now())
+        work = commit_work(writes, self._clock.now(), self._numbers)
         outcomes = await self._writer.write(work, small=len(writes) <= SMALL_WRITES_MAX)
         if wakes_others(writes):
             self._watch.notify()

@@ -43,7 +43,10 @@ _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, create
 # The id of a purged run is used up.
 TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
 # For the commonest commit, of one run that goes on. Measured: quicker than one UPDATE with RETURNING.
-_PLACE = "SELECT number, head_seq, ended FROM runs WHERE run_id = ?"
+# It has the fence in it. By name as well: a number that was remembered may be another run's after a purge.
+_GO_ON = """UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ?
+    WHERE number = ? AND run_id = ? AND head_seq = ? AND ended = ?"""
+_NUMBERS_MAX = 50_000
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
 _SET_TASK = "UPDATE runs SET generation = ?, orchestrator_task_id = ? WHERE number = ?"
@@ -81,11 +84,14 @@ class _Rows:
     changes: dict[RunId, _Change] = field(default_factory=dict)
 
 
-def commit_work(writes: Sequence[Write], now: float) -> Work[list[Outcome]]:
-    """The transaction for these writes. Encoding is done here, before the lock is taken."""
+def commit_work(writes: Sequence[Write], now: float, numbers: dict[RunId, int]) -> Work[list[Outcome]]:
+    """The transaction for these writes. Encoding is done here, before the lock is taken.
+
+    `numbers`: what this process knows of the runs' numbers. Added to, and never trusted.
+    """
     encoded = [(_ENCODER.encode(write.document), encode_events(write.events)) for write in writes]
     if len(writes) == 1 and writes[0].after_seq and writes[0].task is None:
-        return _one_more(writes[0], *encoded[0], now)
+        return _one_more(writes[0], *encoded[0], now, numbers)
 
     return lambda connection: _in_general(connection, writes, encoded, now)
 
@@ -102,24 +108,34 @@ def _in_general(
     return outcomes
 
 
-def _one_more(write: Write, doc: bytes, body: bytes, now: float) -> Work[list[Outcome]]:
+def _one_more(write: Write, doc: bytes, body: bytes, now: float, numbers: dict[RunId, int]) -> Work[list[Outcome]]:
     """The transaction of a single run that goes on, whose task stays as it is."""
-    document, events = write.document, write.events
+    document, events, run_id = write.document, write.events, write.run_id
     last_seq = _last_seq(write)
     here = (write.after_seq, document.ended)
+    change = (document.status._value_, last_seq, document.updated_at, doc)
 
     def work(connection: sqlite3.Connection) -> list[Outcome]:
-        found = connection.execute(_PLACE, (write.run_id,)).fetchone()
-        if found is None or found[1:] != here:
+        number = numbers.get(run_id) or _number(connection, run_id, numbers)
+        if connection.execute(_GO_ON, (*change, number, run_id, *here)).rowcount != 1:
             return _in_general(connection, [write], [(doc, body)], now)
-        number = found[0]
-        connection.execute(_UPDATE, (document.status._value_, last_seq, document.updated_at, doc, number))
         connection.execute(_APPEND, (number, write.after_seq + 1, last_seq, events[0].nonce, body))
         if write.seen:
             connection.execute(_SEEN, (write.seen, number, write.seen))
         return [Committed(last_seq)]
 
     return work
+
+
+def _number(connection: sqlite3.Connection, run_id: RunId, numbers: dict[RunId, int]) -> int:
+    """The run's number, remembered; 0 if there is no such run."""
+    found = connection.execute("SELECT number FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        return 0
+    if len(numbers) >= _NUMBERS_MAX:
+        numbers.clear()
+    numbers[run_id] = found[0]
+    return int(found[0])
 
 
 def _last_seq(write: Write) -> int:
