@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,47 @@ async def test_a_timer_that_comes_due_during_a_pause_fires_after_it(url: str) ->
         assert await result_of(app, run) == "woken"
 
 
+@pytest.mark.parametrize("how", ["pause", "stop"])
+async def test_a_step_that_waits_for_its_thread_does_not_start_any_more(url: str, how: str) -> None:
+    begun: list[str] = []
+    go_on = threading.Event()
+
+    @buoy.step
+    def slow(name: str) -> str:
+        begun.append(name)
+        assert go_on.wait(20.0)
+        return name
+
+    @buoy.workflow
+    async def both() -> list[str]:
+        return list(await buoy.gather(slow.call("a"), slow.call("b")))
+
+    options = buoy.RunnerOptions(stop_grace_s=5.0, step_threads=1)
+    async with opened(url, both, options=options) as app:
+        run = await app.start_as("run", both)
+        await until(lambda: bool(begun))
+        if how == "pause":
+            await run.pause()
+            await until_status(app, "run", "paused")
+            go_on.set()
+            await until_event(app, "run", "step_completed")
+            await asyncio.sleep(0.05)
+            assert begun == ["a"]
+            await run.resume()
+            assert await result_of(app, run) == ["a", "b"]
+        else:
+            asyncio.get_running_loop().call_later(0.2, go_on.set)
+    if how == "stop":
+        assert begun == ["a"]
+        async with opened(url, both) as app:
+            assert await result_of(app, await app.get("run")) == ["a", "b"]
+    assert begun == ["a", "b"]
+
+
 async def test_a_retry_does_not_start_during_a_pause(url: str) -> None:
     tried = []
 
-    @buoy.step(retries=5, backoff="30ms")
+    @buoy.step(retries=5, backoff="1s")
     async def again() -> int:
         tried.append(buoy.info().attempt)
         if len(tried) == 1:

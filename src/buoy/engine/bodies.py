@@ -56,6 +56,8 @@ class Body:
         self.task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._timed_out = False
+        # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
+        self._turn = [True]
 
     def start(self, raw: msgspec.Raw, pool: Pool | None, *, last_attempt: bool) -> None:
         try:
@@ -69,6 +71,19 @@ class Body:
             self._finish(self._call(args, kwargs))
         else:
             self._start_sync(pool, args, kwargs, last_attempt=last_attempt)
+
+    def call_back(self) -> bool:
+        """Whether it had not begun, and never will."""
+        if not self._first():
+            return False
+        self.give_up()
+        return True
+
+    def _first(self) -> bool:
+        try:
+            return self._turn.pop()
+        except IndexError:
+            return False
 
     def give_up(self) -> None:
         """Nobody waits for this body any more. An async one is cancelled, a sync one can ask `buoy.abandoned()`."""
@@ -93,6 +108,8 @@ class Body:
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
+        if not self._first():
+            return
         try:
             if self._step.timeout_s is None:
                 outcome = self._success(await self._step.fn(*args, **kwargs))
@@ -133,6 +150,9 @@ class Body:
         context = copy_context()
 
         def work() -> None:
+            if not self._first():
+                loop.call_soon_threadsafe(pool.done)
+                return
             outcome = context.run(self._call, args, kwargs)
             loop.call_soon_threadsafe(self._sync_done, outcome, pool)
 

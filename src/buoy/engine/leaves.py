@@ -234,6 +234,13 @@ class Leaves:
         if alarm is not None:
             alarm.cancel()
 
+    def call_back(self) -> None:
+        """Nothing more is to start: takes back the steps that are about to, and have not begun."""
+        for leaf in [each for each in self._bodies if each in self._steps and each in self._execution.state.open]:
+            if self._bodies[leaf].call_back():
+                del self._bodies[leaf]
+                self._execution.held_back = True
+
     def cancel_async(self) -> list[asyncio.Task[None]]:
         """Cancels the async bodies; each counts as executing until its task has really ended."""
         tasks = []

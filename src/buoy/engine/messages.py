@@ -231,6 +231,7 @@ class Mailbox:
         else:
             paused = e.Paused(reason="user", detail=body.reason, message=message.number, by=message.by)
             self._execution.record(paused)
+            self._execution.leaves.call_back()
 
     def _resume(self, message: Message) -> None:
         if self._execution.state.pause is None:

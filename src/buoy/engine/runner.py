@@ -124,6 +124,7 @@ class Runner:
         await self._say_that_it_stops()
         for execution in list(self.executions.values()):
             execution.stopping = True
+            execution.leaves.call_back()
         await self._give_back(signal, self.options.stop_grace_s if grace_s is None else grace_s)
         cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
         if cancelled:
