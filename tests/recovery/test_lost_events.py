@@ -94,7 +94,7 @@ def test_a_dead_owner_is_still_judged_by_its_policy(tmp_path: Path, kind: str) -
     async def test(yard: Yard) -> None:
         dead = await yard.runner("r1", dead=True)
         run = await yard.left_by(dead, "run-1", created("hold"), claimed("r1"), started("a#1"))
-        await goes_on(yard, run, (completed("a#1"), started("b#1")))
+        await goes_on(yard, run, (completed("a#1"), started("b#1")), Held(dead))
         await lose(yard.store, run, first_seq=4)
         await recover_run(yard.client, run)
         assert await yard.types(run, after=3) == ["claimed", "workflow_recovered", "claimed", "paused"]
