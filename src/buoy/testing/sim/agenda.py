@@ -176,7 +176,7 @@ class Agenda:
         for post in world.plan.posts:
             world.man(post)
         self._serve_all()
-        if world.schedules:
+        if world.plan.schedules:
             owner = world.new_sender("owner-of-schedules")
             owner.spawn(lambda: remove_times(owner, owner.client))
         if world.damaged:

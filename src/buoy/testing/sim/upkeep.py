@@ -41,9 +41,9 @@ async def add_time(process: Process, client: Client, release: Release, time: Tim
 
 
 async def remove_times(process: Process, client: Client) -> None:
-    """No schedule fires any more."""
+    """No schedule fires any more, also none that was added without an answer."""
     with process.speaking():
-        for name in process.world.schedules:
+        for name in [each.name for each in process.world.plan.schedules]:
             await patiently(process, f"remove {name}", lambda name=name: remove_schedule(client, name))  # type: ignore[misc]
 
 
