@@ -195,43 +195,48 @@ class PurgeTheLiving(Mutant):
                 return
 
 
-class LoseEvent(Mutant):
+class _LateBlow(Mutant):
+    """What was committed is struck now and then, a commit later."""
+
+    every: int
+
+    def install(self, world: World) -> None:
+        self._world: Any = world
+        self._count = count(1)
+        self._last = (RunId(""), 0)
+
+    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await store.commit(writes)
+        if next(self._count) % self.every == 0:
+            self.strike(*self._last)
+        self._last = (writes[0].run_id, writes[0].after_seq + 1)
+        return outcomes
+
+    def strike(self, run_id: RunId, first_seq: int) -> None:
+        raise NotImplementedError
+
+
+class LoseEvent(_LateBlow):
     """A commit that was there is lost later on."""
 
     name = "lose-an-event"
     enough = 10
+    every = 40
 
-    def install(self, world: World) -> None:
-        self._world: Any = world
-        self._count = count(1)
-        self._last = (RunId(""), 0)
-
-    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes = await store.commit(writes)
-        if next(self._count) % 40 == 0:
-            self._world.storage.erase(*self._last)
-        self._last = (writes[0].run_id, writes[0].after_seq + 1)
-        return outcomes
+    def strike(self, run_id: RunId, first_seq: int) -> None:
+        self._world.storage.erase(run_id, first_seq)
 
 
-class RewriteHistory(Mutant):
+class RewriteHistory(_LateBlow):
     """An event that was there has another time later on."""
 
     name = "rewrite-history"
     enough = 20
+    every = 20
 
-    def install(self, world: World) -> None:
-        self._world: Any = world
-        self._count = count(1)
-        self._last = (RunId(""), 0)
-
-    async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
-        outcomes = await store.commit(writes)
-        if next(self._count) % 20 == 0:
-            self._world.look(self._last[0])
-            self._world.storage.falsify(*self._last)
-        self._last = (writes[0].run_id, writes[0].after_seq + 1)
-        return outcomes
+    def strike(self, run_id: RunId, first_seq: int) -> None:
+        self._world.look(run_id)
+        self._world.storage.falsify(run_id, first_seq)
 
 
 STORE_MUTANTS: tuple[type[Mutant], ...] = (
