@@ -74,3 +74,11 @@ def test_a_run_whose_policy_is_none_is_left_alone_and_told_so(buoy: Buoy) -> Non
 def test_a_document_without_a_log_is_said_to_have_none(buoy: Buoy) -> None:
     run, store = brought(buoy, "q6_foreign_document")
     assert "there is no log; its document is of" in buoy("why", run, *store).output
+
+
+def test_a_run_in_quarantine_is_released_and_not_resumed(buoy: Buoy) -> None:
+    run, store = brought(buoy, "p1_poison")
+    buoy("recover", run, *store)
+    refused = buoy("resume", run, *store, code=2).stderr
+    assert "is in quarantine" in refused and f"buoy release {run}" in refused
+    assert "was held: poison" in buoy("release", run, *store).output

@@ -174,6 +174,11 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
     if doc.pause is None and not doc.ended:
         does = f"runner {record.holder} has it" if record.holder is not None else "it waits, and goes on by itself"
         raise WrongState(f"run {run_id} is not paused, it is {doc.status}: {does}; `buoy why {run_id}` tells more")
+    if doc.pause is not None and doc.pause.reason == "poison":
+        why = f": {doc.pause.detail}" if doc.pause.detail else ""
+        raise WrongState(
+            f"run {run_id} is in quarantine{why}; correct the cause, then let it go on: buoy release {run_id}"
+        )
     said = await client.resume(run_id)
     return Resumed(run_id=run_id, done=said.done, text=said.text, recovery=told)
 
