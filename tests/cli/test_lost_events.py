@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Buoy
+from .conftest import FLOWS, Buoy
 
 CASES = Path(__file__).parents[1] / "cases"
 AHEAD = "r2_ahead_and_awaiting_input"
@@ -82,3 +84,15 @@ def test_a_run_in_quarantine_is_released_and_not_resumed(buoy: Buoy) -> None:
     refused = buoy("resume", run, *store, code=2).stderr
     assert "is in quarantine" in refused and f"buoy release {run}" in refused
     assert "was held: poison" in buoy("release", run, *store).output
+
+
+@pytest.mark.parametrize("damage", ["DELETE FROM log WHERE first_seq = 1", "UPDATE log SET body = 'x'"])
+def test_a_worker_tells_of_a_log_that_cannot_be_read_and_does_not_turn_around_it(buoy: Buoy, damage: str) -> None:
+    buoy("start", f"{FLOWS}:signalled", "--id", "r1")
+    buoy.drive()
+    with closing(sqlite3.connect(buoy.folder / "buoy.db")) as connection, connection:
+        connection.execute(damage)
+    buoy("signal", "r1", "packed")
+    said = buoy("worker", str(FLOWS), "--until-idle").stdout
+    assert said.count("trouble: run r1:") == 1
+    assert "nothing is left to do now" in said

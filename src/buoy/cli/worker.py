@@ -134,6 +134,7 @@ class Reporter:
         self._out: TextIO | None = out
         self._now = now
         self._as_json = as_json
+        self._trouble = ""
 
     def tell(self, what: str, text: str, **facts: object) -> None:
         line = (
@@ -153,6 +154,12 @@ class Reporter:
         text = f"took {task.run_id} ({task.workflow}): {why}{who}{f' ({proof})' if proof else ''}"
         self.tell("taken", text, run_id=task.run_id, workflow=task.workflow, cause=task.cause, evidence=task.evidence)
 
+    def trouble(self, text: str) -> None:
+        """The same one again and again is said once."""
+        if text != self._trouble:
+            self._trouble = text
+            self.tell("trouble", f"trouble: {text}", trouble=text)
+
     def ended(self, execution: Execution) -> None:
         state = execution.state
         why = "" if state.error is None else f": {state.error.type}: {state.error.message}"
@@ -166,6 +173,7 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
     async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
         report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
         crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
+        crewman.runner.on_note = report.trouble
         with stop_signals() as stop:
             try:
                 await crewman.start(sweeps=plan.sweeps, schedules=True)

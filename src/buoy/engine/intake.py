@@ -28,7 +28,7 @@ from buoy.engine.releases import Releases
 from buoy.engine.solo import Solo
 from buoy.engine.spec_absence import hold
 from buoy.engine.spec_library import DefinitionGone
-from buoy.engine.takeover import LOST, claim_first, judge, remedy
+from buoy.engine.takeover import LOST, claim_first, judge, last_message, leave_cut_short, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
 from buoy.ports import Message, Released, RunnerInfo, RunQuery, Store, Task, Wants
 
@@ -213,7 +213,8 @@ class Intake:
                     return
             await self._take(task, alone=alone, head_seq=head_seq)
         except CorruptLog as error:
-            self._give_back(task, error, None)
+            # Its messages must not wake it over and over. Once its log can be read again, a sweep finds them unread.
+            self._give_back(task, error, None, await last_message(runner, task.run_id))
         except Unavailable as error:
             self._give_back(task, error, _POLL_S)
         except NotAllowedHere as error:
@@ -226,7 +227,8 @@ class Intake:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
         if len(events) < head_seq:
-            await self._leave_cut_short(task, len(events), head_seq)
+            runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {len(events)}")
+            await leave_cut_short(runner, task, self.on_cut_short)
             return
         messages = await runner.store.inbox(task.run_id)
         workflow = await self._workflow_of(task, events, messages)
@@ -266,16 +268,6 @@ class Intake:
         if self.on_taken is not None:
             self.on_taken(task)
 
-    async def _leave_cut_short(self, task: Task, last_seq: int, head_seq: int) -> None:
-        """The end of a log is lost, and all appends are fenced for ever: that is told in the log first."""
-        runner = self._runner
-        runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {last_seq}")
-        delay_s = _RETRY_S if self.on_cut_short is None else _POLL_S
-        later = Released(due_at=runner.clock.now() + delay_s, cause=task.cause, evidence=task.evidence)
-        await runner.store.release(task.run_id, runner.id, later)
-        if self.on_cut_short is not None:
-            await self.on_cut_short(task.run_id)
-
     async def _workflow_of(
         self, task: Task, events: Sequence[e.Event], messages: Sequence[Message]
     ) -> Workflow[..., Any] | None:
@@ -290,12 +282,13 @@ class Intake:
             self._unclear |= not await hold(runner, task, events, messages, error)
             return None
 
-    def _give_back(self, task: Task, error: Problem, delay_s: float | None) -> None:
+    def _give_back(self, task: Task, error: Problem, delay_s: float | None, seen: int = 0) -> None:
         runner = self._runner
         runner.note(f"run {task.run_id}: {error}")
         runner.drop(task.run_id)
         due_at = None if delay_s is None else runner.clock.now() + delay_s
-        runner.releases.add(task.run_id, Released(due_at=due_at, cause=task.cause, evidence=task.evidence))
+        change = Released(due_at=due_at, seen=seen, cause=task.cause, evidence=task.evidence)
+        runner.releases.add(task.run_id, change)
 
     async def _tell_unable(self) -> None:
         """Others may know which specs this process leaves to them."""

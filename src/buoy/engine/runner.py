@@ -97,6 +97,7 @@ class Runner:
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
+        self.on_note: Callable[[str], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters = Waiters()
         self._moved = asyncio.Event()
@@ -314,3 +315,5 @@ class Runner:
     def note(self, text: str) -> None:
         self._errors += 1
         self._last_error = text
+        if self.on_note is not None:
+            self.on_note(text)

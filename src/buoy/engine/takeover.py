@@ -8,7 +8,7 @@ a runner that holds nothing else, and at last by nobody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -26,6 +26,7 @@ from buoy.core.policy import Decision, decide
 from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
 from buoy.core.state import fold
 from buoy.engine.duties import duties_left
+from buoy.errors import Problem
 from buoy.ports import Committed, Ended, Held, Outcome, Released, Task, TaskChange, Write
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from buoy.engine.intake import Holder
 
 LOST = "taken_over"
+# When a run whose log lost its end is tried again: when somebody writes that down now, and when nobody here can.
+_SOON_S = 1.0
+_LATER_S = 30.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -116,3 +120,22 @@ async def _append(
     certain: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
     runner.journal.submit(write, certain.set_result)
     return isinstance(await certain, Committed)
+
+
+async def leave_cut_short(
+    runner: Holder, task: Task, write_down: Callable[[RunId], Awaitable[object]] | None
+) -> None:  # fmt: skip
+    """The end of a log is lost, and all appends are fenced for ever: that is told in the log first, by whoever can."""
+    delay_s = _LATER_S if write_down is None else _SOON_S
+    later = Released(due_at=runner.clock.now() + delay_s, cause=task.cause, evidence=task.evidence)
+    await runner.store.release(task.run_id, runner.id, later)
+    if write_down is not None:
+        await write_down(task.run_id)
+
+
+async def last_message(runner: Holder, run_id: RunId) -> int:
+    """The number of the last message; 0 if they cannot be read either."""
+    try:
+        return max((each.number for each in await runner.store.inbox(run_id)), default=0)
+    except Problem:
+        return 0
