@@ -30,7 +30,7 @@ def test_a_killed_run_is_explained_and_a_worker_goes_on_where_it_was(buoy: Buoy,
     told = buoy("why", "p1").stdout
     assert "p1 was executing step part (attempt 1) when the process that drove it ended" in told
     assert "the lock that it held while it lived is free" in told
-    assert "2 completed steps will not be executed again" in told
+    assert "2 completed parts will not be executed again" in told
     assert buoy.json("show", "p1")["health"] == "dead"
     assert "dead" in buoy("ps").stdout
     assert "nobody has buried it yet" in buoy("status", code=1).stdout

@@ -131,13 +131,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "owner dead, a worker is there",
         facts(Status.RUNNING, STEP, holder=runner(proof=LOCK_FREE), runners=ABLE, completed_count=3),
         ["r was executing step pack (attempt 1) when the process that drove it ended.",
-         "3 completed steps will not be executed again", "the lock that it held while it lived is free",
+         "3 completed parts will not be executed again", "the lock that it held while it lived is free",
          "finds the dead process within a second, takes the run over and goes on"],
     ),
     (
         "owner dead, nobody is there",
         facts(Status.RUNNING, STEP, holder=runner(proof={"proof": "the host was rebooted"}), completed_count=1),
-        ["1 completed step will not", "the machine was started anew since", "Nothing before somebody starts a worker",
+        ["1 completed part will not", "the machine was started anew since", "Nothing before somebody starts a worker",
          "buoy worker FILE.py", "or drive it in this terminal: buoy run FILE.py:order --id r"],
     ),
     (

@@ -544,3 +544,26 @@ def _message(word: str, number: int) -> Message:
     if word in ("go", "other"):
         return Message(run, "signal", f"signal:{number}", encode(Signal(word, encode(1, "x")), "x"))
     return Message(run, word, f"{word}:{number}", encode(Reason(None), "x"))
+
+
+async def test_a_cancel_that_lets_a_paused_run_come_to_its_end_is_too_late(url: str) -> None:
+    """While it was paused it got what it waited for; a cancel lets it go on first."""
+
+    @buoy.workflow
+    async def signalled() -> Any:
+        return await buoy.wait_signal("go")
+
+    async with opened(url, signalled) as app:
+        await app.start_as("first", signalled)
+        log = await until_event(app, "first", "signal_waited")
+    run = RunId("later")
+    messages = [
+        Message(run, "pause", "p", encode(Reason(), "a pause")),
+        Message(run, "signal", "s", encode(Signal("go", encode(7, "a payload")), "a signal")),
+        Message(run, "cancel", "c", encode(Reason(), "a cancel")),
+    ]
+    async with store_at(url) as store:
+        await plant(store, run, renamed(log, "first", "later"), messages)
+    async with opened(url, signalled) as app:
+        assert await result_of(app, await app.get("later")) == 7
+        assert app.runner is not None and app.runner.troubles()[0] == 0

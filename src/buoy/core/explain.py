@@ -128,7 +128,7 @@ def _dead(facts: Facts, words: Wording) -> Told:
     document, holder = facts.document, facts.holder
     assert holder is not None
     busy = under_way(facts)
-    done = phrases.counted(document.completed_count, "completed step")
+    done = phrases.counted(document.completed_count, "completed part")
     again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
     kept = f"Its log is safe{f': {done} will not be executed again' if document.completed_count else ''}.{again}"
     lost = Finding(code="H1", trouble=True, reason="", remedy="release")

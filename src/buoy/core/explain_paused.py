@@ -175,4 +175,4 @@ def _not_heard(facts: Facts) -> tuple[str, ...]:
         return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
     if facts.unread:
         return (f"{phrases.counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
-    return (f"After that it needs a worker, and as things are {missing}.",)
+    return (f"Let go on, it needs a worker, and as things are {missing}.",)

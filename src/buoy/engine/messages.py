@@ -245,6 +245,8 @@ class Mailbox:
             return
         if self._execution.state.pause is not None:
             self._execution.unpause(e.Resumed(by=message.by))
+        if self._execution.ended:
+            return  # what was kept from its code while it was paused brought it to its end
         self._execution.cancel(e.CancelRequested(message=message.number, reason=body.reason, by=message.by))
 
     def _refuse(self, message: Message, reason: str) -> None:
