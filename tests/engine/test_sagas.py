@@ -9,7 +9,7 @@ import pytest
 import buoy
 from buoy.engine.definitions import Step
 
-from .lab import opened, result_of, types_of, until_status
+from .lab import log_of, opened, plant, renamed, result_of, store_at, types_of, until_event, until_status
 
 SEEN: list[tuple[str, ...]] = []
 MENDED: set[str] = set()
@@ -105,6 +105,47 @@ async def test_a_cancellation_undoes_too(url: str) -> None:
         await run.cancel("changed my mind")
         await until_status(app, "w", "cancelled")
         assert [each[0] for each in SEEN] == ["charge", "refund"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_step_that_ends_after_the_cancellation_is_undone_also_after_a_crash(url: str, is_async: bool) -> None:
+    """It is never given up before its outcome is known; a replay must not take that outcome for the end of a wait."""
+    go_on = asyncio.Event()
+
+    @buoy.step(compensate=refund)
+    async def pay(order: str) -> str:
+        await go_on.wait()
+        return "late"
+
+    @buoy.workflow(name="late")
+    async def late() -> str:
+        return await pay("p")
+
+    @buoy.workflow(name="late")
+    def late_sync() -> str:
+        return pay.call("p").result()
+
+    workflow = late if is_async else late_sync
+    async with opened(url, workflow) as app:
+        run = await app.start_as("whole", workflow)
+        await until_event(app, "whole", "step_started")
+        await run.cancel()
+        await until_event(app, "whole", "cancel_requested")
+        go_on.set()
+        await until_status(app, "whole", "cancelled")
+        log = await log_of(app, "whole")
+    assert [event.type for event in log][-3:] == [
+        "compensation_started",
+        "compensation_completed",
+        "workflow_cancelled",
+    ]
+    cut = {f"cut-{count}": renamed(log[:count], "whole", f"cut-{count}") for count in range(4, len(log))}
+    async with store_at(url) as store:
+        for name, events in cut.items():
+            await plant(store, name, events)
+    async with opened(url, workflow) as app:
+        for name in cut:
+            await until_status(app, name, "cancelled")
 
 
 async def test_a_run_that_completes_undoes_nothing(url: str) -> None:

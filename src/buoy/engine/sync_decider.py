@@ -42,18 +42,16 @@ class SyncDecider:
         self._pool = pool
         self._known: dict[LeafId, tuple[Any, float]] = {}
         self._started_at = 0.0
-        self._detached = False
-        self._running = False
-        self._ended = False
+        self._detached = self._running = self._ended = False
         self._waiting: frozenset[LeafId] = frozenset()
         self._reply: queue.SimpleQueue[Reply | Problem] = queue.SimpleQueue()
         self._blocked = False
         self._cancel_at: float | None = None
+        self._late: set[LeafId] = set()  # what came to its end after the cancel request, at a replay
         # Of the thread that runs the code now.
         self._scope = Scope()
         self._clock = 0.0
-        self._cancel_seen = False
-        self._leaving = False
+        self._cancel_seen = self._leaving = False
         self._difference: Diverged | None = None
         # The run was paused while the code ran: it left its thread, and starts again when the run goes on.
         self._held_back = False
@@ -72,6 +70,8 @@ class SyncDecider:
         for event in events:
             if isinstance(event.body, OUTCOMES):
                 self._known[event.body.leaf] = (event.body, event.at)
+                if self._cancel_at is not None:
+                    self._late.add(event.body.leaf)
             elif isinstance(event.body, e.CancelRequested):
                 self._cancel_at = event.at
         # The thread compares the code with the log as it goes; nothing is left to be delivered.
@@ -308,7 +308,7 @@ class SyncDecider:
         leaves = self._execution.state.leaves
         for request in requests:
             leaf = leaves.get(request.leaf)
-            if leaf is not None and leaf.phase == "cancelled":
+            if leaf is not None and (leaf.phase == "cancelled" or leaf.id in self._late):
                 for each in requests:
                     self._execution.history.match(each)
                 self._cancel_seen = True
