@@ -45,7 +45,7 @@ bench: $(READY) ## measure against the raw disk and DBOS (in an environment of i
 sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
 	@$(VENV)/bin/python -m buoy.testing.sim --seeds $(SEEDS)
 
-mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it
+mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it (about 4 minutes on 2 cores)
 	@$(VENV)/bin/python -m buoy.testing.sim --mutants
 
 reliability: $(READY) ## crash simulated and real processes, and write docs/reliability.md; ARGS="--seeds 20000" for more

@@ -198,6 +198,28 @@ async def by_a_global() -> int:
     return len(SEEN)
 
 
+@buoy.step
+async def careless_refund(item: str) -> None:
+    CHARGES.append(f"-{item}")
+
+
+@buoy.step(compensate=careless_refund)
+async def careful_pay(item: str) -> str:
+    return buoy.idempotency_key()
+
+
+@buoy.workflow
+async def refunds_twice() -> None:
+    await careful_pay("lamp")
+    await buoy.sleep("1d")
+
+
+@buoy.workflow
+async def does_io() -> str:
+    await asyncio.open_connection("localhost", 1)
+    return "never"
+
+
 @buoy.workflow
 async def asks() -> Any:
     return await buoy.ask("Ship it?", kind="confirm")

@@ -85,6 +85,42 @@ def test_stubs_and_patterns_make_it_right() -> None:
     call("double_charge", "--allow", "repeated", code=0)
 
 
+def test_a_stub_for_a_step_that_there_is_not_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "pays.py"
+    file.write_text(
+        "import pathlib\nimport buoy\n@buoy.step\nasync def pay_invoice() -> str:\n"
+        f"    pathlib.Path({str(tmp_path / 'paid')!r}).touch()\n    return buoy.idempotency_key()\n"
+        "@buoy.workflow\nasync def pays() -> str:\n    return await pay_invoice()\n"
+    )
+    found = call(f"{file}:pays", "--stub", "pay_invoise=1", code=2)
+    assert "there is no step 'pay_invoise' to stub; did you mean 'pay_invoice'?" in found.stderr
+    assert not (tmp_path / "paid").exists()
+
+
+def test_stubs_and_patterns_that_met_no_step_are_told() -> None:
+    words = ("--stub", 'charge="canned"', "--stub", "reserve=1", "--repeatable", "lod_*", "--repeatable", "ch*")
+    shown = call("double_charge", *words, code=0).stdout
+    assert "! the stub of reserve was never used; the steps that ran: charge" in shown
+    assert "! repeatable 'lod_*' matched no step; the steps that ran: charge" in shown
+    found = json.loads(call("double_charge", *words, "--json", code=0).stdout)
+    assert len(found["unused"]) == 2
+
+
+def test_a_workflow_that_fails_without_a_crash_is_not_told_to_be_right() -> None:
+    shown = call("does_io", code=1).stdout
+    assert "✗ 1. Workflow code does what it may not" in shown
+    assert "Even without a crash it fails: workflow code may not do I/O" in shown
+    shown = call("broken_payment", "--arg", "item=lamp", code=0).stdout
+    assert "! without a crash it already fails: ValueError: out of stock" in shown
+    assert "✓ every crash was recovered from, with the same failure" in shown
+
+
+def test_a_wrong_answer_is_told_with_its_file_and_its_question(script: str) -> None:
+    Path(script).write_text("- on: Ship it?\n  answer: maybe\n")
+    told = call("asks", "--answers", script, code=2).stderr
+    assert f"{script}, entry 1, the answer to 'Ship it?': expected yes or no, found 'maybe'" in told
+
+
 @pytest.mark.parametrize(
     ("name", "words", "told"),
     [
@@ -94,6 +130,7 @@ def test_stubs_and_patterns_make_it_right() -> None:
         ("double_charge", ("--stub", "charge"), "has not the form STEP=JSON"),
         ("double_charge", ("--stub", "charge={"), "--stub charge"),
         ("double_charge", ("--store", "cloud"), "cloud"),
+        ("double_charge", ("--real", "--store", "memory"), "dies with a real process; choose sqlite or folder"),
         ("double_charge", ("--max-crashes", "0"), "at least one crash"),
         ("double_charge", ("--answers", "nowhere.yaml"), "cannot be read"),
         ("nightly.yaml", (), "the file cannot be read"),

@@ -117,6 +117,14 @@ def test_parameters_are_given_by_name_and_stubs_keep_commands_from_running(folde
     assert not (folder / "effects.txt").exists()
 
 
+@pytest.mark.parametrize(("stub", "hint"), [("fecth", "'fetch'"), ("publsh", "known: fetch, charge, count")])
+def test_a_stub_for_what_the_spec_has_not_or_only_asks_is_refused(folder: Path, stub: str, hint: str) -> None:
+    found = call("--answers", "answers.json", "--stub", f"{stub}=1", code=2)
+    assert f"there is no step {stub!r} to stub; " in found.stderr
+    assert hint in found.stderr
+    assert not (folder / "effects.txt").exists()
+
+
 def test_arguments_of_code_are_refused_for_specs_and_the_other_way_round() -> None:
     assert "--param" in call("--arg", "times=2", code=2).output
     found = CliRunner().invoke(main, ["crashtest", "spec_functions.py:twice", "--param", "times=2"])

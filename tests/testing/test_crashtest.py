@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.testing import Options, Report, crash_test
+from buoy.testing import Options, Report, crash_test, local_host
 from buoy.testing.crashtest.judge import Judge
 from buoy.testing.crashtest.notes import Note
 from buoy.testing.crashtest.scenario import Played
@@ -53,7 +53,7 @@ def test_a_right_workflow_has_no_findings_on_any_store(store: str) -> None:
 
 def test_every_write_is_crashed_before_and_after_and_twice() -> None:
     report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP)
-    seen = {(crash.number, crash.phase) for crash in report.crashes}
+    seen = {(crash.number, crash.phase) for crash in report.crashes if crash.phase != "undo"}
     phases = ("before", "after", "twice", "cancel")
     assert seen == {(number, phase) for number in range(1, report.writes + 1) for phase in phases}
     assert report.writes > 10
@@ -105,6 +105,14 @@ def test_fewer_crashes_are_chosen_by_the_seed_and_the_rest_is_counted() -> None:
     report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, max_crashes=5, seed=3)
     assert sum(crash.phase in ("before", "after") for crash in report.crashes) == 5
     assert report.left_out == 2 * report.writes - 5
+
+
+def test_the_summary_says_what_it_counts() -> None:
+    report = crashed(flows.loop, max_crashes=4, cancels=False)
+    writes = len({crash.number for crash in report.crashes})
+    runs, crashes = 4 + writes, 4 + 2 * writes
+    words = f"4 of {2 * report.writes} points before and after them, crashed {crashes} times in {runs} runs, "
+    assert words in report.summary()
 
 
 # ---- wrong ones
@@ -192,6 +200,16 @@ def test_swallowed_cancellation_is_found(workflow: Any, words: str) -> None:
     assert "raise it again" in report.findings[0].advice
 
 
+def test_a_crash_in_a_compensation_that_a_cancel_started_is_tried_and_judged() -> None:
+    report = crashed(flows.refunds_twice)
+    (finding,) = report.findings
+    assert (finding.kind, finding.step) == ("repeated", "careless_refund")
+    assert all(point.endswith("and a crash in the first compensation") for point in finding.points)
+    undone = [crash for crash in report.crashes if crash.phase == "undo"]
+    assert undone and all(crash.ended == "ended" and crash.recovery_ms is not None for crash in undone)
+    assert {crash.phase for crash in crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP).crashes} >= {"undo"}
+
+
 def test_without_cancels_nobody_is_cancelled() -> None:
     report = crashed(flows.swallows, cancels=False)
     assert report.ok
@@ -245,6 +263,22 @@ def test_a_wrong_answer_in_the_script_is_told() -> None:
 
 
 # ---- real processes
+
+
+@pytest.mark.parametrize("store", ["sqlite", "folder"])
+def test_real_kills_happen_on_the_store_that_was_asked_for(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    open_store = local_host.open_store
+
+    def opens(place: str, *rest: Any) -> Any:
+        opened.append(place.partition(":")[0])
+        return open_store(place, *rest)
+
+    monkeypatch.setattr(local_host, "open_store", opens)
+    report = crashed(flows.double_charge, real=True, store=store, max_crashes=1)
+    assert report.reference.status == "completed"
+    assert report.store == store
+    assert set(opened) == {"sqlite" if store == "sqlite" else "file"}
 
 
 @pytest.mark.slow

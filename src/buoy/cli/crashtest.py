@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 _ROWS_MAX = 40
 _INDENT = 5
 # What the columns beside the write need.
-_MARKS_COLUMNS = 50
-_PHASES = ("before", "after", "twice", "cancel")
+_MARKS_COLUMNS = 56
+_PHASES = ("before", "after", "twice", "cancel", "undo")
 
 
 @click.command()
@@ -45,14 +45,17 @@ _PHASES = ("before", "after", "twice", "cancel")
 @click.option("--stub", "stubs", metavar="STEP=JSON", multiple=True, help="A canned result: this step is not executed.")
 @click.option("--repeatable", metavar="STEP", multiple=True, help="A step that may run twice (a name or a pattern).")
 @click.option("--allow", metavar="KIND", multiple=True, help="A kind of finding that is none here, as clock or random.")
-@click.option("--max-crashes", type=int, metavar="N", help="Try only so many points, chosen by the seed.")
+@click.option(
+    "--max-crashes", type=int, metavar="N",
+    help="Crash at N points only, each before or after a write, chosen by the seed.",
+)  # fmt: skip
 @click.option("--no-cancel", is_flag=True, help="Do not also cancel the run at every point.")
-@click.option("--real", is_flag=True, help="Real processes, real SIGKILL, SQLite on disk: slower, and beyond doubt.")
+@click.option("--real", is_flag=True, help="Real processes, real SIGKILL, a store on disk: slower, and beyond doubt.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides about points and Python's random.")
 @click.option("--junit", metavar="FILE", help="Also write a JUnit report, for CI.")
 @click.option("--prints", is_flag=True, help="Show what the steps print; it is hidden else, since they run so often.")
 @click.option(
-    "--store", type=click.Choice(["memory", "sqlite", "folder"]), default="memory", show_default=True,
+    "--store", type=click.Choice(["memory", "sqlite", "folder"]), show_default="memory; with --real sqlite",
     help="The kind of store to test on; a new one each time, never yours.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
@@ -150,10 +153,10 @@ def _show(report: Report) -> None:
             text = f"{repeat.leaf} ran {repeat.executions} times under one key, which it looks at: {repeat.key}"
             out.print(Text(f"\n{text}", style="dim"), end="")
     out.print()
-    for text in report.unused:
+    for text in report.remarks():
         out.print(Text(f"! {text}", style="yellow"))
     if report.ok:
-        out.print(Text("✓ every crash was recovered from, with the same outcome", style="bold green"))
+        out.print(Text(f"✓ {report.verdict()}", style="bold green"))
     for number, finding in enumerate(report.findings, 1):
         _show_finding(out, number, finding)
 
@@ -178,7 +181,10 @@ def _indented(out: Console, text: str, style: str = "") -> None:
 
 def _table(report: Report, columns: int) -> Table:
     """One line per write: what it was, and how each crash around it went."""
-    table = render.plain_table("#", "write", "before", "after", "twice", "cancel", "recovery")
+    tried = {crash.phase for crash in report.crashes}
+    # Most workflows have nothing to undo, and need no column for it.
+    phases = [phase for phase in _PHASES if phase != "undo" or phase in tried]
+    table = render.plain_table("#", "write", *phases, "recovery")
     rows: dict[int, dict[str, Crash]] = {}
     for crash in report.crashes:
         rows.setdefault(crash.number, {})[crash.phase] = crash
@@ -188,7 +194,7 @@ def _table(report: Report, columns: int) -> Table:
         row = rows[number]
         what = next(iter(row.values())).what
         took = [crash.recovery_ms for crash in row.values() if crash.recovery_ms is not None]
-        marks = [_mark(row.get(phase)) for phase in _PHASES]
+        marks = [_mark(row.get(phase)) for phase in phases]
         table.add_row(
             str(number),
             textwrap.shorten(what, max(columns - _MARKS_COLUMNS, 20), placeholder="..."),
@@ -196,7 +202,7 @@ def _table(report: Report, columns: int) -> Table:
             f"{max(took):.1f} ms" if took else "",
         )
     if len(shown) < len(rows):
-        table.add_row("", f"... and {len(rows) - len(shown)} more writes, all fine", "", "", "", "", "")
+        table.add_row("", f"... and {len(rows) - len(shown)} more writes, all fine", *("" for _ in phases), "")
     return table
 
 

@@ -102,8 +102,7 @@ class Runner:
         self.waiters = Waiters()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._registered = False
-        self._stopping = False
+        self._registered = self._stopping = False
         self._errors = 0
         self._last_error: str | None = None
 

@@ -10,7 +10,7 @@ from buoy.core.document import Document
 from buoy.core.ids import RunId
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
-from buoy.errors import UnknownQuestion, WrongState
+from buoy.errors import BadInput, UnknownQuestion, WrongState
 from buoy.ports import RunQuery
 from buoy.testing.script import Saying, Script
 
@@ -59,6 +59,8 @@ class Person:
                 await self._client.signal(run_id, saying.signal, saying.value, f"script-{saying.key}".replace("/", "-"))
         except (WrongState, UnknownQuestion):
             return  # it was said before the crash, or comes too late: as in life
+        except BadInput as error:
+            raise BadInput(f"{saying.where}: {error}" if saying.where else str(error)) from error
 
     def _spoken(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

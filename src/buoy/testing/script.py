@@ -42,6 +42,8 @@ class Saying(msgspec.Struct, frozen=True):
     value: Any
     question_id: str | None = None
     signal: str | None = None
+    # The entry that says so, for people.
+    where: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class Entry(msgspec.Struct, frozen=True):
     value: Any
     signal: str | None
     after_s: float
+    where: str
 
 
 class Script:
@@ -76,8 +79,8 @@ class Script:
         if (signal is None) != ("answer" in entry):
             raise BadInput(f"{where}: it needs an answer, or a signal with a payload; {_EXAMPLE}")
         if signal is None:
-            return Entry(on, entry["answer"], None, after_s)
-        return Entry(on, entry.get("payload"), check_name(str(signal), f"{where}: signal"), after_s)
+            return Entry(on, entry["answer"], None, after_s, where)
+        return Entry(on, entry.get("payload"), check_name(str(signal), f"{where}: signal"), after_s, where)
 
     def sayings(self, document: Document, asked: Sequence[tuple[str, str]]) -> list[Saying]:
         """What the open leaves of this run call for. `asked`: every question and signal wait of its log, in order, as
@@ -118,7 +121,8 @@ class Script:
         due_at = leaf.since + entry.after_s
         if entry.signal is not None:
             return Saying(due_at, f"on-{leaf.leaf}", entry.value, signal=entry.signal)
-        return Saying(due_at, str(leaf.question_id), entry.value, question_id=leaf.question_id)
+        where = f"{entry.where}, the answer to {name!r}"
+        return Saying(due_at, str(leaf.question_id), entry.value, question_id=leaf.question_id, where=where)
 
 
 def title_of(leaf: OpenLeaf | Leaf) -> str | None:

@@ -19,7 +19,7 @@ from buoy.testing.crashtest.watch import Watch
 from buoy.testing.local_host import Hints, LocalStore
 from buoy.testing.skipping import Outside
 
-Phase = Literal["before", "after", "twice", "cancel"]
+Phase = Literal["before", "after", "twice", "cancel", "undo"]
 
 _ENDS = (
     e.StepCompleted,
@@ -30,6 +30,8 @@ _ENDS = (
     e.CompensationFailed,
 )
 _TWICE = 2
+# The leaf of a compensation: that of its step, with this behind it.
+COMPENSATION = "!compensation"
 _UNDONE = (e.CompensationCompleted, e.CompensationFailed)
 
 
@@ -37,7 +39,8 @@ class Point(msgspec.Struct, frozen=True):
     """Where a scenario differs from the reference: at the n-th write.
 
     The process dies `before` or `after` it; or after it, and the next process after its first write (`twice`); or
-    nobody dies, and the run is asked to `cancel`.
+    nobody dies, and the run is asked to `cancel`; or that, and the process dies before the end of the first
+    compensation is durable (`undo`).
     """
 
     number: int
@@ -58,13 +61,15 @@ class Gate(LocalStore):
     ) -> None:
         super().__init__(store, hints, outside)
         self._watch = watch
+        self._cancelled = False
         self._point = point
         self._die = die
         self.writes = 0
         self.on_cancel: Callable[[], None] = lambda: None
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
-        number = await self._begin("; ".join(map(describe, writes)))
+        undone = any(isinstance(event.body, _UNDONE) for write in writes for event in write.events)
+        number = await self._begin("; ".join(map(describe, writes)), undone=undone)
         outcomes = await super().commit(writes)
         for write in writes:
             for event in write.events:
@@ -74,7 +79,7 @@ class Gate(LocalStore):
 
     def _note_durable(self, run_id: RunId, body: e.Body) -> None:
         if isinstance(body, _ENDS):
-            leaf = f"{body.leaf}!compensation" if isinstance(body, _UNDONE) else body.leaf
+            leaf = f"{body.leaf}{COMPENSATION}" if isinstance(body, _UNDONE) else body.leaf
             self._watch.tell("durable", run=run_id, leaf=leaf)
         elif isinstance(body, e.BranchCreated):
             self._watch.tell("hidden", run=run_id)
@@ -95,18 +100,23 @@ class Gate(LocalStore):
         await self._end(number)
         return done
 
-    async def _begin(self, text: str) -> int:
+    async def _begin(self, text: str, *, undone: bool = False) -> int:
         self.writes += 1
         number = self.writes
         self._watch.tell("write", number=number, text=text)
-        if self._point == Point(number, "before"):
+        if self._point == Point(number, "before") or (undone and self._undo_ends()):
             await self._crash(f"before {text}")
         return number
+
+    def _undo_ends(self) -> bool:
+        """Whether the first compensation after the request is where this process ends."""
+        return self._cancelled and self._point is not None and self._point.phase == "undo"
 
     async def _end(self, number: int) -> None:
         if self._point == Point(number, "after"):
             await self._crash("after it")
-        elif self._point == Point(number, "cancel"):
+        elif self._point in (Point(number, "cancel"), Point(number, "undo")):
+            self._cancelled = True
             self.on_cancel()
 
     async def _crash(self, text: str) -> None:

@@ -9,44 +9,13 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import RunId
-from buoy.core.lineage import visible
-from buoy.core.state import fold
 from buoy.testing.crashtest.notes import COMMAND, Note
+from buoy.testing.crashtest.outcomes import outcome_of
 from buoy.testing.crashtest.process import RUN_ID
 from buoy.testing.crashtest.report import Crash, Finding, Kind, Outcome, Repeat
 from buoy.testing.crashtest.scenario import Played
 
 _SHOWN_MAX = 300
-
-
-def outcome_of(played: Played) -> Outcome:
-    """How the run, or the last of its successors, ended."""
-    run_id: str = RUN_ID
-    while True:
-        log = played.logs.get(run_id, [])
-        ending = next((event.body for event in reversed(visible(log)) if isinstance(event.body, _ENDINGS)), None)
-        if isinstance(ending, e.WorkflowCompleted) and ending.continued_as in played.logs:
-            run_id = str(ending.continued_as)
-            continue
-        return _outcome(run_id, log, ending)
-
-
-_ENDINGS = (e.WorkflowCompleted, e.WorkflowFailed, e.WorkflowCancelled)
-
-
-def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> Outcome:
-    match ending:
-        case e.WorkflowCompleted():
-            return Outcome("completed", msgspec.json.decode(ending.result))
-        case e.WorkflowFailed():
-            return Outcome("failed", error=f"{ending.error.type}: {ending.error.message}")
-        case e.WorkflowCancelled():
-            return Outcome("cancelled")
-    state = fold(RunId(run_id), log)
-    if state.pause is not None:
-        return Outcome("paused", error=f"{state.pause.reason}: {state.pause.detail}")
-    return Outcome(str(state.status or "never started"))
 
 
 class _Seen(msgspec.Struct):
@@ -95,10 +64,11 @@ class Judge:
             _recovery_ms(played.notes), 1000 * played.real_s,
         )  # fmt: skip
         self._look_at_notes(played, crash.label)
-        if phase == "cancel":
+        if phase in ("cancel", "undo"):
             self._look_at_cancel(played, crash.label)
         else:
             self._look_at_outcome(played, crash.label)
+        if phase != "cancel":
             self._look_at_repeats(played, crash.label)
         self._crashes.append(crash)
         return crash
@@ -238,11 +208,24 @@ class Judge:
                         getattr(event.body, "leaf", None),
                         subject=error.message.partition("the result of ")[2].partition(" cannot")[0],
                     )
+                if isinstance(event.body, e.WorkflowFailed) and event.body.error.type == "NotAllowedHere":
+                    self._not_allowed(event.body.error.message, played)
         if _is_divergence(self.reference):
             self._diverged(self.reference, "without a crash, when the code was woken")
         elif self.reference.status == "paused":
             advice = "look at the reason; if it is an internal error, this is a bug of Buoy: report it"
             self._find("lost", f"Even without a crash it stays {self.reference}.", advice, "without a crash")
+
+    def _not_allowed(self, message: str, played: Played) -> None:
+        if any(note.what == "swallowed" for note in played.notes):
+            return  # that is why, and it is a finding of its own
+        self._find(
+            "not_allowed",
+            f"Even without a crash it fails: {message}.",
+            "change what the message names; whatever touches the world outside (files, sockets, threads, processes) "
+            "belongs in a step",
+            "without a crash",
+        )
 
     # ---- in the end
 

@@ -1,4 +1,4 @@
-"""Real processes: the same scenarios with forked processes, real SIGKILL and a database on disk.
+"""Real processes: the same scenarios with forked processes, real SIGKILL and a store on disk.
 
 The child writes what it sees into a file, one line at a time, so that it survives the kill. Its clock begins where the
 one that died was. The parent runs nothing of the workflow, so that every child begins with fresh globals.
@@ -35,6 +35,8 @@ def play_really(job: Job, setting: Setting, point: Point | None, *, looks_at_cod
     with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name:
         folder = Path(name)
         notes = NoteFile(folder / "notes.jsonl")
+        data = folder / "data"
+        data.mkdir()
         watch = Watch(notes.add, real.monotonic, setting.stubs)
         watch.looks_at_code = looks_at_code
         start_at, ended = START_AT, "crashed"
@@ -42,12 +44,12 @@ def play_really(job: Job, setting: Setting, point: Point | None, *, looks_at_cod
 
             def make(number: int = number, start_at: float = start_at) -> Process:
                 seed_chance(setting.seed, point, number)
-                clock, locks, shelf = SkippingClock(start_at), LockFiles(folder / "locks"), Shelf("sqlite", folder)
+                clock, locks, shelf = SkippingClock(start_at), LockFiles(folder / "locks"), Shelf(setting.store, data)
                 here = point and point.of_process(number)
                 return Process(job, number, shelf, clock, watch, locks, here, folder / "logs")
 
             ended = _one_process(make, watch, notes, number)
-            logs = read_logs(Shelf("sqlite", folder), SkippingClock())
+            logs = read_logs(Shelf(setting.store, data), SkippingClock())
             times = [log[-1].at for log in logs.values() if log]
             start_at = max([START_AT, *times, *(note.at for note in notes.read())])
             if ended != "crashed":

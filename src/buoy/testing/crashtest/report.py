@@ -10,8 +10,9 @@ import msgspec
 from buoy.core.time_text import in_words
 
 Kind: TypeAlias = Literal[
-    "outcome", "lost", "repeated", "executed_again", "nondeterminism", "clock", "random", "not_json", "swallowed"
-]
+    "outcome", "lost", "repeated", "executed_again", "nondeterminism", "clock", "random", "not_json", "not_allowed",
+    "swallowed",
+]  # fmt: skip
 KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
 TITLES: dict[Kind, str] = {
@@ -23,6 +24,7 @@ TITLES: dict[Kind, str] = {
     "clock": "Workflow code looks at the clock",
     "random": "Workflow code asks chance",
     "not_json": "A result is not JSON",
+    "not_allowed": "Workflow code does what it may not",
     "swallowed": "Cancellation is swallowed",
 }
 
@@ -69,7 +71,8 @@ class Repeat(msgspec.Struct, frozen=True):
 
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True):
     """One scenario. `phase`: the process died before or after the write, or after it and again in its recovery
-    (`twice`), or the run was asked to `cancel` after it."""
+    (`twice`), or the run was asked to `cancel` after it, or that and the process died in the first compensation
+    (`undo`)."""
 
     number: int
     phase: str
@@ -83,6 +86,8 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True):
     def label(self) -> str:
         if self.phase == "cancel":
             return f"cancel after write {self.number} ({self.what})"
+        if self.phase == "undo":
+            return f"cancel after write {self.number} ({self.what}), and a crash in the first compensation"
         if self.phase == "twice":
             return f"after write {self.number} ({self.what}), and once more as soon as it was taken over"
         return f"{self.phase} write {self.number} ({self.what})"
@@ -105,7 +110,7 @@ class Report(msgspec.Struct, frozen=True):
     repeats: tuple[Repeat, ...]
     # Points that there are and that were not tried.
     left_out: int = 0
-    # What of the script nothing called for, without a crash.
+    # What of the script nothing called for, without a crash; stubs and patterns that no step bore out, in any run.
     unused: tuple[str, ...] = ()
 
     @property
@@ -118,27 +123,40 @@ class Report(msgspec.Struct, frozen=True):
         return (times[len(times) // 2], times[-1]) if times else None
 
     def summary(self) -> str:
-        cancels = sum(each.phase == "cancel" for each in self.crashes)
-        kills = len(self.crashes) - cancels + sum(each.phase == "twice" for each in self.crashes)
+        cancels = sum(each.phase in ("cancel", "undo") for each in self.crashes)
+        runs = sum(each.phase != "cancel" for each in self.crashes)
+        tried = sum(each.phase in ("before", "after") for each in self.crashes)
+        points = f"{tried} of {tried + self.left_out}" if self.left_out else str(tried)
+        kills = runs + sum(each.phase == "twice" for each in self.crashes)
         how = "killed" if self.real else "crashed"
-        parts = [f"{self.workflow}: {self.writes} writes, {how} {kills} times"]
+        parts = [f"{self.workflow}: {self.writes} writes", f"{points} points before and after them"]
+        parts.append(f"{how} {kills} times in {runs} runs")
         if cancels:
             parts.append(f"cancelled {cancels} times")
-        if self.left_out:
-            parts.append(f"{self.left_out} points left out")
         parts.append(f"{in_words(self.virtual_s)} of its time in {self.real_s:.1f} s")
         took = self.recovery_ms()
         if took is not None:
             parts.append(f"recovery took {took[0]:.1f} ms (median), {took[1]:.1f} ms (longest)")
         return ", ".join(parts)
 
+    def remarks(self) -> Iterator[str]:
+        """What is no finding, and probably not what was meant."""
+        if self.reference.status == "failed":
+            yield f"without a crash it already fails: {self.reference.error}"
+        yield from self.unused
+
+    def verdict(self) -> str:
+        """In one sentence, if nothing was found."""
+        same = "the same failure" if self.reference.status == "failed" else "the same outcome"
+        return f"every crash was recovered from, with {same}"
+
     def lines(self) -> Iterator[str]:
         """All of it as plain text, for logs and for failed tests."""
         yield self.summary()
         yield f"without a crash: {self.reference}"
-        yield from (f"note: {each}" for each in self.unused)
+        yield from (f"note: {each}" for each in self.remarks())
         if self.ok:
-            yield "every crash was recovered from, with the same outcome"
+            yield self.verdict()
         for number, finding in enumerate(self.findings, 1):
             yield ""
             yield f"{number}. {finding.title}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import dropwhile
 from random import Random
 from typing import Any
 
@@ -12,8 +14,10 @@ import msgspec
 from buoy.engine.definitions import Registry, Workflow
 from buoy.errors import BadInput
 from buoy.system import SystemClock
-from buoy.testing.crashtest.gate import Point
+from buoy.testing.crashtest.gate import COMPENSATION, Point
 from buoy.testing.crashtest.judge import Judge
+from buoy.testing.crashtest.names import check_stubs, meant_nothing, ran_in
+from buoy.testing.crashtest.notes import Note
 from buoy.testing.crashtest.process import Job
 from buoy.testing.crashtest.real import play_really
 from buoy.testing.crashtest.report import KINDS, Crash, Kind, Report
@@ -32,10 +36,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `stubs`: canned results of steps, by name. `repeatable`: steps that may run twice, by name or pattern.
     `allow`: kinds of findings that are none here. `cancels`: whether the run is also cancelled at every point.
-    `calls`: of a spec, the modules whose functions it may call.
+    `calls`: of a spec, the modules whose functions it may call. `store`: memory unless told; with `real`, sqlite.
     """
 
-    store: str = "memory"
+    store: str | None = None
     stubs: Mapping[str, Any] = {}
     repeatable: Sequence[str] = ()
     allow: Sequence[str] = ()
@@ -59,23 +63,22 @@ def crash_test(
     allowed = _check(chosen)
     clock = SystemClock()
     began = clock.monotonic()
-    chance: Random = vars(random)["_inst"]
-    state = chance.getstate()
-    try:
+    with _chance_kept():
         job = _job(workflow, stored, answers, tuple(chosen.calls))
-        setting = Setting("sqlite" if chosen.real else chosen.store, chosen.stubs, chosen.seed)
+        check_stubs(workflow, stored, chosen.stubs)
+        setting = Setting(_store(chosen), chosen.stubs, chosen.seed)
         player = play_really if chosen.real else play
         reference = player(job, setting, None, looks_at_code=True)
         _check_ended(reference)
+        ran = ran_in(reference.notes)
         judge = Judge(reference, workflow.recovery, chosen.repeatable, allowed)
         writes = max((note.number for note in reference.notes if note.what == "write"), default=0)
         points, left_out = _points(writes, chosen) if judge.reference.status != "paused" else ([], 0)
-        for place, point in enumerate(points, 1):
-            crash = judge.add(player(job, setting, point))
+        for place, played in _scenarios(points, lambda point: player(job, setting, point)):
+            ran |= ran_in(played.notes)
+            crash = judge.add(played)
             if progress is not None:
                 progress(place, len(points), crash)
-    finally:
-        chance.setstate(state)
     return Report(
         workflow=workflow.name,
         store=setting.store,
@@ -89,19 +92,55 @@ def crash_test(
         findings=judge.findings(),
         repeats=judge.repeats(),
         left_out=left_out,
-        unused=tuple(job.script.unused([each for log in reference.logs.values() for each in asked_in(log)])),
+        unused=(*_unused(job, reference), *meant_nothing(chosen.stubs, chosen.repeatable, ran)),
     )
 
 
+@contextmanager
+def _chance_kept() -> Iterator[None]:
+    """Afterwards Python's own chance goes on as if nothing had been."""
+    chance: Random = vars(random)["_inst"]
+    state = chance.getstate()
+    try:
+        yield
+    finally:
+        chance.setstate(state)
+
+
+def _scenarios(points: Sequence[Point], play_at: Callable[[Point], Played]) -> Iterator[tuple[int, Played]]:
+    """Every point, with its place. A cancel that undid something comes again, with a crash in the midst of that."""
+    for place, point in enumerate(points, 1):
+        played = play_at(point)
+        yield place, played
+        if point.phase == "cancel" and _undoes(played.notes, point.number):
+            yield place, play_at(Point(point.number, "undo"))
+
+
+def _undoes(notes: Sequence[Note], number: int) -> bool:
+    """Whether a compensation came to its end after that write."""
+    later = dropwhile(lambda note: note.what != "write" or note.number <= number, notes)
+    return any(note.what == "durable" and note.leaf.endswith(COMPENSATION) for note in later)
+
+
 def _check(options: Options) -> list[Kind]:
-    if options.store not in STORES:
+    if _store(options) not in STORES:
         raise BadInput(f"there is no store {options.store!r} for crash tests; choose one of {', '.join(STORES)}")
+    if options.real and options.store == "memory":
+        raise BadInput("a store in memory dies with a real process; choose sqlite or folder, or leave real out")
     if options.max_crashes is not None and options.max_crashes < 1:
         raise BadInput(f"at least one crash is needed, not {options.max_crashes}")
     unknown = [kind for kind in options.allow if kind not in KINDS]
     if unknown:
         raise BadInput(f"there are no findings {', '.join(unknown)}; there are {', '.join(KINDS)}")
     return [kind for kind in KINDS if kind in options.allow]
+
+
+def _store(options: Options) -> str:
+    return options.store or ("sqlite" if options.real else "memory")
+
+
+def _unused(job: Job, reference: Played) -> list[str]:
+    return job.script.unused([each for log in reference.logs.values() for each in asked_in(log)])
 
 
 def _job(workflow: Workflow[..., Any], stored: msgspec.Raw, answers: Entries, calls: tuple[str, ...]) -> Job:

@@ -1,0 +1,43 @@
+"""Outcomes: how the run of a scenario ended, read from its logs. Pure: no store, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.core.lineage import visible
+from buoy.core.state import fold
+from buoy.testing.crashtest.process import RUN_ID
+from buoy.testing.crashtest.report import Outcome
+from buoy.testing.crashtest.scenario import Played
+
+_ENDINGS = (e.WorkflowCompleted, e.WorkflowFailed, e.WorkflowCancelled)
+
+
+def outcome_of(played: Played) -> Outcome:
+    """How the run, or the last of its successors, ended."""
+    run_id: str = RUN_ID
+    while True:
+        log = played.logs.get(run_id, [])
+        ending = next((event.body for event in reversed(visible(log)) if isinstance(event.body, _ENDINGS)), None)
+        if isinstance(ending, e.WorkflowCompleted) and ending.continued_as in played.logs:
+            run_id = str(ending.continued_as)
+            continue
+        return _outcome(run_id, log, ending)
+
+
+def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> Outcome:
+    match ending:
+        case e.WorkflowCompleted():
+            return Outcome("completed", msgspec.json.decode(ending.result))
+        case e.WorkflowFailed():
+            return Outcome("failed", error=f"{ending.error.type}: {ending.error.message}")
+        case e.WorkflowCancelled():
+            return Outcome("cancelled")
+    state = fold(RunId(run_id), log)
+    if state.pause is not None:
+        return Outcome("paused", error=f"{state.pause.reason}: {state.pause.detail}")
+    return Outcome(str(state.status or "never started"))
