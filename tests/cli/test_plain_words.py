@@ -204,7 +204,7 @@ def test_a_wrong_migration_is_told_and_can_be_taken_back(buoy: Buoy) -> None:
 
 def test_a_sweep_says_what_is_left_to_do_and_by_whom(buoy: Buoy, spawn: Spawn) -> None:
     killed(buoy, spawn)
-    first = buoy("sweeper", "--once").stderr
+    first = buoy("sweeper", "--once", code=1).stderr
     assert "no worker is alive, so nothing goes on before one is started: buoy worker FILE.py" in first
     again = buoy("sweeper", "--once", "--stale-after", "0", code=1).stderr
     assert f"buoy why RUN --store {buoy.store}; about all: buoy why --all" in again and "buoy worker FILE.py" in again

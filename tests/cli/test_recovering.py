@@ -50,7 +50,7 @@ def test_one_sweep_puts_a_killed_run_back_into_its_queue(buoy: Buoy, spawn: Spaw
     would = buoy.json("sweeper", "--once", "--dry-run")
     assert (would["resumed"], would["dry_run"]) == (1, True)
     assert buoy.json("show", "p1")["health"] == "dead"
-    swept = buoy.json("sweeper", "--once", "--stale-after", "0")
+    swept = buoy.json("sweeper", "--once", "--stale-after", "0", code=1)
     words = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
     assert {word: swept[word] for word in words} == dict.fromkeys(words, 0) | {"scanned": 1, "resumed": 1}
     assert swept["reconciled"] == {"replayed": 0, "skipped": 0, "troubles": [], "cursor": None}
@@ -75,7 +75,7 @@ def test_each_policy_is_kept_after_a_kill(buoy: Buoy, spawn: Spawn) -> None:
     until(lambda: len(buoy.seen()) == 4, victim)
     victim.send(signal.SIGKILL)
     victim.wait()
-    swept = buoy.json("sweeper", "--once")
+    swept = buoy.json("sweeper", "--once", code=1)
     assert {each: swept[each] for each in ("resumed", "restarted", "failed", "held")} == dict.fromkeys(
         ("resumed", "restarted", "failed", "held"), 1
     )
@@ -181,7 +181,7 @@ def test_a_waiting_client_is_no_trouble_and_neither_is_a_dead_one_that_left_noth
     watcher.send(signal.SIGKILL)
     watcher.wait()
     assert "nobody has buried it yet" in buoy("status", code=1).stdout, "it left a run"
-    buoy("sweeper", "--once", code=0)
+    buoy("sweeper", "--once", code=1)
     buoy("cancel", "w1")
     assert "no troubles" in buoy("status").stdout
 

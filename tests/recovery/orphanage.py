@@ -79,7 +79,8 @@ def sweep_at_once(url: str, crowd: int) -> Counter[str]:
             each.wait()
     done: Counter[str] = Counter()
     for each, (out, error) in zip(sweepers, told, strict=True):
-        assert each.returncode == 0, f"{out[:500]}{error[:500]}"
+        # 1: what it brought back waits, since no worker is alive.
+        assert each.returncode in (0, 1) and not error, f"{out[:500]}{error[:500]}"
         found: dict[str, Any] = json.loads(out)
         assert found["troubles"] == []
         done.update({word: found[word] for word in WORDS})

@@ -11,13 +11,13 @@ from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.core.catalogue import CATALOGUE
 from buoy.core.phrases import counted
 from buoy.ports import Clock, StoreCheck
-from buoy.recovery.doctor import INDEX, PURGE, STORE, Doctor, Report
+from buoy.recovery.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
 _OF_THE_STORE = {
     STORE: "The store itself is not as it should be",
-    INDEX: "An entry of an index is missing or left over",
+    INDEX: "An entry of an index is missing or left over, or a document cannot be read",
     PURGE: "A purge was begun and not finished",
 }
 
@@ -44,9 +44,11 @@ class _Progress:
 def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     """Check the store itself, every active run's document against its log, and every index entry.
 
-    Without --fix no run is changed. No event is ever added, changed or removed: runs that need a remedy are 'buoy
-    recover's. Safe at any time, also while workers are at work. On an object store --fix may wait a minute before it
-    removes an entry that points at nothing, since its writer may be about to write the rest.
+    Without --fix no run is changed. No event is ever changed or removed. With --fix, that events may have been lost is
+    written into the log (events claimed and workflow_recovered) before the document that tells of it is made anew. No
+    other event is added: runs that need a remedy are 'buoy recover's. Safe at any time, also while workers are at work.
+    On an object store --fix may wait a minute before it removes an entry that points at nothing, since its writer may
+    be about to write the rest.
 
     \b
     Example:
@@ -106,5 +108,8 @@ def _looked_at(report: Report) -> list[StoreCheck]:
 def _end(report: Report, *, mended: bool) -> str:
     if not report.left:
         return f"{counted(report.fixed, 'trouble')} mended, none left"
-    advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "mend what can be mended: buoy doctor --fix"
+    if all(code in NEVER_MENDED for code in report.counts):
+        advice = "nothing of that can be mended here, keep a copy of the store; about a run: `buoy why RUN`"
+    else:
+        advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "mend what can be mended: buoy doctor --fix"
     return f"{counted(report.left, 'trouble')} left, {report.fixed:,} mended; {advice}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import click
 import msgspec
 from rich.text import Text
@@ -10,8 +12,9 @@ from buoy.cli import render
 from buoy.cli.event_lines import describe, leaf_line
 from buoy.cli.filters import Filters, run_filters
 from buoy.cli.output import json_line, print_json
-from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.core.document import Document
+from buoy.core.drift import log_gone_text
 from buoy.core.events import Event
 from buoy.core.facts import Facts, ProgressFacts
 from buoy.core.health import Health, judge
@@ -20,6 +23,7 @@ from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
 from buoy.core.phrases import current_progress, expected_text, questions, runner_text, traceback_lines
 from buoy.core.state import fold
+from buoy.errors import CorruptLog
 from buoy.ports import RunPage
 from buoy.recovery.evidence import crew, facts_of_page, facts_of_run
 
@@ -234,31 +238,42 @@ def events(run_id: str, follow: bool, after: int, limit: int | None, store: str 
     Example:
       buoy events order-1 --follow
 
-    Exit code: 0 printed, 2 no such run, 5 store unusable.
+    Exit code: 0 printed, 1 events are missing or cannot be read, 2 no such run, 5 store unusable.
     """
     if follow:
         go(_follow(run_id, after, limit, store, as_json=as_json))
         return Exit.OK
-    found = go(_events(run_id, after, limit or EVENTS_PAGE, store))
+    found, missing = go(_events(run_id, after, limit or EVENTS_PAGE, store))
     if as_json:
-        print_json({"run_id": run_id, "events": found})
-        return Exit.OK
-    for event in found:
-        _print_event(event, as_json=False)
-    if limit is None and len(found) == EVENTS_PAGE:
-        click.echo(f"more: --after {found[-1].seq}", err=True)
-    return Exit.OK
+        print_json({"run_id": run_id, "events": found, "missing": missing})
+    else:
+        for event in found:
+            _print_event(event, as_json=False)
+        if limit is None and len(found) == EVENTS_PAGE:
+            click.echo(f"more: --after {found[-1].seq}", err=True)
+    for first, last in missing:
+        what = f"event {first} is" if first == last else f"events {first} to {last} are"
+        click.echo(f"warning: {what} missing; see {wording(store, render.local).command('why', run_id)}", err=True)
+    return Exit.FAILED if missing else Exit.OK
 
 
-async def _events(run_id: str, after: int, limit: int, store: str | None) -> list[Event]:
+async def _events(run_id: str, after: int, limit: int, store: str | None) -> tuple[list[Event], list[tuple[int, int]]]:
+    """The events, and the first and last number of each gap. The document, read before, tells how many there are."""
     async with connected(store) as client:
-        await client.record(run_id)
-        return await client.store.events(check_run_id(run_id), after, limit)
+        record = await client.record(run_id)
+        found = await client.store.events(check_run_id(run_id), after, limit)
+    numbers = [after, *(event.seq for event in found)]
+    if len(found) < limit and record.envelope.orchestrator_task_id is not None:
+        numbers.append(max(numbers[-1], record.document.head_seq) + 1)
+    return found, [(one + 1, other - 1) for one, other in pairwise(numbers) if other - one > 1]
 
 
 async def _follow(run_id: str, after: int, limit: int | None, store: str | None, *, as_json: bool) -> None:
     async with connected(store) as client:
-        shown = 0
+        record, shown = await client.record(run_id), 0
+        driven = record.envelope.orchestrator_task_id is not None
+        if driven and not await client.store.events(record.document.run_id, 0, 1):
+            raise CorruptLog(log_gone_text(record.document.head_seq))
         async for event in client.follow(run_id, after):
             _print_event(event, as_json=as_json)
             shown += 1

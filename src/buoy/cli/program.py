@@ -27,6 +27,8 @@ from buoy.wiring import open_client
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+# What every store in a folder has; see the layout of the object store.
+_MARK = "buoy.json"
 
 
 class Exit(IntEnum):
@@ -151,14 +153,15 @@ def check_store(store: str | None) -> str:
     """The URL of a store that exists: a command that only looks must not make one out of a mistyped name."""
     url = configured_store(store)
     place = store_path(url)
-    if place is not None and not _there(place):
+    if place is not None and not _there(place, folder=url.startswith("file:")):
         raise StoreUnusable(f"there is no store at {place} yet; `buoy run`, `buoy start` and `buoy worker` make one")
     return url
 
 
-def _there(place: Path) -> bool:
+def _there(place: Path, *, folder: bool) -> bool:
+    """A folder without the mark of a store is none, whatever else it holds."""
     try:
-        return place.exists()
+        return (place / _MARK).exists() if folder and place.is_dir() else place.exists()
     except OSError:
         return True  # the store itself says best what is wrong with it
 

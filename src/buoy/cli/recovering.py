@@ -170,6 +170,9 @@ def _other_way(found: Recovery, words: Wording) -> list[str]:
     doc = found.document
     if doc is not None and doc.status is Status.FAILED:
         return [f"try it again: {words.command('retry', found.run_id)}"]
+    if doc is not None and doc.pause is not None and doc.pause.reason == "version":
+        renamed = words.command("migrate", found.run_id, "--rename", "OLD=NEW")
+        return [f"see what does not fit: {words.command('why', found.run_id)}", f"if a step was renamed: {renamed}"]
     if doc is not None and doc.pause is not None:
         verb = "release" if doc.pause.reason == "poison" else "resume"
         return [f"let it go on: {words.command(verb, found.run_id)}"]

@@ -59,7 +59,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--all-stacks", is_flag=True, help="Runs of all stacks.")
 @click.option("--env", metavar="NAME", help="Only runs of this env; '' is the default one. [the configured one]")
 @click.option("--adopt", is_flag=True, help="Take in runs that another system wrote.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done; sweeps once, as with --once.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most so many runs in one sweep.")
 @click.option(
     "--rate",
@@ -93,7 +93,8 @@ def sweeper(
       buoy sweeper --interval 300
       buoy sweeper --once --dry-run
 
-    Exit code: 0 swept, 1 with --once: some runs are still in trouble, 2 bad input, 5 store unusable.
+    Exit code: 0 swept, 1 with --once: some runs are still in trouble, or were brought back while no worker is alive,
+    2 bad input, 5 store unusable.
     """
     if stack is not None and all_stacks:
         raise BadInput("say either --stack or --all-stacks")
@@ -108,7 +109,7 @@ def sweeper(
         rate=rate,
     )
     plan = Plan(options=options, interval_s=interval, store=store, as_json=as_json)
-    return go(_once(plan) if once else _loop(plan))
+    return go(_once(plan) if once or dry_run else _loop(plan))
 
 
 async def _once(plan: Plan) -> Exit:
@@ -120,6 +121,7 @@ async def _once(plan: Plan) -> Exit:
         # One of another host that was suspected before is looked at a second time, and then it is certain.
         later = await lookout.sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)
         people = await crew(lookout.store, lookout.liveness)
+    served = any(each.role == "worker" for each in people.living)
     swept = _sum(done.swept, later)
     done = msgspec.structs.replace(done, swept=swept)
     if plan.as_json:
@@ -128,10 +130,10 @@ async def _once(plan: Plan) -> Exit:
         for each in found:
             click.echo(_line(each, dry_run=plan.options.dry_run))
         click.echo(_summary(done, dry_run=plan.options.dry_run))
-        served = any(each.role == "worker" for each in people.living)
         for line in _hints(done, found, wording(plan.store, local), served=served, dry_run=plan.options.dry_run):
             click.echo(line, err=True)
-    return Exit.FAILED if swept.troubles or swept.unknown or done.reconciled.troubles else Exit.OK
+    waiting = swept.moved and not served and not plan.options.dry_run
+    return Exit.FAILED if waiting or swept.troubles or swept.unknown or done.reconciled.troubles else Exit.OK
 
 
 async def _loop(plan: Plan) -> Exit:

@@ -2,9 +2,9 @@
 
 Invariants: without `fix` nothing is mended (a store may drop entries that the truth has passed, as at every look). What
 is mended is only what can be made anew from the logs: documents, index entries, tasks; no event is changed or removed,
-and only one is ever added: that events may have been lost, where a document that is the only witness of it is written
-anew. What cannot be read is told and left alone. A second look tells trouble from what is merely under way while the
-store is in use.
+and only this is ever added: a claim and the note that events may have been lost, where a document that is the only
+witness of it is written anew. What cannot be read is told and left alone. A second look tells trouble from what is
+merely under way while the store is in use.
 Absent on purpose: remedies that change how a run goes on. They are `recover`'s, which this does not replace.
 """
 
@@ -31,6 +31,8 @@ from buoy.recovery.recover import Recovery, examine, write_down_loss
 
 # Codes of the store itself, beside those of the catalogue.
 STORE, INDEX, PURGE = "store", "index", "purge"
+# What is left to a person in any case.
+NEVER_MENDED = frozenset({STORE, "R1"})
 # Of a million troubles nobody reads all the texts; all of them are counted.
 TOLD_MAX = 1_000
 _PAGE = 200
@@ -175,7 +177,8 @@ class Doctor:
                 await self._check_document(record, folded)
             await self._check_task(run_id)
         except CorruptLog as error:
-            self._tell("R1", f"its log cannot be read: {error}", run_id)
+            text = str(error).replace(f"the log of {run_id}", "its log")
+            self._tell("R1", text if text.startswith("its log") else f"its log cannot be read: {text}", run_id)
         except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and hides no other
             self._tell("R1", Recovery.unread(run_id, error).error or "", run_id)
 

@@ -16,10 +16,12 @@ import msgspec
 from buoy.core.findings import Finding
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import ACTIVE
-from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S, SWEEP_ORPHANS_MAX
+from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_ORPHANS_MAX
 from buoy.core.policy import Lookup
+from buoy.core.time_text import in_words
 from buoy.engine.client import Client
 from buoy.ports import RunPage, RunQuery, RunRecord, Store
+from buoy.recovery.evidence import Crew
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.recovery.scope import Scope
 
@@ -137,6 +139,18 @@ async def held_by(store: Store, runner: RunnerId, by: str = "") -> AsyncIterator
         cursor = page.cursor
         if cursor is None:
             return
+
+
+async def held_in_silence(client: Client, people: Crew) -> AsyncIterator[tuple[RunRecord, str]]:
+    """What runners of this host hold that live and do not beat, and since when. Those elsewhere need two looks."""
+    for runner in await client.store.runners():
+        facts = people.get(runner.info.id)
+        if not client.liveness.sees(runner) or facts.gone or (facts.beat_age_s or 0.0) <= SUSPECT_AFTER_S:
+            continue
+        async for record in held_by(client.store, runner.info.id):
+            if not record.document.ended:
+                silence = in_words(facts.beat_age_s or 0.0)
+                yield record, f"runner {facts.id} holds it and has been silent for {silence}"
 
 
 def mixed(items: Sequence[T], by: str, run_of: Callable[[T], RunId]) -> Sequence[T]:

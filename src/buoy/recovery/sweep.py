@@ -23,7 +23,7 @@ from buoy.ports import Evidence, Orphan, RunnerRecord, RunRecord
 from buoy.recovery.evidence import Crew, crew
 from buoy.recovery.liveness import Coroner
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
-from buoy.recovery.scan import ScanOptions, held_by, mixed, stale_page
+from buoy.recovery.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
 
 _TROUBLES_KEPT = 100
 _ACTIONS = {
@@ -136,9 +136,10 @@ class Sweep:
         self.tally = Tally(self._options.limit)
 
     async def whole(self) -> Swept:
-        """Dead runners, orphans, and runs that have not moved for long."""
+        """Dead runners, orphans, what the silent hold, and runs that have not moved for long."""
         await self.dead()
         await self.orphans()
+        await self._silent()
         await self.stale()
         return self.tally.total()
 
@@ -238,6 +239,12 @@ class Sweep:
         await self._pause()
 
     # ---- what has not moved
+
+    async def _silent(self) -> None:
+        """Tells of runs whose owner lives and is silent, however lately they moved. Nobody may touch them."""
+        async for record, why in held_in_silence(self._client, await crew(self._store, self._client.liveness)):
+            if self._options.scope.covers(record.document):
+                self._note(Recovery(run_id=record.document.run_id, action="report", note=f"H3: {why}"))
 
     async def stale(self) -> None:
         """Goes through active runs, newest first, from where the last sweep ended to their end."""

@@ -2,7 +2,8 @@
 
 Invariants: looking changes nothing. An entry that the truth has passed may be removed by anybody at once. One whose
 truth is not there may be a moment old: it is removed only if it is still so after longer than any writer goes without
-writing its entry again. Entries that are missing are written; runs are never changed here.
+writing its entry again. Entries that are missing, and documents that cannot be read, are written as the truth has
+them; runs are never changed here.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeAlias
 from buoy.core.ids import RunId, RunnerId
 from buoy.ports import Clock, IndexTrouble, StoreCheck
 from buoy.stores import layout
-from buoy.stores.bucket import Bucket
+from buoy.stores.bucket import Bucket, Changed
 from buoy.stores.clock_check import clock_check
 from buoy.stores.object_index import LATE_AFTER_S, Entry, Index, each
 from buoy.stores.object_records import View, entry_of, passed
@@ -28,6 +29,7 @@ Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
 _LEFT = "left over"
 _ALONE = "without truth"
 _MISSING = "missing entry"
+_DAMAGED = "damaged document"
 
 
 class ObjectCheckup:
@@ -58,8 +60,9 @@ class ObjectCheckup:
             if deep or prefix != layout.INDEX:
                 async for found in self._all(prefix, look):
                     yield found
-        async for found in self._all(layout.ACTIVE, self._unannounced):
-            yield found
+        for look in (self._unannounced, self._spoiled):
+            async for found in self._all(layout.ACTIVE, look):
+                yield found
         if deep:
             async for found in self._all(layout.RUNNERS, self._hidden_runner):
                 yield found
@@ -154,6 +157,18 @@ class ObjectCheckup:
                 return IndexTrouble(_MISSING, f"{view.run_id} has not its entry {key}", key, view.run_id)
         return None
 
+    async def _spoiled(self, key: str) -> IndexTrouble | None:
+        """An active run whose `state.json` is there and cannot be read. Nothing is lost while the log has it all."""
+        entry = layout.run_entry(key)
+        return None if entry is None else await self._damaged(entry.run_id)
+
+    async def _damaged(self, run_id: RunId) -> IndexTrouble | None:
+        saved, etag = await self._runs.saved(run_id)
+        if saved is not None or etag is None:
+            return None
+        key = layout.state_key(run_id)
+        return IndexTrouble(_DAMAGED, f"its document, {key}, cannot be read", key, run_id)
+
     def _entries(self, view: View) -> list[Entry]:
         """What must be there for a run in this state."""
         created_at = view.document.created_at
@@ -182,12 +197,17 @@ class ObjectCheckup:
             after = f"{layout.run_prefix(run_id)}~"
             view = await self._runs.load(run_id)
             found = None if view is None else await self._missing(view)
+            spoiled = None if view is None or not view.document.ended else await self._damaged(run_id)
+            if spoiled is not None:
+                yield spoiled
             if found is not None or number % PAGE == 0:
                 yield found
 
     # ---- mending
 
     async def still(self, trouble: IndexTrouble) -> bool:
+        if trouble.name == _DAMAGED:
+            return trouble.run_id is not None and await self._damaged(trouble.run_id) is not None
         if trouble.name != _MISSING:
             look = self._looks().get(f"{trouble.key.partition('/')[0]}/")
             there = look is not None and await self._bucket.get(trouble.key) is not None
@@ -205,11 +225,24 @@ class ObjectCheckup:
     async def mend(self, trouble: IndexTrouble) -> bool:
         if not trouble.mendable or not await self.still(trouble):
             return False
+        if trouble.name == _DAMAGED:
+            return await self._write_anew(trouble)
         if trouble.name != _MISSING:
             await self._bucket.delete(trouble.key)
             return True
         view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
         await self._index.add([(trouble.key, b"{}")] if view is None else self._entries(view))
+        return True
+
+    async def _write_anew(self, trouble: IndexTrouble) -> bool:
+        """`state.json` as the log has it; False if it has nothing, or if somebody wrote it meanwhile."""
+        view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
+        if view is None:
+            return False
+        try:
+            await self._runs.save(view)
+        except Changed:
+            return False
         return True
 
 
