@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import buoy
@@ -138,3 +139,39 @@ async def test_a_run_that_goes_on_while_it_is_sent_back_is_not_left_behind(url: 
         async with asyncio.timeout(20):
             assert await (await app.get("r")).result() == "1"
         assert RAN == ["a", "a"]
+
+
+async def test_a_run_that_is_taken_while_it_is_sent_back_is_held_first(url: str, monkeypatch: Any) -> None:
+    """Nobody drove it when it was looked at; a step of it is under way when its log is read."""
+    go_on = asyncio.Event()
+    running: list[int] = []
+
+    @buoy.step
+    async def long() -> str:
+        running.append(1)
+        assert len(running) == 1, "executed twice at once"
+        await go_on.wait()
+        running.pop()
+        return "done"
+
+    @buoy.workflow
+    async def works() -> str:
+        return await long()
+
+    async with buoy.connect(url) as outside, buoy.open(url, workflows=[works]) as app:
+        look = outside.record
+
+        async def looked(run_id: Any) -> Any:
+            monkeypatch.setattr(outside, "record", look)
+            found = msgspec.structs.replace(await look(run_id), holder=None)
+            asyncio.get_running_loop().call_later(0.5, go_on.set)
+            return found
+
+        await app.start_as("r", works)
+        async with asyncio.timeout(20):
+            while not running:
+                await asyncio.sleep(0.01)
+        monkeypatch.setattr(outside, "record", looked)
+        await outside.jump("r", "long#1")
+        async with asyncio.timeout(20):
+            assert await (await app.get("r")).result() == "done"

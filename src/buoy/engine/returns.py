@@ -63,6 +63,8 @@ async def go_back(
             held |= not was_paused
             await _hold(client, run_id)
         log = await read_log(client.store, run_id)
+        if await driven(client, await client.record(run_id)):
+            continue  # somebody took it meanwhile, and may be executing what this log has under way
         found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
         # Somebody may have let it go on since it was looked at.
         stays_paused = was_paused and fold(run_id, log).pause is not None
