@@ -152,7 +152,7 @@ class Process:
         self._watch.tell("process")
         main = self.loop.create_task(self._live())
         main.add_done_callback(self._done)
-        self._outside.also = lambda: self._watch.threads_at_work
+        self._outside.also = self._threads_at_work
         with skipping_time(self.loop, self._clock, self._outside, self._executing, self._nothing_left):
             self.loop.run_forever()
         if self._problem is not None:
@@ -167,6 +167,11 @@ class Process:
         else:
             self.ended = main.result()
         self.loop.kill()
+
+    def _threads_at_work(self) -> bool:
+        """Also those that have ended a step and not yet told the loop."""
+        pool = None if self.runner is None else self.runner.step_pool
+        return self._watch.threads_at_work or (pool is not None and pool._busy > 0)
 
     def _executing(self) -> bool:
         return self.runner is not None and steps_executing(self.runner)
