@@ -20,6 +20,7 @@ from buoy.core.error_classes import CLASSES
 from buoy.core.events import ErrorInfo
 from buoy.core.limits import ERROR_TEXT_CHARS_MAX
 from buoy.engine.context import CURRENT, StepContext
+from buoy.engine.crew import Crew
 from buoy.engine.definitions import Step
 from buoy.engine.pool import Pool
 from buoy.errors import BadInput, CommandFailed, NotAllowedHere, NotJson, StepFailed, TooLarge
@@ -59,14 +60,14 @@ class Body:
         # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
         self._turn = [True]
 
-    def start(self, raw: msgspec.Raw, pool: Pool | None, *, last_attempt: bool) -> None:
+    def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None, *, last_attempt: bool) -> None:
         try:
             args, kwargs = self._step.arguments.decode(raw)
         except BadInput as error:
             self._finish(self._failure(error))
             return
         if self._step.is_async:
-            self._start_async(args, kwargs)
+            self._start_async(crew, args, kwargs)
         elif pool is None:
             self._finish(self._call(args, kwargs))
         else:
@@ -96,19 +97,14 @@ class Body:
 
     # async
 
-    def _start_async(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def _start_async(self, crew: Crew, args: list[Any], kwargs: dict[str, Any]) -> None:
         context = copy_context()
         context.run(CURRENT.set, self._context)
-        coro = self._guarded(args, kwargs)
-        loop = asyncio.get_running_loop()
-        if loop.get_task_factory() is None:
-            self.task = asyncio.Task(coro, loop=loop, context=context)
-        else:
-            self.task = loop.create_task(coro, context=context)
+        crew.add(self, self._guarded(args, kwargs), context)
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
-        if not self._first():
+        if self._report is None or not self._first():
             return
         try:
             if self._step.timeout_s is None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from buoy.core.ids import RunId
 from buoy.engine.alarms import Alarms
 from buoy.engine.births import Births
+from buoy.engine.crew import Crew
 from buoy.engine.ledger import LedgerHost
 from buoy.engine.pool import Pool
 from buoy.engine.spec_library import SpecLibrary
@@ -20,6 +21,7 @@ class Host(LedgerHost, Protocol):
     """A runner, as its executions see it."""
 
     alarms: Alarms
+    crew: Crew
     step_pool: Pool | None
     workflow_pool: Pool | None
     births: Births

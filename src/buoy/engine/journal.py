@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from collections.abc import Callable
 
 from buoy.core.limits import COMMIT_WRITES_MAX
+from buoy.engine.begun import Begun
 from buoy.errors import Problem
 from buoy.ports import Committed, FencedOut, Outcome, Store, Write
 
@@ -26,28 +26,6 @@ _PAUSE_FIRST_S = 0.05
 _PAUSE_MAX_S = 5.0
 
 
-class _Rest:
-    """What is left of a commit that was begun outside of the journal's task and has to wait for something."""
-
-    def __init__(self, commit: Coroutine[Any, Any, list[Outcome]], waits_for: Any) -> None:
-        self._commit = commit
-        self._waits_for = waits_for
-
-    def __await__(self) -> Generator[Any, Any, list[Outcome]]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                try:
-                    got = yield waits_for
-                except BaseException as error:  # noqa: BLE001 - handed on to where it belongs
-                    waits_for = self._commit.throw(error)
-                else:
-                    waits_for = self._commit.send(got)
-            except StopIteration as end:
-                outcomes: list[Outcome] = end.value
-                return outcomes
-
-
 class Journal:
     """Takes writes from the executions of one process and commits them in groups, one group at a time."""
 
@@ -56,7 +34,7 @@ class Journal:
         # Whether at most one run is being driven, so that waiting for others would be for nothing.
         self._alone = alone
         self._at_it = False
-        self._begun: tuple[_Rest, Write, Done] | None = None
+        self._begun: tuple[Begun, Write, Done] | None = None
         self._queue: deque[tuple[Write, Done]] = deque()
         self._wake = asyncio.Event()
         self._idle = asyncio.Event()
@@ -99,7 +77,7 @@ class Journal:
             self._note(error)
             self._enqueue(write, done)
         else:
-            self._begun = (_Rest(commit, waits_for), write, done)
+            self._begun = (Begun(commit.send, commit.throw, waits_for), write, done)
             self._idle.clear()
             self._wake.set()
         finally:
@@ -141,10 +119,10 @@ class Journal:
                 # A store may commit without ever giving way; steps, beats and other processes want their turn.
                 await asyncio.sleep(0)
 
-    async def _finish(self, rest: _Rest, write: Write, done: Done) -> None:
+    async def _finish(self, rest: Begun, write: Write, done: Done) -> None:
         """A commit that was begun at once, and then had to wait."""
         try:
-            outcomes = await rest
+            outcomes: list[Outcome] = await rest
             if type(outcomes[0]) is not Committed:
                 outcomes = await self._commit_surely([write])
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back

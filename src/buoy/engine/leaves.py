@@ -144,7 +144,9 @@ class Leaves:
         )
         body = Body(step, context, partial(self._body_done, leaf))
         self._bodies[leaf.id] = body
-        body.start(args, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries)
+        body.start(
+            args, execution.host.crew, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries
+        )
 
     def run_compensation(
         self, leaf: LeafId, step: Step[..., Any], args: msgspec.Raw, key: str, attempt: int, report: Report
@@ -166,7 +168,7 @@ class Leaves:
         )
         body = Body(step, context, done)
         self._bodies[leaf] = body
-        body.start(args, execution.host.step_pool, last_attempt=attempt > step.retry.retries)
+        body.start(args, execution.host.crew, execution.host.step_pool, last_attempt=attempt > step.retry.retries)
 
     def _progress(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
         host = self._execution.host
@@ -246,7 +248,9 @@ class Leaves:
         tasks = []
         for leaf, body in list(self._bodies.items()):
             body.give_up()
-            if body.task is not None:
+            if body.call_back():
+                del self._bodies[leaf]
+            elif body.task is not None:
                 tasks.append(body.task)
                 body.task.add_done_callback(lambda _, leaf=leaf: self._bodies.pop(leaf, None))  # type: ignore[misc]
         return tasks

@@ -20,6 +20,7 @@ from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, WAITING_RUNS_MAX
 from buoy.engine.alarms import Alarms
 from buoy.engine.births import Births
+from buoy.engine.crew import Crew
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.execution import Execution
 from buoy.engine.intake import Intake
@@ -81,6 +82,7 @@ class Runner:
         self.options = options or RunnerOptions()
         self.journal = Journal(store, lambda: len(self.executions) <= 1)
         self.alarms = Alarms(clock)
+        self.crew = Crew()
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}

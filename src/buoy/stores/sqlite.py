@@ -46,6 +46,8 @@ from buoy.stores.watch import Watch
 # More than this in one transaction, and the event loop would feel it.
 SMALL_WRITES_MAX = 2
 SMALL_CLAIMS_MAX = 8
+# A process that has written so much will go on: a longer write-ahead log is worth its price (some 10 ms) to it.
+BUSY_WRITES = 64
 
 
 class SqliteStore:
@@ -67,6 +69,7 @@ class SqliteStore:
         self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
         self._watch = Watch(self._writer.data_version)
         self._numbers: dict[RunId, int] = {}
+        self._until_busy = BUSY_WRITES
 
     @classmethod
     async def open(cls, path: Path, *, clock: Clock) -> SqliteStore:
@@ -115,6 +118,10 @@ class SqliteStore:
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:
             return []
+        if self._until_busy > 0:
+            self._until_busy -= len(writes)
+            if self._until_busy <= 0:
+                await self._writer.lengthen_log()
         work = commit_work(writes, self._clock.now(), self._numbers)
         outcomes = await self._writer.write(work, small=len(writes) <= SMALL_WRITES_MAX)
         if wakes_others(writes):

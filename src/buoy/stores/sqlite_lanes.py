@@ -9,6 +9,7 @@ The event loop never waits for another process: whoever meets a lock there goes 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -19,7 +20,9 @@ from typing import TypeVar
 from buoy.errors import Unavailable
 from buoy.ports import Clock
 from buoy.stores.sqlite_errors import busy, closed, translated
-from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S
+from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES
+
+_LOG = logging.getLogger("buoy.stores")
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
@@ -30,6 +33,10 @@ _AVERAGE_WEIGHT = 0.1
 # Pauses between two tries for the lock. Much shorter than SQLite's own, which lets busy processes starve others.
 _PAUSE_FIRST_S = 0.0005
 _PAUSE_MAX_S = 0.01
+# To make the write-ahead log longer: a cache so small that SQLite must write to the log what a transaction changes, and
+# as much as a log holds between two checkpoints (and the last commit before one).
+_SPILLING_PAGES = 20
+_LONG_BYTES = (CHECKPOINT_PAGES + 200) * 4096
 
 
 class Lane:
@@ -104,6 +111,11 @@ class WriteLane(Lane):
                 self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
 
+    async def lengthen_log(self) -> None:
+        """Makes the write-ahead log as long as it will be between two checkpoints. Durable or not: it holds nothing."""
+        self._check_open()
+        await asyncio.get_running_loop().run_in_executor(self._pool, self._lengthen)
+
     def data_version(self) -> int | None:
         """A number that changes when another connection has committed; None while this one is at work."""
         if self._closing.is_set() or not self._lock.acquire(blocking=False):
@@ -128,6 +140,28 @@ class WriteLane(Lane):
                 return mode, self._connection.execute("PRAGMA synchronous").fetchone()[0]
             except sqlite3.Error as error:
                 raise translated(error, self._path) from error
+
+    def _lengthen(self) -> None:
+        """A commit that makes the file longer syncs the file's length, too, which takes about as long again.
+
+        By SQLite's own means: what does not fit into the cache goes to the log, and is void after the rollback.
+        """
+        with self._lock:
+            connection = self._connection
+            try:
+                if self._path.with_name(f"{self._path.name}-wal").stat().st_size >= _LONG_BYTES:
+                    return
+                connection.execute(f"PRAGMA cache_size = {_SPILLING_PAGES}")
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute("CREATE TABLE lengthened (x)")
+                connection.execute("INSERT INTO lengthened VALUES (zeroblob(?))", (_LONG_BYTES,))
+            except (sqlite3.Error, OSError) as error:
+                # Nothing depends on it: another process is at work, or a disk is full, and the next commit says so.
+                _LOG.debug("the log of %s stays as short as it is: %s", self._path, error)
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
 
     def _write_patiently(self, work: Work[T]) -> T:
         with self._lock:

@@ -1,0 +1,81 @@
+"""Crew: carries out the async bodies of one runner. One task takes one after the other until one of them has to wait.
+
+Invariants: bodies begin in the order in which they came, each in its own context. A task whose body has to wait is that
+body's own from then on, ends with it, and another one takes the bodies that are left: none ever waits for another. No
+task goes on for longer than `SHIFT_S` without a turn of the loop.
+A task for each body would cost more than most bodies do, and a turn of the loop besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from functools import partial
+from typing import Any, Protocol
+
+from buoy.engine.begun import Begun
+
+SHIFT_S = 0.002
+
+
+class Carried(Protocol):
+    """A body, as its crew sees it."""
+
+    task: asyncio.Task[None] | None
+
+
+class Crew:
+    """Takes bodies and runs them on tasks of the running loop."""
+
+    def __init__(self) -> None:
+        self._queue: deque[tuple[Carried, Coroutine[Any, Any, None], Context]] = deque()
+        self._taker: asyncio.Task[None] | None = None
+
+    def add(self, body: Carried, coro: Coroutine[Any, Any, None], context: Context) -> None:
+        """Runs the body soon. Its `task` is set when it begins."""
+        self._queue.append((body, coro, context))
+        if self._taker is None or self._taker.done():
+            self._taker = _new_task(self)
+
+    async def take(self) -> None:
+        await _Shift(self)
+
+    def bodies(self) -> Generator[Any, Any, None]:
+        """Runs bodies until one waits, the time is up or none is left."""
+        loop, task, queue = asyncio.get_running_loop(), asyncio.current_task(), self._queue
+        assert task is not None
+        until = loop.time() + SHIFT_S
+        rest: Begun | None = None
+        try:
+            while queue:
+                body, coro, context = queue.popleft()
+                body.task = task
+                try:
+                    waits_for = context.run(coro.send, None)
+                except StopIteration:
+                    # A body that has cancelled its own task must not leave that to the next one.
+                    if task.cancelling() or loop.time() > until:
+                        break
+                else:
+                    rest = Begun(partial(context.run, coro.send), partial(context.run, coro.throw), waits_for)
+                    break
+        finally:
+            self._taker = _new_task(self) if queue else None
+        if rest is not None:
+            yield from rest.__await__()
+
+
+class _Shift:
+    __slots__ = ("_crew",)
+
+    def __init__(self, crew: Crew) -> None:
+        self._crew = crew
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._crew.bodies()
+
+
+def _new_task(crew: Crew) -> asyncio.Task[None]:
+    return asyncio.get_running_loop().create_task(crew.take())
