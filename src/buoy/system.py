@@ -27,6 +27,7 @@ from buoy.ports import Evidence, RunnerRecord
 
 # No letters that people mix up, and in the order of the characters, so that ids sort by time.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]
 _TIME_CHARS = 10
 _RANDOM_CHARS = 10
 _PROC = Path("/proc")
@@ -44,6 +45,18 @@ class SystemClock:
         return time.monotonic()
 
 
+# Another number in every forked child. Asking for the process id would be a system call for every commit.
+_life = 0
+
+
+def _forked() -> None:
+    global _life
+    _life += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class SystemIds:
     """Unique without asking anybody."""
 
@@ -57,19 +70,20 @@ class SystemIds:
 
     def nonce(self) -> str:
         """Unique across processes by its random part, within one by counting."""
-        if self._pid != os.getpid():
+        if self._life != _life:
             # A forked child must not repeat its parent's nonces.
             self._begin()
         return f"{self._prefix}-{next(self._count)}"
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
+        self._life = _life
         self._prefix = secrets.token_hex(6)
         self._count = count(1)
 
 
 def _base32(number: int, chars: int) -> str:
-    return "".join(_ALPHABET[number >> shift & 31] for shift in range(5 * (chars - 1), -1, -5))
+    """Two characters at a time."""
+    return "".join([_PAIRS[number >> shift & 1023] for shift in range(5 * (chars - 2), -1, -10)])
 
 
 class SystemThreads:

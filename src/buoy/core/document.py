@@ -6,8 +6,6 @@ beyond it, since it is written again at every commit.
 
 from __future__ import annotations
 
-from itertools import islice
-
 import msgspec
 
 from buoy.core.events import ErrorInfo, Parent
@@ -72,6 +70,7 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
     created, ended = state.created, state.ended
     if created is None or state.status is None:
         raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
+    shown, wake_at = _open_leaves(state, open_max) if state.open else ((), None)
     return Document(
         run_id=state.run_id,
         workflow=created.workflow,
@@ -89,33 +88,41 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         owner=state.owner,
         claims=state.claims,
         recoveries=state.recoveries,
-        open=_open_leaves(state, open_max),
+        open=shown,
         open_count=len(state.open),
         completed_count=ended.get("completed", 0),
         failed_count=ended.get("failed", 0),
-        wake_at=state.wake_at,
+        wake_at=wake_at,
         pause=state.pause,
         cancel_requested=state.cancel is not None,
         error=state.error,
     )
 
 
-def _open_leaves(state: State, open_max: int) -> tuple[OpenLeaf, ...]:
-    # By position: every commit comes by here.
-    return tuple(
-        [
-            OpenLeaf(
-                leaf.id,
-                leaf.kind,
-                leaf.name,
-                leaf.since,
-                leaf.attempt,
-                leaf.phase == "retrying",
-                leaf.due_at,
-                leaf.question_id,
-                leaf.question,
-                leaf.error,
+def _open_leaves(state: State, open_max: int) -> tuple[tuple[OpenLeaf, ...], float | None]:
+    """The first ones, and the earliest time at which any of them is due (`State.wake_at`)."""
+    shown: list[OpenLeaf] = []
+    earliest: float | None = None
+    left = open_max
+    for leaf in state.open.values():
+        due_at = leaf.due_at
+        if due_at is not None and (earliest is None or due_at < earliest):
+            earliest = due_at
+        if left > 0:
+            left -= 1
+            # By position: every commit comes by here.
+            shown.append(
+                OpenLeaf(
+                    leaf.id,
+                    leaf.kind,
+                    leaf.name,
+                    leaf.since,
+                    leaf.attempt,
+                    leaf.phase == "retrying",
+                    due_at,
+                    leaf.question_id,
+                    leaf.question,
+                    leaf.error,
+                )
             )
-            for leaf in islice(state.open.values(), open_max)
-        ]
-    )
+    return tuple(shown), earliest

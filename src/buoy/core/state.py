@@ -174,9 +174,6 @@ class State(msgspec.Struct):
         """Moves an open leaf on, and keeps the tally of open leaves by what they mean for the status."""
         self.tally[_meaning(leaf)] -= 1
         leaf.phase = phase
-        self._count(leaf)
-
-    def _count(self, leaf: Leaf) -> None:
         meaning = _meaning(leaf)
         self.tally[meaning] = self.tally.get(meaning, 0) + 1
 
@@ -188,7 +185,8 @@ class State(msgspec.Struct):
         if leaf.id in self.leaves:
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
         self.leaves[leaf.id] = self.open[leaf.id] = leaf
-        self._count(leaf)
+        meaning = _meaning(leaf)
+        self.tally[meaning] = self.tally.get(meaning, 0) + 1
 
     def end(self, event: e.Event, leaf_id: LeafId, phase: LeafPhase, error: e.ErrorInfo | None = None) -> None:
         """A leaf has its outcome."""
@@ -213,9 +211,8 @@ class State(msgspec.Struct):
 
     def key(self, leaf: LeafId) -> str:
         """The idempotency key and question id of a leaf's next execution."""
-        if self.names is NO_RENAMES:
-            return effect_key(self.run_id, leaf, self.epochs.get(leaf, 0))
-        return effect_key(self.run_id, self.names.identity(leaf), self.epochs.get(leaf, 0))
+        epoch = self.epochs.get(leaf, 0) if self.epochs else 0
+        return effect_key(self.run_id, leaf if self.names is NO_RENAMES else self.names.identity(leaf), epoch)
 
     def child_id(self, leaf: LeafId) -> RunId:
         """The run that a leaf's next execution as a child is."""

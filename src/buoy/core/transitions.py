@@ -88,7 +88,7 @@ def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None
 def _begin_step(state: State, event: e.Event, leaf_id: LeafId, kind: LeafKind, name: str, attempt: int) -> None:
     leaf = state.open.get(leaf_id)
     if leaf is None:
-        state.begin(Leaf(leaf_id, kind, name, event.at, attempt=attempt, started_seq=event.seq))
+        state.begin(Leaf(leaf_id, kind, name, event.at, "open", attempt, None, None, None, None, None, event.seq))
         return
     state.set_phase(leaf, "open")
     leaf.attempt = attempt

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Coroutine, Generator
+from contextvars import Context
 from typing import Any
+
+
+def go_on(coro: Coroutine[Any, Any, Any], waits_for: Any, context: Context | None = None) -> Generator[Any, Any, Any]:
+    """Brings a coroutine that has to wait for something to its end, in its context, and gives its result."""
+    while True:
+        try:
+            try:
+                got = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - handed on to where it belongs
+                waits_for = coro.throw(error) if context is None else context.run(coro.throw, error)
+            else:
+                waits_for = coro.send(got) if context is None else context.run(coro.send, got)
+        except StopIteration as end:
+            return end.value
 
 
 class Begun:
     """What is left of a coroutine that has to wait for something. Awaited once, it gives the coroutine's result."""
 
-    __slots__ = ("_send", "_throw", "_waits_for")
+    __slots__ = ("_rest",)
 
-    def __init__(self, send: Callable[[Any], Any], throw: Callable[[BaseException], Any], waits_for: Any) -> None:
-        self._send = send
-        self._throw = throw
-        self._waits_for = waits_for
+    def __init__(self, coro: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+        self._rest = go_on(coro, waits_for)
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        waits_for = self._waits_for
-        while True:
-            try:
-                try:
-                    got = yield waits_for
-                except BaseException as error:  # noqa: BLE001 - handed on to where it belongs
-                    waits_for = self._throw(error)
-                else:
-                    waits_for = self._send(got)
-            except StopIteration as end:
-                return end.value
+        return self._rest

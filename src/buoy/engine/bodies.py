@@ -107,10 +107,11 @@ class Body:
         if self._report is None or not self._first():
             return
         try:
-            if self._step.timeout_s is None:
-                outcome = self._success(await self._step.fn(*args, **kwargs))
+            step = self._step
+            if step.timeout_s is None:
+                outcome = self._success(await step.fn(*args, **kwargs))
             else:
-                outcome = self._success(await self._bounded(args, kwargs, self._step.timeout_s))
+                outcome = self._success(await self._bounded(args, kwargs, step.timeout_s))
         except asyncio.CancelledError as error:
             if self._report is None:
                 raise  # given up: nobody wants an outcome
@@ -187,13 +188,10 @@ class Body:
             report(outcome)
 
     def _success(self, value: Any) -> Success | Failure:
-        what = f"the result of step {self._step.name}"
+        step = self._step
         try:
-            stored = codec.encode(value, what)
-            return Success(
-                stored,
-                codec.same_after_storage(value, self._step.arguments.returns, stored, f"{what} and its annotation"),
-            )
+            stored = codec.encode(value, step.result_text)
+            return Success(stored, codec.same_after_storage(value, step.arguments.returns, stored, step.returns_text))
         except (NotJson, TooLarge, BadInput) as error:
             return self._failure(error)
 

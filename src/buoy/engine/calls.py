@@ -60,37 +60,28 @@ class _Call(Coroutine[Any, Any, T], Generic[T]):
 class StepCall(_Call[T]):
     """A call of a step: a coroutine that any asyncio form takes. Outside of a workflow it is the plain call."""
 
-    __slots__ = ("_args", "_context", "_kwargs", "_request", "_step", "_taken")
+    __slots__ = ("_context", "_given", "_request", "_step")
 
     def __init__(self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._step = step
-        self._args = args
-        self._kwargs = kwargs
         self._iterator: Any = None
-        self._taken = False
-        self._context: WorkflowContext | None = None
         self._request: Request | None = None
         context = CURRENT.get()
-        if context is not None and not isinstance(context, StepContext):
-            self._request = self._identify(context)
-            self._context = context
-
-    def _identify(self, context: WorkflowContext) -> Request:
-        step = self._step
+        if context is None or isinstance(context, StepContext):
+            self._context: WorkflowContext | None = None
+            self._given = (args, kwargs)
+            return
+        self._context = context
         leaf = context.scope().next_leaf(step.name)
-        args = step.arguments.encode(self._args, self._kwargs)
+        stored = step.arguments.encode(args, kwargs)
         if step.queue is not None:
             from buoy.engine.remote import remote_request  # it needs this module
 
-            return remote_request(context, step, leaf, args)
-        started = e.StepStarted(
-            leaf=leaf,
-            name=step.name,
-            args=args,
-            key=context.key(leaf),
-            compensate=None if step.compensate is None else step.compensate.name,
-        )
-        return Request(leaf, "step", started, step, step.arguments.returns)
+            self._request = remote_request(context, step, leaf, stored)
+            return
+        undo = None if step.compensate is None else step.compensate.name
+        started = e.StepStarted(leaf=leaf, name=step.name, args=stored, key=context.key(leaf), compensate=undo)
+        self._request = Request(leaf, "step", started, step, step.arguments.returns)
 
     def __await__(self) -> Generator[Any, Any, T]:
         if self._iterator is not None:
@@ -101,22 +92,23 @@ class StepCall(_Call[T]):
             raise NotAllowedHere("a sync workflow cannot await; use buoy.gather(...) or .result()")
         else:
             assert self._request is not None
-            self._taken = True
             self._iterator = waiting(self._context, self._request)
         begun: Generator[Any, Any, T] = self._iterator
         return begun
 
     async def _plain(self) -> Any:
-        found = self._step.fn(*self._args, **self._kwargs)
+        args, kwargs = self._given
+        found = self._step.fn(*args, **kwargs)
         return await found if self._step.is_async else found
 
-    def _require(self) -> Request:
+    def _take(self) -> Request:
+        """What it asks for, for a sync workflow, which waits for it from here on."""
         assert self._request is not None
-        self._taken = True
+        self._iterator = iter(())
         return self._request
 
     def __del__(self) -> None:
-        if self._context is not None and not self._taken and self._iterator is None:
+        if self._iterator is None and self._request is not None:
             warnings.warn(f"the call of step {self._step.name} was never awaited", RuntimeWarning, stacklevel=2)
 
     def result(self) -> T:
@@ -141,16 +133,17 @@ def waiting(context: WorkflowContext, request: Request) -> Generator[Any, Any, A
 def call_now(call: StepCall[Any]) -> Any:
     """The outcome of a call for sync code: waits in a sync workflow, plainly calls outside of workflows."""
     context, step = call._context, call._step
-    call._taken = True
     if context is None:
         if step.is_async:
             raise NotAllowedHere(f"step {step.name} is async: await it")
-        return step.fn(*call._args, **call._kwargs)
+        args, kwargs = call._given
+        return step.fn(*args, **kwargs)
+    request = call._take()
     if context.is_async:
         raise NotAllowedHere(
             f"step {step.name} is a plain function; in an async workflow write `await {step.name}.call(...)`"
         )
-    return context.ask_for(call._require())
+    return context.ask_for(request)
 
 
 def gather(*calls: Any) -> Any:
@@ -163,7 +156,7 @@ def gather(*calls: Any) -> Any:
         return asyncio.gather(*calls)
     if not all(isinstance(call, StepCall) for call in calls):
         raise BadInput("buoy.gather in a sync workflow takes calls: buoy.gather(fetch.call(1), fetch.call(2))")
-    return context.ask_for_all([call._require() for call in calls])
+    return context.ask_for_all([call._take() for call in calls])
 
 
 def ask(
@@ -279,7 +272,8 @@ def _derived(name: str) -> str:
 def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
     """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
     if CURRENT.get() is not None:  # a plain call, in a unit test say, reports to nobody
-        step_context("buoy.progress").report(done, total, note[:PROGRESS_NOTE_CHARS_MAX])
+        context = step_context("buoy.progress")
+        context.report(context.leaf, done, total, note[:PROGRESS_NOTE_CHARS_MAX])
 
 
 class Info(msgspec.Struct, frozen=True):

@@ -78,19 +78,15 @@ class Code:
         if self._decider is None or self._execution.withholds:
             self._withheld.append((leaf, outcome, at))
             self._execution.held_back = True
+        elif leaf is None:
+            self._execution.guard(self._decider.cancel, at)
         else:
-            self._tell(self._decider, leaf, outcome, at)
-
-    def _tell(self, decider: Decider, leaf: LeafId | None, outcome: Any, at: float) -> None:
-        if leaf is None:
-            self._execution.guard(decider.cancel, at)
-        else:
-            self._execution.guard(decider.deliver, leaf, outcome, at)
+            self._execution.guard(self._decider.deliver, leaf, outcome, at)
 
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""
         while self._withheld and self._decider is not None and not self._execution.withholds:
-            self._tell(self._decider, *self._withheld.popleft())
+            self.deliver(*self._withheld.popleft())
 
     def go_on(self) -> None:
         """The run was paused and goes on."""

@@ -99,7 +99,7 @@ class StepContext(msgspec.Struct):
     name: str
     attempt: int
     key: str
-    report: Callable[[float | None, float | None, str], None]
+    report: Callable[[LeafId, float | None, float | None, str], None]
     # For sync steps, which cannot be interrupted: true once nobody waits for the result any more.
     abandoned: bool = False
 

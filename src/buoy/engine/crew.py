@@ -12,12 +12,11 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Generator
 from contextvars import Context
-from functools import partial
 from typing import Any, Protocol
 
-from buoy.engine.begun import Begun
+from buoy.engine.begun import go_on
 
-SHIFT_S = 0.002
+SHIFT_S = 0.005
 
 
 class Carried(Protocol):
@@ -47,7 +46,7 @@ class Crew:
         loop, task, queue = asyncio.get_running_loop(), asyncio.current_task(), self._queue
         assert task is not None
         until = loop.time() + SHIFT_S
-        rest: Begun | None = None
+        rest: Generator[Any, Any, None] | None = None
         try:
             while queue:
                 body, coro, context = queue.popleft()
@@ -59,12 +58,12 @@ class Crew:
                     if task.cancelling() or loop.time() > until:
                         break
                 else:
-                    rest = Begun(partial(context.run, coro.send), partial(context.run, coro.throw), waits_for)
+                    rest = go_on(coro, waits_for, context)
                     break
         finally:
             self._taker = _new_task(self) if queue else None
         if rest is not None:
-            yield from rest.__await__()
+            yield from rest
 
 
 class _Shift:

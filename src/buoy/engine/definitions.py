@@ -70,6 +70,7 @@ class Step(Generic[P, T]):
         self.compensate = compensate
         self.is_async = inspect.iscoroutinefunction(fn)
         self.arguments = Arguments(fn, f"step {self.name}")
+        self.name_results()
         if compensate is not None:
             _check_compensation(self, compensate)
             if queue is not None:
@@ -77,6 +78,11 @@ class Step(Generic[P, T]):
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
+
+    def name_results(self) -> None:
+        """What errors about a result call it; made once, since every result comes by there."""
+        self.result_text = f"the result of step {self.name}"
+        self.returns_text = f"{self.result_text} and its annotation"
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
         """The call without waiting for it: await it, or hand it to `buoy.gather`."""

@@ -55,7 +55,7 @@ _hook_made = False
 
 
 def _hook(event: str, args: tuple[object, ...]) -> None:
-    if not GUARD.on or event not in _REFUSED:
+    if event not in _REFUSED or not GUARD.on:
         return
     if _python_itself(sys._getframe(1)):
         return

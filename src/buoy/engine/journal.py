@@ -50,7 +50,7 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
-        if self._idle.is_set() and not self._at_it and self._alone() and self._store.prompt:
+        if not self._at_it and self._alone() and self._idle.is_set() and self._store.prompt:
             self._at_once(write, done)
             return
         self._enqueue(write, done)
@@ -77,7 +77,7 @@ class Journal:
             self._note(error)
             self._enqueue(write, done)
         else:
-            self._begun = (Begun(commit.send, commit.throw, waits_for), write, done)
+            self._begun = (Begun(commit, waits_for), write, done)
             self._idle.clear()
             self._wake.set()
         finally:

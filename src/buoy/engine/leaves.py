@@ -51,15 +51,15 @@ class Leaves:
 
     def open(self, request: Request, *, in_log: bool) -> None:
         """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
-        execution = self._execution
-        if in_log and execution.replaying and request.leaf not in execution.state.open and _is_over(request):
+        execution, leaf, step = self._execution, request.leaf, request.step
+        if in_log and execution.replaying and leaf not in execution.state.open and _is_over(request):
             return
-        if request.step is not None:
+        if step is not None:
             args, key = execution.history.call_of(request)
-            self._steps[request.leaf] = (request.step, args, key)
-            if request.step.compensate is not None:
-                result = execution.history.results.get(request.leaf, e.NULL)
-                self.compensable[request.leaf] = Compensable(request.step, args, result)
+            self._steps[leaf] = (step, args, key)
+            if step.compensate is not None:
+                result = execution.history.results.get(leaf, e.NULL)
+                self.compensable[leaf] = Compensable(step, args, result)
         if not in_log:
             if execution.state.head_seq >= self._events_max:
                 raise TooLarge(
@@ -69,15 +69,15 @@ class Leaves:
             execution.record(request.started)
             execution.history.add(request)
         if request.workflow is not None and isinstance(request.started, e.ChildStarted):
-            self._children[request.leaf] = (request.workflow, request.started)
-            self._returns[request.leaf] = request.returns
+            self._children[leaf] = (request.workflow, request.started)
+            self._returns[leaf] = request.returns
             if request.started.detach:
                 # Also at replay: the crash may have come before it was created.
-                execution.after_commit(lambda: self._start_child(request.leaf))
+                execution.after_commit(lambda: self._start_child(leaf))
         if not execution.replaying:
-            leaf = execution.state.open.get(request.leaf)
-            if leaf is not None:
-                execution.after_commit(partial(self._start, leaf))
+            opened = execution.state.open.get(leaf)
+            if opened is not None:
+                execution.after_commit(partial(self._start, opened))
 
     def remember(self, request: Request) -> None:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
@@ -132,21 +132,12 @@ class Leaves:
     # steps
 
     def _run_body(self, leaf: Leaf) -> None:
-        execution = self._execution
-        step, args, key = self._steps[leaf.id]
-        context = StepContext(
-            run_id=execution.run_id,
-            leaf=leaf.id,
-            name=leaf.name,
-            attempt=leaf.attempt,
-            key=key,
-            report=partial(self._progress, leaf.id),
-        )
-        body = Body(step, context, partial(self._body_done, leaf))
-        self._bodies[leaf.id] = body
-        body.start(
-            args, execution.host.crew, execution.host.step_pool, last_attempt=leaf.attempt > step.retry.retries
-        )
+        execution, which, attempt = self._execution, leaf.id, leaf.attempt
+        host = execution.host
+        step, args, key = self._steps[which]
+        context = StepContext(execution.run_id, which, leaf.name, attempt, key, self._progress)
+        body = self._bodies[which] = Body(step, context, partial(self._body_done, leaf))
+        body.start(args, host.crew, host.step_pool, last_attempt=attempt > step.retry.retries)
 
     def run_compensation(
         self, leaf: LeafId, step: Step[..., Any], args: msgspec.Raw, key: str, attempt: int, report: Report
@@ -158,14 +149,7 @@ class Leaves:
             self._bodies.pop(leaf, None)
             report(outcome)
 
-        context = StepContext(
-            run_id=execution.run_id,
-            leaf=leaf,
-            name=step.name,
-            attempt=attempt,
-            key=key,
-            report=partial(self._progress, leaf),
-        )
+        context = StepContext(execution.run_id, leaf, step.name, attempt, key, self._progress)
         body = Body(step, context, done)
         self._bodies[leaf] = body
         body.start(args, execution.host.crew, execution.host.step_pool, last_attempt=attempt > step.retry.retries)
@@ -176,17 +160,17 @@ class Leaves:
         host.progressed(self._execution.run_id, progress)
 
     def _body_done(self, leaf: Leaf, outcome: Success | Failure) -> None:
-        execution = self._execution
-        self._bodies.pop(leaf.id, None)
-        if execution.detached or leaf.id not in execution.state.open:
+        execution, which = self._execution, leaf.id
+        self._bodies.pop(which, None)
+        if execution.detached or which not in execution.state.open:
             return
-        if isinstance(outcome, Success):
-            del self._steps[leaf.id]
-            if leaf.id in self.compensable:
-                self.compensable[leaf.id].result = outcome.stored
+        if type(outcome) is Success:
+            del self._steps[which]
+            if which in self.compensable:
+                self.compensable[which].result = outcome.stored
             ends = e.ModuleCompleted if leaf.kind == "module" else e.StepCompleted
-            execution.settle(ends(leaf=leaf.id, result=outcome.stored, attempt=leaf.attempt), outcome.value)
-        else:
+            execution.settle(ends(leaf=which, result=outcome.stored, attempt=leaf.attempt), outcome.value)
+        elif type(outcome) is Failure:
             self._failed(leaf, outcome.error)
         execution.flush()
         execution.look_at_rest()

@@ -12,7 +12,7 @@ from typing import Protocol
 from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.lifecycle import check_move
+from buoy.core.lifecycle import MOVES, check_move
 from buoy.core.state import State
 from buoy.engine.journal import Journal
 from buoy.ports import Clock, Committed, Held, Ids, Outcome, TaskChange, Write
@@ -38,7 +38,9 @@ class Ledger:
         # Of the next commit. The first one makes the run's task ours.
         self.task_change: TaskChange | None = Held(host.id)
         self.seen = 0
-        self._host = host
+        self._clock = host.clock
+        self._ids = host.ids
+        self._journal = host.journal
         self._run_id = run_id
         self._on_committed = committed
         self._on_lost = lost
@@ -60,7 +62,7 @@ class Ledger:
 
     def now(self) -> float:
         """The run's own time: this machine's, or later by as much as the log was ahead of it."""
-        now = self._host.clock.now() + self._ahead_s
+        now = self._clock.now() + self._ahead_s
         behind_s = self.state.updated_at - now
         if behind_s > 0.0:
             # Another machine's clock wrote the log, or ours was set back. Time goes on from where the log was.
@@ -76,14 +78,16 @@ class Ledger:
     def record(self, body: e.Body) -> None:
         """Adds an event to the next commit."""
         state, kind = self.state, type(body)
-        check_move(state.status, kind)
+        if state.status not in MOVES[kind]:
+            check_move(state.status, kind)
+        now = self._clock.now() + self._ahead_s
         event = e.Event(
             state.head_seq + 1,
-            self.now(),
+            now if now >= state.updated_at else self.now(),
             body,
             state.branch,
-            e.VERSIONS.get(kind, 1),
-            None if self._buffer else self._host.ids.nonce(),
+            e.VERSIONS.get(kind, 1) if e.VERSIONS else 1,
+            None if self._buffer else self._ids.nonce(),
         )
         state.add(event)
         self._buffer.append(event)
@@ -112,13 +116,13 @@ class Ledger:
         self._buffer = []
         self._in_flight, self._effects = self._effects, []
         self.task_change = None
-        self._host.journal.submit(write, self._outcome)
+        self._journal.submit(write, self._outcome)
 
     def _outcome(self, outcome: Outcome) -> None:
-        effects, self._in_flight = self._in_flight or [], None
+        effects, self._in_flight = self._in_flight or (), None
         if self.closed:
             return
-        if not isinstance(outcome, Committed):
+        if type(outcome) is not Committed:
             self._on_lost()
             return
         self.durable_seq = outcome.head_seq

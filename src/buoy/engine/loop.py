@@ -71,6 +71,23 @@ class ScopedTask(asyncio.Task[Any]):
         return self is other
 
 
+class _Soon(asyncio.Handle):
+    """A handle that does not ask its loop whether it debugs: every wait of workflow code makes one."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: PrivateLoop, context: Context | None
+    ) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+
 class _Entered:
     """Makes a private loop the running one, and puts everything back. A replay enters once for many outcomes."""
 
@@ -123,7 +140,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Soon(callback, args, self, context)
         self._ready.append(handle)
         return handle
 

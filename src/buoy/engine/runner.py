@@ -82,7 +82,6 @@ class Runner:
         self.options = options or RunnerOptions()
         self.journal = Journal(store, lambda: len(self.executions) <= 1)
         self.alarms = Alarms(clock)
-        self.crew = Crew()
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
@@ -101,7 +100,7 @@ class Runner:
         self.on_ended: Callable[[Execution], None] | None = None
         self.on_note: Callable[[str], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
-        self.waiters = Waiters()
+        self.waiters, self.crew = Waiters(), Crew()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._registered = self._stopping = False

@@ -49,6 +49,7 @@ class Work(definitions.Step[..., Any]):
         self.retry = retry
         self.timeout_s = timeout_s
         self.compensate = None
+        self.name_results()
 
 
 class Prepared(msgspec.Struct, frozen=True):

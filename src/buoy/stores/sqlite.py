@@ -8,7 +8,6 @@ Absent on purpose: SQL. It stands next to the table it is about, in `sqlite_comm
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,6 +39,7 @@ from buoy.stores.sqlite_checkup import SqliteCheckup
 from buoy.stores.sqlite_commit import commit_work, wakes_others
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_opening import open_file
+from buoy.stores.sqlite_schema import Connection
 from buoy.stores.sqlite_timetable import SqliteTimetable
 from buoy.stores.watch import Watch
 
@@ -57,8 +57,8 @@ class SqliteStore:
         self,
         path: Path,
         clock: Clock,
-        writer: sqlite3.Connection,
-        reader: sqlite3.Connection,
+        writer: Connection,
+        reader: Connection,
         *,
         read_only: bool = False,
     ) -> None:
@@ -124,7 +124,7 @@ class SqliteStore:
                 await self._writer.lengthen_log()
         work = commit_work(writes, self._clock.now(), self._numbers)
         outcomes = await self._writer.write(work, small=len(writes) <= SMALL_WRITES_MAX)
-        if wakes_others(writes):
+        if any(map(wakes_others, writes)):
             self._watch.notify()
         return outcomes
 

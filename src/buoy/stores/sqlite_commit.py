@@ -21,6 +21,7 @@ from buoy.core.lifecycle import TERMINAL, Status
 from buoy.ports import Committed, Ended, FencedOut, Held, Outcome, Released, TaskChange, Write
 from buoy.stores.sqlite_due import at_once, stored_due
 from buoy.stores.sqlite_lanes import Work
+from buoy.stores.sqlite_schema import Connection
 
 # A run as it stands in this transaction: number, last sequence number, ended, generation, whether it has a task.
 # A plain tuple, as SQLite hands it over: at 500 writes a call, wrapping it would cost as much as the disk does.
@@ -89,10 +90,9 @@ def commit_work(writes: Sequence[Write], now: float, numbers: dict[RunId, int]) 
 
     `numbers`: what this process knows of the runs' numbers. Added to, and never trusted.
     """
-    encoded = [(_ENCODER.encode(write.document), encode_events(write.events)) for write in writes]
     if len(writes) == 1 and writes[0].after_seq and writes[0].task is None:
-        return _one_more(writes[0], *encoded[0], now, numbers)
-
+        return _one_more(writes[0], now, numbers)
+    encoded = [(_ENCODER.encode(write.document), encode_events(write.events)) for write in writes]
     return lambda connection: _in_general(connection, writes, encoded, now)
 
 
@@ -108,20 +108,23 @@ def _in_general(
     return outcomes
 
 
-def _one_more(write: Write, doc: bytes, body: bytes, now: float, numbers: dict[RunId, int]) -> Work[list[Outcome]]:
-    """The transaction of a single run that goes on, whose task stays as it is."""
-    document, events, run_id = write.document, write.events, write.run_id
-    last_seq = _last_seq(write)
-    here = (write.after_seq, document.ended)
-    change = (document.status._value_, last_seq, document.updated_at, doc)
+def _one_more(write: Write, now: float, numbers: dict[RunId, int]) -> Work[list[Outcome]]:
+    """The transaction of a single run that goes on, whose task stays as it is. Most commits are such."""
+    document, run_id, after_seq = write.document, write.run_id, write.after_seq
+    last_seq, status = _last_seq(write), document.status
+    doc, body = _ENCODER.encode(document), encode_events(write.events)
 
-    def work(connection: sqlite3.Connection) -> list[Outcome]:
-        number = numbers.get(run_id) or _number(connection, run_id, numbers)
-        if connection.execute(_GO_ON, (*change, number, run_id, *here)).rowcount != 1:
+    def work(connection: Connection) -> list[Outcome]:
+        hand, number = connection.hand, numbers.get(run_id) or _number(connection, run_id, numbers)
+        hand.execute(
+            _GO_ON,
+            (status._value_, last_seq, document.updated_at, doc, number, run_id, after_seq, status in TERMINAL),
+        )
+        if hand.rowcount != 1:
             return _in_general(connection, [write], [(doc, body)], now)
-        connection.execute(_APPEND, (number, write.after_seq + 1, last_seq, events[0].nonce, body))
+        hand.execute(_APPEND, (number, after_seq + 1, last_seq, write.events[0].nonce, body))
         if write.seen:
-            connection.execute(_SEEN, (write.seen, number, write.seen))
+            hand.execute(_SEEN, (write.seen, number, write.seen))
         return [Committed(last_seq)]
 
     return work
@@ -144,9 +147,9 @@ def _last_seq(write: Write) -> int:
     return last_seq
 
 
-def wakes_others(writes: Sequence[Write]) -> bool:
+def wakes_others(write: Write) -> bool:
     """Whether a task may have come due by this."""
-    return any(isinstance(write.task, Released) or (write.after_seq == 0 and write.task is None) for write in writes)
+    return type(write.task) is Released or (write.after_seq == 0 and write.task is None)
 
 
 def _heads(connection: sqlite3.Connection, writes: Sequence[Write]) -> dict[RunId, _Head]:

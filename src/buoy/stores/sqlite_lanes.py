@@ -20,12 +20,12 @@ from typing import TypeVar
 from buoy.errors import Unavailable
 from buoy.ports import Clock
 from buoy.stores.sqlite_errors import busy, closed, translated
-from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES
+from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES, Connection
 
 _LOG = logging.getLogger("buoy.stores")
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Work = Callable[[Connection], T]
 
 # Above this average the disk, not Python, is what takes the time: leave the event loop alone.
 QUICK_S = 0.002
@@ -42,7 +42,7 @@ _LONG_BYTES = (CHECKPOINT_PAGES + 200) * 4096
 class Lane:
     """A connection, its lock and its thread."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, name: str) -> None:
+    def __init__(self, connection: Connection, path: Path, name: str) -> None:
         self._connection = connection
         self._path = path
         self._lock = threading.Lock()
@@ -93,7 +93,7 @@ class ReadLane(Lane):
 class WriteLane(Lane):
     """The only connection of this process that writes."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path, name: str, clock: Clock) -> None:
+    def __init__(self, connection: Connection, path: Path, name: str, clock: Clock) -> None:
         super().__init__(connection, path, name)
         self._clock = clock
         self._average_s = 0.0
@@ -179,11 +179,12 @@ class WriteLane(Lane):
 
     def _transact(self, work: Work[T]) -> T:
         connection = self._connection
+        execute = connection.hand.execute
         began = self._clock.monotonic()
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            execute("BEGIN IMMEDIATE")
             result = work(connection)
-            connection.execute("COMMIT")
+            execute("COMMIT")
         except BaseException as error:
             self._roll_back(error)
             raise

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from buoy.errors import StoreUnusable
 from buoy.stores.sqlite_errors import may_not_write, translated
-from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, check_current, connect, prepare
+from buoy.stores.sqlite_schema import Connection, check_current, connect, connect_durably, prepare
 
 
 class Opened(NamedTuple):
-    writer: sqlite3.Connection
-    reader: sqlite3.Connection
+    writer: Connection
+    reader: Connection
     read_only: bool = False
 
 
@@ -43,11 +43,11 @@ def open_file(path: Path, lock_dir: Path) -> Opened:
 def _open(path: Path, lock_dir: Path) -> Opened:
     _make_private_file(path)
     with ExitStack() as opened:
-        writer = opened.enter_context(closing(connect(path)))
+        writer = opened.enter_context(closing(connect_durably(path)))
         prepare(writer, path, threading.Event().wait)
         # The writing lane waits for locks by itself, in shorter steps.
         writer.execute("PRAGMA busy_timeout = 0")
-        reader = opened.enter_context(closing(connect(path)))
+        reader = opened.enter_context(closing(connect_durably(path)))
         reader.execute("PRAGMA query_only = 1")
         lock_dir.mkdir(mode=0o700, exist_ok=True)
         opened.pop_all()
@@ -66,7 +66,7 @@ def _open_for_reading(path: Path, why: sqlite3.Error) -> Opened:
         raise translated(why, path) from error
 
 
-def _connect_for_reading(path: Path) -> sqlite3.Connection:
+def _connect_for_reading(path: Path) -> Connection:
     """Others may be writing, if SQLite can see it; if not, nobody may have left anything in the write-ahead log."""
     connection = _reading(path, "mode=ro")
     try:
@@ -80,10 +80,8 @@ def _connect_for_reading(path: Path) -> sqlite3.Connection:
     return _reading(path, "immutable=1")
 
 
-def _reading(path: Path, how: str) -> sqlite3.Connection:
-    return sqlite3.connect(
-        f"{path.as_uri()}?{how}", uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
-    )
+def _reading(path: Path, how: str) -> Connection:
+    return connect(f"{path.as_uri()}?{how}", uri=True)
 
 
 def _make_private_file(path: Path) -> None:

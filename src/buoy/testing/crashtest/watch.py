@@ -26,8 +26,8 @@ from buoy.core.ids import LeafId
 from buoy.engine import leaves
 from buoy.engine.bodies import Body, Failure, Report, Success
 from buoy.engine.context import Request, StepContext
-from buoy.engine.deciders import AsyncDecider
 from buoy.engine.crew import Crew
+from buoy.engine.deciders import AsyncDecider
 from buoy.engine.definitions import Step
 from buoy.engine.loop import PrivateLoop
 from buoy.engine.pool import Pool

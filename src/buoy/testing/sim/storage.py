@@ -6,7 +6,6 @@ once, past all gates: only checks may use them. `damage` spoils a run's document
 
 from __future__ import annotations
 
-import sqlite3
 from bisect import bisect_left
 from collections.abc import Callable
 from itertools import islice, takewhile
@@ -28,7 +27,7 @@ from buoy.stores.object_records import LogObject
 from buoy.stores.objects import FORMAT, Marker, ObjectStore
 from buoy.stores.sqlite import SqliteStore
 from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
-from buoy.stores.sqlite_schema import MIGRATIONS
+from buoy.stores.sqlite_schema import MIGRATIONS, Connection, connect
 from buoy.stores.watch import Watch
 from buoy.testing.sim.faults import Gate
 
@@ -69,7 +68,7 @@ class SqliteStorage:
     """The SQLite store's own statements, on one database in memory. A transaction is one indivisible moment."""
 
     def __init__(self) -> None:
-        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection = connect(":memory:")
         for statements in MIGRATIONS:
             for statement in statements:
                 self._connection.execute(statement)
@@ -135,7 +134,7 @@ def _earlier(events: list[Event]) -> list[Event]:
 class _InlineSqlite(SqliteStore):
     """The store without its threads and its file."""
 
-    def __init__(self, connection: sqlite3.Connection, gate: Gate, clock: Clock) -> None:
+    def __init__(self, connection: Connection, gate: Gate, clock: Clock) -> None:
         # The parent's lanes have threads, but make none before they are used.
         super().__init__(Path("simulated.db"), clock, connection, connection)
         self._writer = _InlineWrites(connection, gate)
@@ -144,7 +143,7 @@ class _InlineSqlite(SqliteStore):
 
 
 class _InlineReads(ReadLane):
-    def __init__(self, connection: sqlite3.Connection, gate: Gate) -> None:
+    def __init__(self, connection: Connection, gate: Gate) -> None:
         self._shared = connection
         self._gate = gate
 
@@ -160,7 +159,7 @@ class _InlineReads(ReadLane):
 
 
 class _InlineWrites(WriteLane):
-    def __init__(self, connection: sqlite3.Connection, gate: Gate) -> None:
+    def __init__(self, connection: Connection, gate: Gate) -> None:
         self._shared = connection
         self._gate = gate
 
@@ -176,6 +175,9 @@ class _InlineWrites(WriteLane):
         self._shared.execute("COMMIT")
         await self._gate.after(what)
         return result
+
+    async def lengthen_log(self) -> None:
+        """Nothing: there is no file."""
 
     async def settings(self) -> tuple[str, int]:
         """As those of a file would be: what is in memory has no write-ahead log."""
