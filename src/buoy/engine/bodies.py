@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import copy_context
 from typing import Any
 
@@ -59,6 +59,7 @@ class Body:
         self._timed_out = False
         # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
         self._turn = [True]
+        self._given: tuple[list[Any], dict[str, Any]]
 
     def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None, *, last_attempt: bool) -> None:
         try:
@@ -67,7 +68,8 @@ class Body:
             self._finish(self._failure(error))
             return
         if self._step.is_async:
-            self._start_async(crew, args, kwargs)
+            self._given = (args, kwargs)
+            crew.add(self)
         elif pool is None:
             self._finish(self._call(args, kwargs))
         else:
@@ -97,10 +99,10 @@ class Body:
 
     # async
 
-    def _start_async(self, crew: Crew, args: list[Any], kwargs: dict[str, Any]) -> None:
-        context = copy_context()
-        context.run(CURRENT.set, self._context)
-        crew.add(self, self._guarded(args, kwargs), context)
+    def begin(self) -> Coroutine[Any, Any, None]:
+        """What an async body's crew does for it."""
+        CURRENT.set(self._context)
+        return self._guarded(*self._given)
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""

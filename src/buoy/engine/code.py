@@ -6,7 +6,6 @@ withheld. The code never runs after `drop`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ class Code:
         self._execution = execution
         self._decider: Decider | None = None
         # Outcomes that the code has not seen yet; None stands for a cancel request.
-        self._withheld: deque[tuple[LeafId | None, Any, float]] = deque()
+        self._withheld: list[tuple[LeafId | None, Any, float]] = []
 
     @property
     def begun(self) -> bool:
@@ -86,7 +85,7 @@ class Code:
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""
         while self._withheld and self._decider is not None and not self._execution.withholds:
-            self.deliver(*self._withheld.popleft())
+            self.deliver(*self._withheld.pop(0))
 
     def go_on(self) -> None:
         """The run was paused and goes on."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine, Generator
-from contextvars import Context
+from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 from buoy.engine.begun import go_on
@@ -24,21 +24,34 @@ class Carried(Protocol):
 
     task: asyncio.Task[None] | None
 
+    def begin(self) -> Coroutine[Any, Any, None]:
+        """What it has to do. Made in its own context, at the last moment: most bodies are over at once, and what they
+        need is best made and forgotten in one go."""
+        ...
+
 
 class Crew:
     """Takes bodies and runs them on tasks of the running loop."""
 
     def __init__(self) -> None:
-        self._queue: deque[tuple[Carried, Coroutine[Any, Any, None], Context]] = deque()
+        self._queue: deque[Carried] = deque()
+        self._context = Context()
         self._taker: asyncio.Task[None] | None = None
 
-    def add(self, body: Carried, coro: Coroutine[Any, Any, None], context: Context) -> None:
-        """Runs the body soon. Its `task` is set when it begins."""
-        self._queue.append((body, coro, context))
-        if self._taker is None or self._taker.done():
-            self._taker = _new_task(self)
+    def start(self) -> None:
+        """Bodies see the variables of whoever starts the runner; not those of the bodies after which they come."""
+        self._context = copy_context()
 
-    async def take(self) -> None:
+    def add(self, body: Carried) -> None:
+        """Runs the body soon. Its `task` is set when it begins."""
+        self._queue.append(body)
+        if self._taker is None or self._taker.done():
+            self._taker = self._new_task()
+
+    def _new_task(self) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(self._take(), context=self._context.copy())
+
+    async def _take(self) -> None:
         await _Shift(self)
 
     def bodies(self) -> Generator[Any, Any, None]:
@@ -49,8 +62,9 @@ class Crew:
         rest: Generator[Any, Any, None] | None = None
         try:
             while queue:
-                body, coro, context = queue.popleft()
+                body, context = queue.popleft(), self._context.copy()
                 body.task = task
+                coro = context.run(body.begin)
                 try:
                     waits_for = context.run(coro.send, None)
                 except StopIteration:
@@ -61,7 +75,7 @@ class Crew:
                     rest = go_on(coro, waits_for, context)
                     break
         finally:
-            self._taker = _new_task(self) if queue else None
+            self._taker = self._new_task() if queue else None
         if rest is not None:
             yield from rest
 
@@ -74,7 +88,3 @@ class _Shift:
 
     def __await__(self) -> Generator[Any, Any, None]:
         return self._crew.bodies()
-
-
-def _new_task(crew: Crew) -> asyncio.Task[None]:
-    return asyncio.get_running_loop().create_task(crew.take())

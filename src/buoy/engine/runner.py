@@ -114,6 +114,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         await self.store.register(self.info)
         self._registered = True
+        self.crew.start()
         self.journal.start()
         self.releases.start()
         self.intake.start(takes_work=takes_work)
