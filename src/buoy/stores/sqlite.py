@@ -123,7 +123,8 @@ class SqliteStore:
             if self._until_busy <= 0:
                 await self._writer.lengthen_log()
         work = commit_work(writes, self._clock.now(), self._numbers)
-        outcomes = await self._writer.write(work, small=len(writes) <= SMALL_WRITES_MAX)
+        done = self._writer.write_now(work) if len(writes) <= SMALL_WRITES_MAX else None
+        outcomes = await self._writer.write(work, small=False) if done is None else done[0]
         if any(map(wakes_others, writes)):
             self._watch.notify()
         return outcomes

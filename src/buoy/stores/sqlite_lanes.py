@@ -100,16 +100,25 @@ class WriteLane(Lane):
 
     async def write(self, work: Work[T], *, small: bool = True) -> T:
         """Runs `work` in a transaction. When this returns, what it wrote is durable."""
+        done = self.write_now(work) if small else None
+        if done is not None:
+            return done[0]
         self._check_open()
-        if small and self._average_s < QUICK_S and self._lock.acquire(blocking=False):
-            try:
-                return self._transact(work)
-            except sqlite3.Error as error:
-                if not busy(error):
-                    raise translated(error, self._path) from error
-            finally:
-                self._lock.release()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
+
+    def write_now(self, work: Work[T]) -> tuple[T] | None:
+        """The same without waiting, if the disk has been quick of late and nobody else is writing."""
+        self._check_open()
+        if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            return (self._transact(work),)
+        except sqlite3.Error as error:
+            if busy(error):
+                return None
+            raise translated(error, self._path) from error
+        finally:
+            self._lock.release()
 
     async def lengthen_log(self) -> None:
         """Makes the write-ahead log as long as it will be between two checkpoints. Durable or not: it holds nothing."""
