@@ -156,6 +156,15 @@ def test_a_commit_that_is_called_done_and_is_not_there_is_noticed() -> None:
     assert _rules(witness) == ["acknowledged before it was durable"]
 
 
+def test_a_commit_whose_answer_came_after_its_run_was_purged_was_there() -> None:
+    witness = Witness(_Shelf())
+    buried = [e.Event(1, 0.0, CREATED, nonce="c1"), e.Event(2, 0.0, e.Paused(reason="user"), nonce="c2")]
+    witness.committed(Acknowledged("run-1", "c2", 2, 2, "w1"), buried=buried)
+    assert _rules(witness) == []
+    witness.committed(Acknowledged("run-1", "c3", 2, 2, "w1"), buried=buried)
+    assert _rules(witness) == ["acknowledged before it was durable"]
+
+
 def test_a_run_that_is_given_back_while_it_executes_is_noticed() -> None:
     witness = Witness(_Shelf(CREATED, STARTED))
     witness.body_started(_start(), {"w1"})

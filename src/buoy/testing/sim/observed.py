@@ -124,6 +124,7 @@ class _Observed:
             self._world.witness.committed(
                 Acknowledged(write.run_id, first.nonce, first.seq, last.seq, self._process.name),
                 gives_back=any(isinstance(event.body, Interrupted) for event in write.events),
+                buried=self._world.buried_log(write.run_id),
             )
 
     async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from collections.abc import Sequence
+
 import msgspec
 
 from buoy.core import events as e
@@ -88,10 +90,14 @@ class Witness:
 
     # ---- commits
 
-    def committed(self, commit: Acknowledged, *, gives_back: bool = False) -> None:
-        """Judged at once: what is called done must be there now; and who gives a run back executes nothing of it."""
+    def committed(self, commit: Acknowledged, *, gives_back: bool = False, buried: Sequence[e.Event] = ()) -> None:
+        """Judged at once: what is called done must be there now; and who gives a run back executes nothing of it.
+
+        `buried`: the log of a run that was purged. An answer may be slow, and come after that.
+        """
         self.commits.append(commit)
-        if not self._storage.holds(RunId(commit.run_id), commit.first_seq, commit.nonce):
+        was_there = any((event.seq, event.nonce) == (commit.first_seq, commit.nonce) for event in buried)
+        if not was_there and not self._storage.holds(RunId(commit.run_id), commit.first_seq, commit.nonce):
             text = f"{commit.run_id}: events {commit.first_seq} to {commit.last_seq} of {commit.writer} are not there"
             self.broken("acknowledged before it was durable", text)
         for (run_id, leaf), running in self._running.items():

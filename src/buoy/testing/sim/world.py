@@ -147,6 +147,10 @@ class World:
         if log:
             self._graves[run_id] = (log, self.storage.inbox(run_id))
 
+    def buried_log(self, run_id: RunId) -> list[e.Event]:
+        """The log of a run as it was before it was purged."""
+        return self._graves[run_id][0] if run_id in self._graves else []
+
     def known_runs(self) -> list[str]:
         """Runs that somebody has started, and their children."""
         return [run_id for run_id in self.programs if run_id in self.witness.starts or "." in run_id]
