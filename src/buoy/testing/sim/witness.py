@@ -5,9 +5,8 @@ Invariant: it only listens. Nothing that it knows goes back to the engine.
 
 from __future__ import annotations
 
-from typing import Literal
-
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
