@@ -38,6 +38,7 @@ class Ledger:
         # Of the next commit. The first one makes the run's task ours.
         self.task_change: TaskChange | None = Held(host.id)
         self.seen = 0
+        self._seen_told = 0
         self._clock = host.clock
         self._ids = host.ids
         self._journal = host.journal
@@ -110,9 +111,9 @@ class Ledger:
                 effect()
 
     def _submit(self) -> None:
-        write = Write(
-            self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, self.seen
-        )
+        # A commit that is lost is the last one of this incarnation, so what was handed over once is told.
+        seen, self._seen_told = self.seen if self.seen > self._seen_told else 0, self.seen
+        write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
         self._buffer = []
         self._in_flight, self._effects = self._effects, []
         self.task_change = None

@@ -106,13 +106,16 @@ class WriteLane(Lane):
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
 
-    def write_now(self, work: Work[T]) -> tuple[T] | None:
-        """The same without waiting, if the disk has been quick of late and nobody else is writing."""
+    def write_now(self, work: Work[T], *, one_statement: bool = False) -> tuple[T] | None:
+        """The same without waiting, if the disk has been quick of late and nobody else is writing.
+
+        `one_statement`: that is all that it changes, so that it is a transaction by itself.
+        """
         self._check_open()
         if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
             return None
         try:
-            return (self._transact(work),)
+            return (self._transact(work, by_itself=one_statement),)
         except sqlite3.Error as error:
             if busy(error):
                 return None
@@ -186,14 +189,17 @@ class WriteLane(Lane):
                 waited_s += pause_s
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
-    def _transact(self, work: Work[T]) -> T:
+    def _transact(self, work: Work[T], *, by_itself: bool = False) -> T:
         connection = self._connection
         execute = connection.hand.execute
         began = self._clock.monotonic()
         try:
-            execute("BEGIN IMMEDIATE")
-            result = work(connection)
-            execute("COMMIT")
+            if by_itself:
+                result = work(connection)
+            else:
+                execute("BEGIN IMMEDIATE")
+                result = work(connection)
+                execute("COMMIT")
         except BaseException as error:
             self._roll_back(error)
             raise

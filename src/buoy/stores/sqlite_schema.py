@@ -77,6 +77,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX runs_parent ON runs (parent_run, number) WHERE parent_run IS NOT NULL",
     ),
     ("CREATE TABLE definitions (version TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",),
+    (
+        # The commonest commit, of one run that goes on, as one statement with the fence in it. It changes nothing if
+        # the run is not where the writer thinks. By name as well: a number may be another run's after a purge.
+        """CREATE VIEW going_on AS SELECT number, run_id, head_seq AS after_seq, ended, status, head_seq AS last_seq,
+            updated_at, doc, NULL AS nonce, NULL AS body FROM runs""",
+        """CREATE TRIGGER go_on INSTEAD OF INSERT ON going_on BEGIN
+            UPDATE runs SET status = new.status, head_seq = new.last_seq, updated_at = new.updated_at, doc = new.doc
+                WHERE number = new.number AND run_id = new.run_id AND head_seq = new.after_seq AND ended = new.ended;
+            INSERT INTO log (run, first_seq, last_seq, nonce, body)
+                SELECT new.number, new.after_seq + 1, new.last_seq, new.nonce, new.body WHERE changes() = 1;
+        END""",
+    ),
 )
 
 

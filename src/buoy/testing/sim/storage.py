@@ -176,7 +176,7 @@ class _InlineWrites(WriteLane):
         await self._gate.after(what)
         return result
 
-    def write_now(self, work: Work[T]) -> None:
+    def write_now(self, work: Work[T], *, one_statement: bool = False) -> None:
         """Never: whatever is written passes the gate."""
 
     async def lengthen_log(self) -> None:
