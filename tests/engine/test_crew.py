@@ -23,10 +23,10 @@ class Bare:
         self._coro = coro
         self._place = place
 
-    def begin(self) -> Coroutine[Any, Any, None]:
+    async def begin(self) -> None:
         if self._place:
             PLACE.set(self._place)
-        return self._coro
+        await self._coro
 
 
 def add(crew: Crew, coro: Coroutine[Any, Any, None], place: str = "") -> Bare:

@@ -30,7 +30,7 @@ _NEVER_AGAIN = ("permanent", "misconfiguration", "cancelled")
 _HOPELESS = (BadInput, NotAllowedHere, NotJson, TooLarge)
 
 
-class Success(msgspec.Struct):
+class Success(msgspec.Struct, gc=False):
     """A body's result: as stored, and as workflow code sees it."""
 
     stored: msgspec.Raw
@@ -101,13 +101,13 @@ class Body:
 
     def begin(self) -> Coroutine[Any, Any, None]:
         """What an async body's crew does for it."""
-        CURRENT.set(self._context)
         return self._guarded(*self._given)
 
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
         if self._report is None or not self._first():
             return
+        CURRENT.set(self._context)
         try:
             step = self._step
             if step.timeout_s is None:

@@ -51,7 +51,7 @@ class StepOutcome(msgspec.Struct, frozen=True):
     returns: Any
 
 
-class Request(msgspec.Struct):
+class Request(msgspec.Struct, gc=False):
     """A leaf that workflow code asks for: the event that starts it, and how to read its outcome."""
 
     leaf: LeafId

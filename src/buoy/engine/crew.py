@@ -25,8 +25,8 @@ class Carried(Protocol):
     task: asyncio.Task[None] | None
 
     def begin(self) -> Coroutine[Any, Any, None]:
-        """What it has to do. Made in its own context, at the last moment: most bodies are over at once, and what they
-        need is best made and forgotten in one go."""
+        """What it has to do, which runs in a context of its own. Made at the last moment: most bodies are over at once,
+        and what they need is best made and forgotten in one go."""
         ...
 
 
@@ -64,7 +64,7 @@ class Crew:
             while queue:
                 body, context = queue.popleft(), self._context.copy()
                 body.task = task
-                coro = context.run(body.begin)
+                coro = body.begin()
                 try:
                     waits_for = context.run(coro.send, None)
                 except StopIteration:
