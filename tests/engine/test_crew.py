@@ -35,11 +35,23 @@ def add(crew: Crew, coro: Coroutine[Any, Any, None], place: str = "") -> Bare:
     return body
 
 
-def play(test: Callable[[Crew], Awaitable[None]]) -> None:
+FACTORIES = ["none", "plain", "eager"] if hasattr(asyncio, "eager_task_factory") else ["none", "plain"]
+
+
+def plain_factory(loop: Any, coro: Any, **given: Any) -> Any:
+    return asyncio.Task(coro, loop=loop, **given)
+
+
+def play(test: Callable[[Crew], Awaitable[None]], factory: str = "none") -> None:
     async def main() -> None:
         crew = Crew()
         crew.start()
-        await asyncio.wait_for(test(crew), 10)
+        testing = asyncio.ensure_future(test(crew))
+        if factory == "plain":
+            asyncio.get_running_loop().set_task_factory(plain_factory)
+        elif factory == "eager":
+            asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+        await asyncio.wait_for(testing, 10)
 
     asyncio.run(main())
 
@@ -49,7 +61,8 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
-def test_bodies_begin_in_the_order_in_which_they_came_and_not_before_the_loop_turns() -> None:
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_bodies_begin_in_the_order_in_which_they_came_and_not_before_the_loop_turns(factory: str) -> None:
     async def test(crew: Crew) -> None:
         seen: list[int] = []
 
@@ -62,7 +75,7 @@ def test_bodies_begin_in_the_order_in_which_they_came_and_not_before_the_loop_tu
         await turns()
         assert seen == [0, 1, 2, 3, 4]
 
-    play(test)
+    play(test, factory)
 
 
 def test_bodies_that_never_wait_share_one_task() -> None:
@@ -80,7 +93,8 @@ def test_bodies_that_never_wait_share_one_task() -> None:
     play(test)
 
 
-def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody() -> None:
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody(factory: str) -> None:
     async def test(crew: Crew) -> None:
         gate, seen = asyncio.Event(), []
 
@@ -92,7 +106,7 @@ def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody() -> None:
             seen.append("quick")
 
         first, second, third = add(crew, waits()), add(crew, quick()), add(crew, waits())
-        await turns()
+        await turns(10)
         assert seen == ["quick"]
         assert first.task is not second.task and first.task is not third.task
         gate.set()
@@ -100,7 +114,28 @@ def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody() -> None:
         assert seen == ["quick", "waited", "waited"]
         assert first.task is not None and first.task.done()
 
-    play(test)
+    play(test, factory)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_thousands_of_bodies_that_wait_do_not_stand_on_each_other(factory: str) -> None:
+    async def test(crew: Crew) -> None:
+        gate, done = asyncio.Event(), []
+
+        async def waits(number: int) -> None:
+            await gate.wait()
+            done.append(number)
+
+        for number in range(3_000):
+            add(crew, waits(number))
+        while crew._queue:
+            await asyncio.sleep(0)
+        gate.set()
+        while len(done) < 3_000:
+            await asyncio.sleep(0)
+        assert sorted(done) == list(range(3_000))
+
+    play(test, factory)
 
 
 def test_a_body_that_is_added_by_another_follows_in_the_same_task() -> None:

@@ -36,7 +36,10 @@ class Crew:
     def __init__(self) -> None:
         self._queue: deque[Carried] = deque()
         self._context = Context()
+        # Who takes the next body; a number that grows when he is done; whether the loop is about to make another.
         self._taker: asyncio.Task[None] | None = None
+        self._shift = 0
+        self._called = False
 
     def start(self) -> None:
         """Bodies see the variables of whoever starts the runner; not those of the bodies after which they come."""
@@ -45,11 +48,23 @@ class Crew:
     def add(self, body: Carried) -> None:
         """Runs the body soon. Its `task` is set when it begins."""
         self._queue.append(body)
-        if self._taker is None or self._taker.done():
-            self._taker = self._new_task()
+        if not self._called and (self._taker is None or self._taker.done()):
+            self._call_a_taker()
 
-    def _new_task(self) -> asyncio.Task[None]:
-        return asyncio.get_running_loop().create_task(self._take(), context=self._context.copy())
+    def _call_a_taker(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() is None:
+            self._new_task()
+        else:
+            # It may run a new task at once, inside of the call that makes it (eager tasks): never inside of this one.
+            self._called = True
+            loop.call_soon(self._new_task)
+
+    def _new_task(self) -> None:
+        self._called, shift = False, self._shift
+        task = asyncio.get_running_loop().create_task(self._take(), context=self._context.copy())
+        if shift == self._shift:
+            self._taker = task  # else its turn is over already
 
     async def _take(self) -> None:
         await _Shift(self)
@@ -75,7 +90,10 @@ class Crew:
                     rest = go_on(coro, waits_for, context)
                     break
         finally:
-            self._taker = self._new_task() if queue else None
+            self._taker = None
+            self._shift += 1
+            if queue:
+                self._call_a_taker()
         if rest is not None:
             yield from rest
 
