@@ -32,7 +32,7 @@ print("locked", flush=True)
 sys.stdin.read()
 """
 OPEN_AS_NOBODY = """
-import asyncio, os, sys, sqlite3, tempfile
+import asyncio, os, sys, sqlite3, tempfile, urllib.parse
 from pathlib import Path
 from buoy.errors import StoreUnusable
 from buoy.stores.sqlite import SqliteStore
