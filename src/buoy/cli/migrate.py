@@ -55,7 +55,8 @@ def migrate(
     if as_json:
         print_json(found if workflow is not None else found.migrated[0])
     else:
-        click.echo("\n".join(_lines(found)))
+        nothing = f"no run of {workflow} is paused because no code fits"
+        click.echo("\n".join(_lines(found)) if found.migrated or found.left else nothing)
     return Exit.FAILED if found.left else Exit.OK
 
 

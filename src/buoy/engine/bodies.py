@@ -106,6 +106,7 @@ class Body:
     async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
         if self._report is None or not self._first():
+            self.task = None  # it is the next body's
             return
         CURRENT.set(self._context)
         try:

@@ -247,12 +247,15 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
         if task is None:
             seen.append((change.seen, number, change.seen))
             continue
+        holder = task.runner if isinstance(task, Held) else None
         if not change.has_task:
-            made.append(_new_task(change))
+            made.append(_new_task(change, holder))
             if change.generation:
                 envelopes.append((change.generation + 1, made[-1][1], number))
         if isinstance(task, Held):
-            held.append((task.runner, change.seen, number))
+            # A new task has its holder already.
+            if change.has_task or change.seen:
+                held.append((task.runner, change.seen, number))
         else:
             due_at = None if change.document.status is Status.PAUSED else task.due_at
             evidence = _ENCODER.encode(task.evidence) if task.evidence else NO_EVIDENCE
@@ -269,10 +272,16 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
             connection.executemany(statement, some)
 
 
-def _new_task(change: _Change) -> Row:
-    """A task that is parked until the statements after it say what becomes of it."""
+def _new_task(change: _Change, holder: str | None) -> Row:
+    """A task that is held, or parked until the statements after it say what becomes of it."""
     return task_row(
-        change.document, change.number, change.generation + 1, due=None, cause="woken", evidence=NO_EVIDENCE
+        change.document,
+        change.number,
+        change.generation + 1,
+        due=None,
+        cause="woken",
+        evidence=NO_EVIDENCE,
+        holder=holder,
     )
 
 
@@ -283,9 +292,16 @@ def released_row(seen: int, change: Released, evidence: bytes, due_at: float | N
 
 
 def task_row(
-    document: Document, number: int, generation: int, *, due: float | None, cause: str, evidence: bytes
+    document: Document,
+    number: int,
+    generation: int,
+    *,
+    due: float | None,
+    cause: str,
+    evidence: bytes,
+    holder: str | None = None,
 ) -> Row:
-    """The values of `NEW_TASK`, held by nobody. `due`: as it is stored."""
+    """The values of `NEW_TASK`. `due`: as it is stored."""
     return (
         number,
         orchestrate_task_id(document.run_id, generation),
@@ -295,7 +311,7 @@ def task_row(
         document.stack,
         document.env,
         due,
-        None,
+        holder,
         cause,
         evidence,
     )
