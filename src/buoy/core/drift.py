@@ -39,5 +39,5 @@ def log_gone_text(document_head: int) -> str:
 
 
 def _shown(document: Document, name: str) -> str:
-    text = str(getattr(document, name))
+    text = " ".join(str(getattr(document, name)).split()) or "nothing"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
