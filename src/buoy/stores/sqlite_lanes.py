@@ -171,9 +171,15 @@ class WriteLane(Lane):
                 # Nothing depends on it: another process is at work, or a disk is full, and the next commit says so.
                 _LOG.debug("the log of %s stays as short as it is: %s", self._path, error)
             finally:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+                self._as_before()
+
+    def _as_before(self) -> None:
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            self._connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
 
     def _write_patiently(self, work: Work[T]) -> T:
         with self._lock:
