@@ -6,7 +6,9 @@ import asyncio
 import sqlite3
 import stat
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from buoy.core.ids import RunId
 from buoy.errors import BadInput, StoreUnusable
 from buoy.stores import open_store
 from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS
+from buoy.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS, prepare
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Stage, claimed, started
 
@@ -97,6 +99,31 @@ def test_many_open_a_new_file_at_once(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
+    assert sql(tmp_path, "SELECT count(*) FROM meta") == [(1,)]
+
+
+class _Overtaken(sqlite3.Connection):
+    """A connection before whose statement number `at` another one makes the file a store."""
+
+    at: int
+    path: Path
+
+    def execute(self, sql: str, *given: Any) -> sqlite3.Cursor:
+        self.at -= 1
+        if self.at == 0:
+            quicker = sqlite3.connect(self.path, isolation_level=None)
+            prepare(quicker, self.path, time.sleep)
+            quicker.close()
+        return super().execute(sql, *given)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_file_that_becomes_a_store_while_it_is_opened_is_no_stranger(at: int, tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    connection = sqlite3.connect(path, isolation_level=None, factory=_Overtaken)
+    connection.at, connection.path = at, path
+    prepare(connection, path, time.sleep)
+    connection.close()
     assert sql(tmp_path, "SELECT count(*) FROM meta") == [(1,)]
 
 

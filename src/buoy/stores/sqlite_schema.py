@@ -162,8 +162,9 @@ def check_current(connection: sqlite3.Connection, path: Path) -> None:
 
 def _check_kind(connection: sqlite3.Connection, path: Path) -> None:
     """Refuses foreign databases and newer stores before anything is changed."""
-    kind = connection.execute("PRAGMA application_id").fetchone()[0]
+    # In this order: another process may make the file a store in between, and gives it tables and mark at once.
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    kind = connection.execute("PRAGMA application_id").fetchone()[0]
     if tables and kind != APPLICATION_ID:
         raise StoreUnusable(f"{path} is an SQLite database of something else; name another file")
     version = _version(connection)
