@@ -102,6 +102,31 @@ def test_a_stopped_process_is_not_dead(tmp_path: Path) -> None:
         assert LockFiles(tmp_path).proof_of_death(about) is None
 
 
+LOOK = """
+import sys
+from pathlib import Path
+from buoy.system import LockFiles
+locks = LockFiles(Path(sys.argv[1]))
+print("looking", flush=True)
+for _ in range(200_000):
+    assert locks._lock_state(sys.argv[2]) == "free"
+"""
+
+
+def test_two_who_look_at_the_dead_at_once_both_see_it(tmp_path: Path) -> None:
+    (tmp_path / "r1.lock").touch()
+    locks, dead = LockFiles(tmp_path), record("r1")
+    with subprocess.Popen([sys.executable, "-c", LOOK, str(tmp_path), "r1"], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"looking\n"
+        try:
+            blind = sum(locks.proof_of_death(dead) is None for _ in range(5_000))
+            assert other.poll() is None, "the other one looked all the while, and was never in doubt"
+        finally:
+            other.kill()
+    assert blind == 0
+
+
 def test_looking_at_its_own_runners_does_not_drop_their_locks(tmp_path: Path) -> None:
     locks, others = LockFiles(tmp_path), LockFiles(tmp_path)
     locks.announce(RunnerId("mine"))

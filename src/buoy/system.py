@@ -171,7 +171,7 @@ class LockFiles:
                 return
             try:
                 self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._held[path] = (os.getpid(), _locked(path, os.O_CREAT))
+                self._held[path] = (os.getpid(), _locked(path, fcntl.LOCK_EX, os.O_CREAT))
             except OSError as error:
                 raise StoreUnusable(
                     f"the lock file {path} cannot be made and locked: {error}; "
@@ -217,7 +217,8 @@ class LockFiles:
             if self._held_here(path):
                 return "held"
             try:
-                descriptor = _locked(path, 0)
+                # Shared: two who look at the same moment must not take each other for the owner.
+                descriptor = _locked(path, fcntl.LOCK_SH)
             except FileNotFoundError:
                 return "missing"
             except OSError as error:
@@ -234,11 +235,11 @@ class LockFiles:
         return self._dir / f"{runner}.lock"
 
 
-def _locked(path: Path, flags: int) -> int:
+def _locked(path: Path, kind: int, flags: int = 0) -> int:
     """A descriptor of that file with the lock on it. The lock is the process's; closing the descriptor drops it."""
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
-        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
         # A file that was taken away meanwhile is not the one that others will look at.
         if os.fstat(descriptor).st_ino != path.stat().st_ino:
             raise OSError(errno.ESTALE, "the lock file was replaced", str(path))
