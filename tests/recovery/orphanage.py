@@ -82,7 +82,7 @@ def sweep_at_once(url: str, crowd: int) -> Counter[str]:
         # 1: what it brought back waits, since no worker is alive.
         assert each.returncode in (0, 1) and not error, f"{out[:500]}{error[:500]}"
         found: dict[str, Any] = json.loads(out)
-        assert found["troubles"] == []
+        assert found["troubles"] == [], found["troubles"]
         done.update({word: found[word] for word in WORDS})
     return done
 
