@@ -248,7 +248,7 @@ def test_claims_and_recoveries_count_over_the_whole_log_and_leaves_only_on_the_l
 def test_an_open_leaf_of_a_hidden_branch_counts_for_nothing() -> None:
     state = folded(*LIVE, asked("ask#1"), branched(1, 2))
     assert state.open == {}
-    assert state.tally == {}
+    assert state.active == 0 and state.tally == {}
     assert state.status == Status.RUNNING
 
 

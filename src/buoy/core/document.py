@@ -32,7 +32,7 @@ class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     error: ErrorInfo | None = None
 
 
-class Document(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):
+class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """What lists, pages and sweeps read without reading the log."""
 
     run_id: RunId
@@ -71,31 +71,32 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
     if created is None or state.status is None:
         raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
     shown, wake_at = _open_leaves(state, open_max) if state.open else ((), None)
+    # By position, in the order of the fields: every commit comes by here.
     return Document(
-        run_id=state.run_id,
-        workflow=created.workflow,
-        status=state.status,
-        head_seq=state.head_seq,
-        created_at=state.created_at,
-        updated_at=state.updated_at,
-        version=state.version,
-        branch=state.branch,
-        queue=created.queue,
-        policy=created.policy,
-        stack=created.stack,
-        env=created.env,
-        parent=created.parent,
-        owner=state.owner,
-        claims=state.claims,
-        recoveries=state.recoveries,
-        open=shown,
-        open_count=len(state.open),
-        completed_count=ended.get("completed", 0),
-        failed_count=ended.get("failed", 0),
-        wake_at=wake_at,
-        pause=state.pause,
-        cancel_requested=state.cancel is not None,
-        error=state.error,
+        state.run_id,
+        created.workflow,
+        state.status,
+        state.head_seq,
+        state.created_at,
+        state.updated_at,
+        state.version,
+        state.branch,
+        created.queue,
+        created.policy,
+        created.stack,
+        created.env,
+        created.parent,
+        state.owner,
+        state.claims,
+        state.recoveries,
+        shown,
+        len(state.open),
+        ended.get("completed", 0),
+        ended.get("failed", 0),
+        wake_at,
+        state.pause,
+        state.cancel is not None,
+        state.error,
     )
 
 
@@ -110,7 +111,6 @@ def _open_leaves(state: State, open_max: int) -> tuple[tuple[OpenLeaf, ...], flo
             earliest = due_at
         if left > 0:
             left -= 1
-            # By position: every commit comes by here.
             shown.append(
                 OpenLeaf(
                     leaf.id,

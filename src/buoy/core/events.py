@@ -146,7 +146,7 @@ class MessageRefused(Payload, frozen=True, tag="message_refused", kw_only=True):
 # Leaf events: seen or hidden by lineage.
 
 
-class StepStarted(Payload, frozen=True, tag="step_started", kw_only=True):
+class StepStarted(Payload, frozen=True, tag="step_started"):
     leaf: LeafId
     name: str
     attempt: int = 1
@@ -158,7 +158,7 @@ class StepStarted(Payload, frozen=True, tag="step_started", kw_only=True):
     group: bool = False
 
 
-class StepCompleted(Payload, frozen=True, tag="step_completed", kw_only=True):
+class StepCompleted(Payload, frozen=True, tag="step_completed"):
     leaf: LeafId
     result: msgspec.Raw = NULL
     attempt: int = 1
@@ -191,7 +191,7 @@ class ModuleStarted(Payload, frozen=True, tag="module_started", kw_only=True):
     group: bool = False
 
 
-class ModuleCompleted(Payload, frozen=True, tag="module_completed", kw_only=True):
+class ModuleCompleted(Payload, frozen=True, tag="module_completed"):
     leaf: LeafId
     result: msgspec.Raw = NULL
     attempt: int = 1

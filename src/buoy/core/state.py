@@ -76,6 +76,8 @@ class State(msgspec.Struct):
     leaves: dict[LeafId, Leaf] = {}
     # The leaves that did not end, in order of their start: what the status is made of.
     open: dict[LeafId, Leaf] = {}
+    # Of them, the steps that execute; and how many there are of each other meaning for the status.
+    active: int = 0
     tally: dict[str, int] = {}
     ended: dict[str, int] = {}
     consumed: set[int] = set()
@@ -154,7 +156,7 @@ class State(msgspec.Struct):
             self.status = _INTERRUPTED
         elif self.owner is None:
             self.status = _PENDING
-        elif not self.open or self.tally.get("active"):
+        elif self.active or not self.open:
             self.status = _RUNNING
         else:
             self.status = self._waiting()
@@ -171,11 +173,18 @@ class State(msgspec.Struct):
         return Status.WAITING if open_now.get("rest") else _RUNNING
 
     def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
-        """Moves an open leaf on, and keeps the tally of open leaves by what they mean for the status."""
-        self.tally[_meaning(leaf)] -= 1
+        """Moves an open leaf on."""
+        self._count(leaf, -1)
         leaf.phase = phase
-        meaning = _meaning(leaf)
-        self.tally[meaning] = self.tally.get(meaning, 0) + 1
+        self._count(leaf, 1)
+
+    def _count(self, leaf: Leaf, by: int) -> None:
+        """Keeps count of what the open leaves mean for the status. A group by itself means nothing."""
+        if leaf.kind in _BODIES and leaf.phase == "open":
+            self.active += by
+        else:
+            meaning = _MEANINGS.get(leaf.kind, "rest")
+            self.tally[meaning] = self.tally.get(meaning, 0) + by
 
     def begin(self, leaf: Leaf) -> None:
         """A leaf is under way from here."""
@@ -185,8 +194,7 @@ class State(msgspec.Struct):
         if leaf.id in self.leaves:
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
         self.leaves[leaf.id] = self.open[leaf.id] = leaf
-        meaning = _meaning(leaf)
-        self.tally[meaning] = self.tally.get(meaning, 0) + 1
+        self._count(leaf, 1)
 
     def end(self, event: e.Event, leaf_id: LeafId, phase: LeafPhase, error: e.ErrorInfo | None = None) -> None:
         """A leaf has its outcome."""
@@ -194,7 +202,10 @@ class State(msgspec.Struct):
         if leaf is None:
             self.odd(f"event {event.seq}: {event.type} of {leaf_id}, which is not open")
             return
-        self.tally[_meaning(leaf)] -= 1
+        if leaf.kind == "step" and leaf.phase == "open":
+            self.active -= 1
+        else:
+            self._count(leaf, -1)
         leaf.phase = phase
         leaf.ended_seq = event.seq
         leaf.error = error
@@ -221,13 +232,6 @@ class State(msgspec.Struct):
     def raise_epoch(self, leaf: LeafId) -> None:
         """The leaf's next execution is a new effect, under a new key."""
         self.epochs[leaf] = self.epochs.get(leaf, 0) + 1
-
-
-def _meaning(leaf: Leaf) -> str:
-    """What an open leaf means for the status. A group by itself means nothing: what is open below it does."""
-    if leaf.kind in _BODIES:
-        return "active" if leaf.phase == "open" else "rest"
-    return _MEANINGS.get(leaf.kind, "rest")
 
 
 def fold(run_id: RunId, events: Sequence[e.Event]) -> State:

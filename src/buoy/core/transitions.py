@@ -78,7 +78,15 @@ def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
 
 
 def _step_started(state: State, event: e.Event, body: e.StepStarted) -> None:
-    _begin_step(state, event, body.leaf, "group" if body.group else "step", body.name, body.attempt)
+    leaf_id = body.leaf
+    if body.group or leaf_id in state.leaves:
+        _begin_step(state, event, leaf_id, "group" if body.group else "step", body.name, body.attempt)
+        return
+    # `begin`, without its questions: half of all events are such.
+    state.leaves[leaf_id] = state.open[leaf_id] = Leaf(
+        leaf_id, "step", body.name, event.at, "open", body.attempt, None, None, None, None, None, event.seq
+    )
+    state.active += 1
 
 
 def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None:
@@ -217,6 +225,7 @@ def _finish(state: State, event: e.Event, status: Status) -> None:
     state.ending_seq = event.seq
     state.pause = None
     state.open.clear()
+    state.active = 0
     state.tally.clear()
 
 

@@ -50,30 +50,32 @@ Report = Callable[[Success | Failure], None]
 class Body:
     """One attempt of one step, under way."""
 
+    task: asyncio.Task[None] | None = None
+    _timer: asyncio.TimerHandle | None = None
+    _timed_out = False
+    _given: tuple[list[Any], dict[str, Any]]
+
     def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
         self._step = step
         self._context = context
         self._report: Report | None = report
-        self.task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timed_out = False
         # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
         self._turn = [True]
-        self._given: tuple[list[Any], dict[str, Any]]
 
-    def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None, *, last_attempt: bool) -> None:
+    def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
+        step = self._step
         try:
-            args, kwargs = self._step.arguments.decode(raw)
+            given = step.arguments.decode(raw)
         except BadInput as error:
             self._finish(self._failure(error))
             return
-        if self._step.is_async:
-            self._given = (args, kwargs)
+        if step.is_async:
+            self._given = given
             crew.add(self)
         elif pool is None:
-            self._finish(self._call(args, kwargs))
+            self._finish(self._call(*given))
         else:
-            self._start_sync(pool, args, kwargs, last_attempt=last_attempt)
+            self._start_sync(pool, *given)
 
     def call_back(self) -> bool:
         """Whether it had not begun, and never will."""
@@ -145,7 +147,7 @@ class Body:
 
     # sync
 
-    def _start_sync(self, pool: Pool, args: list[Any], kwargs: dict[str, Any], *, last_attempt: bool) -> None:
+    def _start_sync(self, pool: Pool, args: list[Any], kwargs: dict[str, Any]) -> None:
         loop = asyncio.get_running_loop()
         context = copy_context()
 
@@ -157,7 +159,7 @@ class Body:
             loop.call_soon_threadsafe(self._sync_done, outcome, pool)
 
         if self._step.timeout_s is not None:
-            self._timer = loop.call_later(self._step.timeout_s, self._sync_late, last_attempt)
+            self._timer = loop.call_later(self._step.timeout_s, self._sync_late)
         pool.submit(work)
 
     def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Success | Failure:
@@ -169,10 +171,10 @@ class Body:
         finally:
             CURRENT.reset(token)
 
-    def _sync_late(self, last_attempt: bool) -> None:
+    def _sync_late(self) -> None:
         self._timed_out = True
         self._context.abandoned = True
-        if last_attempt:
+        if self._context.attempt > self._step.retry.retries:
             self._finish(self._failure(TimeoutError(self._too_slow())))
 
     def _sync_done(self, outcome: Success | Failure, pool: Pool) -> None:

@@ -80,7 +80,8 @@ class StepCall(_Call[T]):
             self._request = remote_request(context, step, leaf, stored)
             return
         undo = None if step.compensate is None else step.compensate.name
-        started = e.StepStarted(leaf=leaf, name=step.name, args=stored, key=context.key(leaf), compensate=undo)
+        # By position (leaf, name, attempt, args, key, queue, compensate): most events of most logs are made here.
+        started = e.StepStarted(leaf, step.name, 1, stored, context.key(leaf), None, undo)
         self._request = Request(leaf, "step", started, step, step.arguments.returns)
 
     def __await__(self) -> Generator[Any, Any, T]:

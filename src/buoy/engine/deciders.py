@@ -130,13 +130,12 @@ class AsyncDecider:
     def _set(self, leaf: LeafId, outcome: Any, at: float) -> None:
         """Gives a leaf its outcome; the code sees it when it runs."""
         self._loop.clock = at
-        handle = self._handles.pop(leaf, None)
-        if handle is not None:
-            self._loop.fire(handle)
-        else:
-            future = self._futures.pop(leaf, None)
-            if future is not None and not future.done():
+        future = self._futures.pop(leaf, None)
+        if future is not None:
+            if not future.done():
                 _settle(future, outcome)
+        elif leaf in self._handles:
+            self._loop.fire(self._handles.pop(leaf))
 
     def cancel(self, at: float) -> None:
         self._request_cancel(at)

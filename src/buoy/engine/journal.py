@@ -34,6 +34,7 @@ class Journal:
 
     def __init__(self, store: Store, alone: Callable[[], bool] = lambda: False) -> None:
         self._store = store
+        self._prompt = store.prompt
         # Whether at most one run is being driven, so that waiting for others would be for nothing.
         self._alone = alone
         self._at_it = False
@@ -53,7 +54,7 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
-        if not self._at_it and self._alone() and self._idle.is_set() and self._store.prompt:
+        if self._prompt and not self._at_it and self._alone() and self._idle.is_set():
             self._at_once(write, done)
             return
         self._enqueue(write, done)

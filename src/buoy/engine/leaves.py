@@ -55,7 +55,7 @@ class Leaves:
         if in_log and execution.replaying and leaf not in execution.state.open and _is_over(request):
             return
         if step is not None:
-            args, key = execution.history.call_of(request)
+            args, key = execution.history.call_of(request, in_log=in_log)
             self._steps[leaf] = (step, args, key)
             if step.compensate is not None:
                 result = execution.history.results.get(leaf, e.NULL)
@@ -137,7 +137,7 @@ class Leaves:
         step, args, key = self._steps[which]
         context = StepContext(execution.run_id, which, leaf.name, attempt, key, self._progress)
         body = self._bodies[which] = Body(step, context, partial(self._body_done, leaf))
-        body.start(args, host.crew, host.step_pool, last_attempt=attempt > step.retry.retries)
+        body.start(args, host.crew, host.step_pool)
 
     def run_compensation(
         self, leaf: LeafId, step: Step[..., Any], args: msgspec.Raw, key: str, attempt: int, report: Report
@@ -152,7 +152,7 @@ class Leaves:
         context = StepContext(execution.run_id, leaf, step.name, attempt, key, self._progress)
         body = Body(step, context, done)
         self._bodies[leaf] = body
-        body.start(args, execution.host.crew, execution.host.step_pool, last_attempt=attempt > step.retry.retries)
+        body.start(args, execution.host.crew, execution.host.step_pool)
 
     def _progress(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
         host = self._execution.host
@@ -169,7 +169,7 @@ class Leaves:
             if which in self.compensable:
                 self.compensable[which].result = outcome.stored
             ends = e.ModuleCompleted if leaf.kind == "module" else e.StepCompleted
-            execution.settle(ends(leaf=which, result=outcome.stored, attempt=leaf.attempt), outcome.value)
+            execution.settle(ends(which, outcome.stored, leaf.attempt), outcome.value)
         elif type(outcome) is Failure:
             self._failed(leaf, outcome.error)
         execution.flush()

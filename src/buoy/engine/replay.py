@@ -72,10 +72,11 @@ class History:
             _compare(there, request)
         return True
 
-    def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:
+    def call_of(self, request: Request, *, in_log: bool = True) -> tuple[msgspec.Raw, str]:
         """Arguments and key of a step, as the log has them. A log that was written by hand may leave them out."""
-        there, here = self.started.get(request.leaf), request.started
+        here = request.started
         assert isinstance(here, _BODIES)
+        there = self.started.get(request.leaf) if in_log else None
         if there is None:
             return here.args, here.key
         assert isinstance(there, _BODIES)

@@ -16,6 +16,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.ports import (
     Beat,
     Clock,
+    Committed,
     Ended,
     Evidence,
     Message,
@@ -36,7 +37,7 @@ from buoy.stores import sqlite_runs as runs
 from buoy.stores import sqlite_tasks as tasks
 from buoy.stores.sqlite_archive import SqliteArchive
 from buoy.stores.sqlite_checkup import SqliteCheckup
-from buoy.stores.sqlite_commit import commit_work, going_on, wakes_others
+from buoy.stores.sqlite_commit import GO_ON, commit_work, going_on, wakes_others
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_opening import open_file
 from buoy.stores.sqlite_schema import Connection
@@ -122,10 +123,10 @@ class SqliteStore:
             self._until_busy -= len(writes)
             if self._until_busy <= 0:
                 await self._writer.lengthen_log()
-        step = going_on(writes[0], self._numbers) if len(writes) == 1 else None
-        went = None if step is None else self._writer.write_now(step, one_statement=True)
-        if went is not None and went[0] is not None:
-            return [went[0]]
+        if len(writes) == 1:
+            values = going_on(writes[0], self._numbers)
+            if values is not None and self._writer.change_now(GO_ON, values):
+                return [Committed(writes[0].events[-1].seq)]
         work = commit_work(writes, self._clock.now(), self._numbers)
         done = self._writer.write_now(work) if len(writes) <= SMALL_WRITES_MAX else None
         outcomes = await self._writer.write(work, small=False) if done is None else done[0]

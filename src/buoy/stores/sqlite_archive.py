@@ -17,8 +17,8 @@ from buoy.core.events import Event
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.errors import WrongState
 from buoy.ports import RunCopy, TaskFound, Tombstone
-from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, TOMBSTONE, Row, task_row
-from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
+from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, TOMBSTONE, task_row
+from buoy.stores.sqlite_lanes import ReadLane, Row, Work, WriteLane
 
 # Events in one row: few rows to write, and few events to decode for one that is asked for.
 CHUNK_EVENTS = 256

@@ -21,13 +21,11 @@ from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.ports import Committed, Ended, FencedOut, Held, Outcome, Released, TaskChange, Write
 from buoy.stores.sqlite_due import at_once, stored_due
-from buoy.stores.sqlite_lanes import Work
-from buoy.stores.sqlite_schema import Connection
+from buoy.stores.sqlite_lanes import Row, Work
 
 # A run as it stands in this transaction: number, last sequence number, ended, generation, whether it has a task.
 # A plain tuple, as SQLite hands it over: at 500 writes a call, wrapping it would cost as much as the disk does.
 _Head: TypeAlias = tuple[int, int, int, int, int]
-Row: TypeAlias = tuple[str | int | float | bytes | None, ...]
 
 _ABSENT: _Head = (0, 0, 0, 0, 0)
 NO_EVIDENCE = b"{}"
@@ -45,7 +43,7 @@ _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, create
 # The id of a purged run is used up.
 TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
 # A transaction of its own: nothing has to be begun and committed around it.
-_GO_ON = "INSERT INTO going_on VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+GO_ON = "INSERT INTO going_on VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NUMBERS_MAX = 50_000
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
@@ -106,36 +104,28 @@ def commit_work(writes: Sequence[Write], now: float, numbers: dict[RunId, int]) 
     return work
 
 
-def going_on(write: Write, numbers: dict[RunId, int]) -> Work[Outcome | None] | None:
-    """The commit of a run that this process knows and whose task stays as it is, as one statement. Most are such.
+def going_on(write: Write, numbers: dict[RunId, int]) -> Row | None:
+    """The values of `GO_ON`: the commit of a run that this process knows and whose task stays as it is. Most are such.
 
-    None: it is another kind of commit. The work gives None if it has changed nothing: `commit_work` tells why.
+    None: it is another kind of commit. If the statement has changed nothing, `commit_work` tells why.
     """
     run_id, after_seq = write.run_id, write.after_seq
     number = numbers.get(run_id)
     if not number or not after_seq or write.task is not None or write.seen:
         return None
-    document, last_seq = write.document, _last_seq(write)
-    status = document.status
-    values = (
+    document, status = write.document, write.document.status
+    return (
         number,
         run_id,
         after_seq,
         status in TERMINAL,
         status._value_,
-        last_seq,
+        _last_seq(write),
         document.updated_at,
         _ENCODER.encode(document),
         write.events[0].nonce,
         encode_events(write.events),
     )
-
-    def work(connection: Connection) -> Outcome | None:
-        before = connection.total_changes
-        connection.hand.execute(_GO_ON, values)
-        return None if connection.total_changes == before else Committed(last_seq)
-
-    return work
 
 
 def _last_seq(write: Write) -> int:

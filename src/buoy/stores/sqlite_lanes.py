@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from buoy.errors import Unavailable
 from buoy.ports import Clock
@@ -26,6 +26,7 @@ _LOG = logging.getLogger("buoy.stores")
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
+Row: TypeAlias = tuple[str | int | float | bytes | None, ...]
 
 # Above this average the disk, not Python, is what takes the time: leave the event loop alone.
 QUICK_S = 0.002
@@ -106,16 +107,32 @@ class WriteLane(Lane):
         self._check_open()
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
 
-    def write_now(self, work: Work[T], *, one_statement: bool = False) -> tuple[T] | None:
-        """The same without waiting, if the disk has been quick of late and nobody else is writing.
-
-        `one_statement`: that is all that it changes, so that it is a transaction by itself.
-        """
+    def write_now(self, work: Work[T]) -> tuple[T] | None:
+        """The same without waiting, if the disk has been quick of late and nobody else is writing."""
         self._check_open()
         if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
             return None
         try:
-            return (self._transact(work, by_itself=one_statement),)
+            return (self._transact(work),)
+        except sqlite3.Error as error:
+            if busy(error):
+                return None
+            raise translated(error, self._path) from error
+        finally:
+            self._lock.release()
+
+    def change_now(self, statement: str, values: Row) -> bool | None:
+        """The same for a statement that is a transaction by itself. Whether it has changed anything; None: not done."""
+        if self._closing.is_set():
+            raise closed(self._path)
+        if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
+            return None
+        try:
+            connection, monotonic = self._connection, self._clock.monotonic
+            before, began = connection.total_changes, monotonic()
+            connection.hand.execute(statement, values)
+            self._average_s += _AVERAGE_WEIGHT * (monotonic() - began - self._average_s)
+            return connection.total_changes != before
         except sqlite3.Error as error:
             if busy(error):
                 return None
@@ -195,17 +212,14 @@ class WriteLane(Lane):
                 waited_s += pause_s
                 pause_s = min(pause_s * 2, _PAUSE_MAX_S)
 
-    def _transact(self, work: Work[T], *, by_itself: bool = False) -> T:
+    def _transact(self, work: Work[T]) -> T:
         connection = self._connection
         execute = connection.hand.execute
         began = self._clock.monotonic()
         try:
-            if by_itself:
-                result = work(connection)
-            else:
-                execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                execute("COMMIT")
+            execute("BEGIN IMMEDIATE")
+            result = work(connection)
+            execute("COMMIT")
         except BaseException as error:
             self._roll_back(error)
             raise

@@ -149,11 +149,11 @@ def _watched_body(watch: Watch) -> type[Body]:
             seen.on_key = None if command else lambda: watch.tell("key", **self._facts)
             super().__init__(step, seen, report)
 
-        def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None, *, last_attempt: bool) -> None:
+        def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
             stub = watch.stubs.get(self._step.name, watch)
             watch.tell("body" if stub is watch else "stubbed", **self._facts)
             if stub is watch:
-                super().start(raw, crew, pool, last_attempt=last_attempt)
+                super().start(raw, crew, pool)
             else:
                 asyncio.get_running_loop().call_soon(lambda: self._finish(self._success(stub)))
 

@@ -26,7 +26,7 @@ from buoy.stores.memory_bucket import MemoryBucket, MemoryData, OnCall
 from buoy.stores.object_records import LogObject
 from buoy.stores.objects import FORMAT, Marker, ObjectStore
 from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
+from buoy.stores.sqlite_lanes import ReadLane, Row, Work, WriteLane
 from buoy.stores.sqlite_schema import MIGRATIONS, Connection, connect
 from buoy.stores.watch import Watch
 from buoy.testing.sim.faults import Gate
@@ -176,8 +176,11 @@ class _InlineWrites(WriteLane):
         await self._gate.after(what)
         return result
 
-    def write_now(self, work: Work[T], *, one_statement: bool = False) -> None:
+    def write_now(self, work: Work[T]) -> None:
         """Never: whatever is written passes the gate."""
+
+    def change_now(self, statement: str, values: Row) -> None:
+        """Never, as well."""
 
     async def lengthen_log(self) -> None:
         """Nothing: there is no file."""
