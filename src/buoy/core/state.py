@@ -26,13 +26,13 @@ LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cance
 ANOMALIES_MAX = 20
 
 # Looked up once: asking an enum for a member costs more than the rest of `settle`, which every event does.
-_RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status.PENDING, Status.INTERRUPTED
+RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status.PENDING, Status.INTERRUPTED
 # What an open leaf means for the status while it executes nothing; every other kind rests.
 _MEANINGS: dict[str, str] = {"ask": "ask", "signal": "signal", "compensation": "compensation", "group": "group"}
 _BODIES = frozenset({"step", "module"})
 
-# Filled by `core.transitions`, one handler for each payload.
-Handler: TypeAlias = Callable[["State", e.Event, Any], None]
+# Filled by `core.transitions`, one handler for each payload. True: the status is what it has to be already.
+Handler: TypeAlias = Callable[["State", e.Event, Any], bool | None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
 
 
@@ -101,13 +101,20 @@ class State(msgspec.Struct):
 
     def add(self, event: e.Event) -> None:
         """The same, for who has made sure that the event is allowed now."""
-        seq, body = event.seq, event.body
-        if seq != self.head_seq + 1:
-            self.odd(f"event {seq} follows event {self.head_seq}")
+        self._advance(event)
+        body = event.body
+        if not HANDLERS[type(body)](self, event, body):
+            self.settle()
+
+    def append(self, body: e.Body, at: float, nonce: str | None) -> e.Event:
+        """Adds what happens now, which must be allowed, and gives it as the log's next event."""
+        kind, seq = type(body), self.head_seq + 1
+        event = e.Event(seq, at, body, self.branch, e.VERSIONS.get(kind, 1) if e.VERSIONS else 1, nonce)
         self.head_seq = seq
-        self.updated_at = event.at
-        HANDLERS[type(body)](self, event, body)
-        self.settle()
+        self.updated_at = at
+        if not HANDLERS[kind](self, event, body):
+            self.settle()
+        return event
 
     def pass_over(self, event: e.Event) -> None:
         """Adds an event that the current branch does not see. Only what it settled for the whole run counts."""
@@ -157,7 +164,7 @@ class State(msgspec.Struct):
         elif self.owner is None:
             self.status = _PENDING
         elif self.active or not self.open:
-            self.status = _RUNNING
+            self.status = RUNNING
         else:
             self.status = self._waiting()
 
@@ -170,7 +177,7 @@ class State(msgspec.Struct):
             return Status.AWAITING_INPUT
         if open_now.get("signal"):
             return Status.WAITING_SIGNAL
-        return Status.WAITING if open_now.get("rest") else _RUNNING
+        return Status.WAITING if open_now.get("rest") else RUNNING
 
     def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
         """Moves an open leaf on."""

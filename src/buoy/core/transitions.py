@@ -8,7 +8,7 @@ from __future__ import annotations
 from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.state import HANDLERS, Leaf, LeafKind, Pause, State
+from buoy.core.state import HANDLERS, RUNNING, Leaf, LeafKind, Pause, State
 
 
 def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
@@ -77,16 +77,17 @@ def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
     state.consume(event, body.message)
 
 
-def _step_started(state: State, event: e.Event, body: e.StepStarted) -> None:
+def _step_started(state: State, event: e.Event, body: e.StepStarted) -> bool:
     leaf_id = body.leaf
     if body.group or leaf_id in state.leaves:
         _begin_step(state, event, leaf_id, "group" if body.group else "step", body.name, body.attempt)
-        return
+        return False
     # `begin`, without its questions: half of all events are such.
     state.leaves[leaf_id] = state.open[leaf_id] = Leaf(
         leaf_id, "step", body.name, event.at, "open", body.attempt, None, None, None, None, None, event.seq
     )
     state.active += 1
+    return state.status is RUNNING
 
 
 def _module_started(state: State, event: e.Event, body: e.ModuleStarted) -> None:
@@ -104,10 +105,11 @@ def _begin_step(state: State, event: e.Event, leaf_id: LeafId, kind: LeafKind, n
     leaf.since = event.at
 
 
-def _completed(state: State, event: e.Event, body: e.StepCompleted) -> None:
+def _completed(state: State, event: e.Event, body: e.StepCompleted) -> bool:
     if body.message is not None:
         state.consume(event, body.message)
     state.end(event, body.leaf, "completed")
+    return state.status is RUNNING and (state.active > 0 or not state.open)
 
 
 def _module_completed(state: State, event: e.Event, body: e.ModuleCompleted) -> None:

@@ -74,13 +74,14 @@ class Code:
 
     def deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
         """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
-        if self._decider is None or self._execution.withholds:
+        execution, decider = self._execution, self._decider
+        if decider is None or execution.withholds:
             self._withheld.append((leaf, outcome, at))
-            self._execution.held_back = True
+            execution.held_back = True
         elif leaf is None:
-            self._execution.guard(self._decider.cancel, at)
+            execution.guard(decider.cancel, at)
         else:
-            self._execution.guard(self._decider.deliver, leaf, outcome, at)
+            execution.guard(decider.deliver, leaf, outcome, at)
 
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""

@@ -207,10 +207,10 @@ class AsyncDecider:
         if self._detached:
             return self._refuse()
         future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
-        leaf = request.leaf
-        if leaf in self._execution.history.answers:
-            self._execution.history.match(request)
-            future.set_result(self._execution.history.answers.pop(leaf))
+        leaf, execution = request.leaf, self._execution
+        if leaf in execution.history.answers:
+            execution.history.match(request)
+            future.set_result(execution.history.answers.pop(leaf))
             return future
         self._open(request)
         if type(request.started) is e.ChildStarted and request.started.detach:
@@ -218,7 +218,7 @@ class AsyncDecider:
             future.set_result(request.started.child)
         elif not self._ahead or not self._foresee(request, future):
             self._futures[leaf] = future
-            if self._execution.replaying:
+            if execution.replaying:
                 self._returns[leaf] = request.returns
         return future
 

@@ -78,20 +78,12 @@ class Ledger:
 
     def record(self, body: e.Body) -> None:
         """Adds an event to the next commit."""
-        state, kind = self.state, type(body)
-        if state.status not in MOVES[kind]:
-            check_move(state.status, kind)
+        state, buffer = self.state, self._buffer
+        if state.status not in MOVES[type(body)]:
+            check_move(state.status, type(body))
         now = self._clock.now() + self._ahead_s
-        event = e.Event(
-            state.head_seq + 1,
-            now if now >= state.updated_at else self.now(),
-            body,
-            state.branch,
-            e.VERSIONS.get(kind, 1) if e.VERSIONS else 1,
-            None if self._buffer else self._ids.nonce(),
-        )
-        state.add(event)
-        self._buffer.append(event)
+        at = now if now >= state.updated_at else self.now()
+        buffer.append(state.append(body, at, None if buffer else self._ids.nonce()))
 
     def after_commit(self, effect: Callable[[], None]) -> None:
         """Does something when all that was recorded so far is durable."""
@@ -111,8 +103,10 @@ class Ledger:
                 effect()
 
     def _submit(self) -> None:
-        # A commit that is lost is the last one of this incarnation, so what was handed over once is told.
-        seen, self._seen_told = self.seen if self.seen > self._seen_told else 0, self.seen
+        seen = 0
+        if self.seen > self._seen_told:
+            # A commit that is lost is the last one of this incarnation, so what was handed over once is told.
+            seen = self._seen_told = self.seen
         write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
         self._buffer = []
         self._in_flight, self._effects = self._effects, []

@@ -244,12 +244,18 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             if not ready:
                 return
             handle = ready.popleft()
-            if not handle._cancelled:
-                try:
-                    handle._run()
-                except SystemExit as error:
-                    # The task that raised it has it as its outcome; it must not end the runner.
-                    self.errors.append(f"workflow code called exit: {error!r}")
+            if handle._cancelled:
+                continue
+            try:
+                # `Handle._run`, without a call more for every wait of workflow code.
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            except SystemExit as error:
+                # The task that raised it has it as its outcome; it must not end the runner.
+                self.errors.append(f"workflow code called exit: {error!r}")
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a callback of the user's; told, as asyncio does
+                self.errors.append(f"error in callback {handle!r}: {error!r}")
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:

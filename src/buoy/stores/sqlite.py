@@ -37,7 +37,7 @@ from buoy.stores import sqlite_runs as runs
 from buoy.stores import sqlite_tasks as tasks
 from buoy.stores.sqlite_archive import SqliteArchive
 from buoy.stores.sqlite_checkup import SqliteCheckup
-from buoy.stores.sqlite_commit import GO_ON, commit_work, going_on, wakes_others
+from buoy.stores.sqlite_commit import commit_work, going_on, wakes_others
 from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_opening import open_file
 from buoy.stores.sqlite_schema import Connection
@@ -125,7 +125,7 @@ class SqliteStore:
                 await self._writer.lengthen_log()
         if len(writes) == 1:
             values = going_on(writes[0], self._numbers)
-            if values is not None and self._writer.change_now(GO_ON, values):
+            if values is not None and self._writer.go_on_now(values):
                 return [Committed(writes[0].events[-1].seq)]
         work = commit_work(writes, self._clock.now(), self._numbers)
         done = self._writer.write_now(work) if len(writes) <= SMALL_WRITES_MAX else None

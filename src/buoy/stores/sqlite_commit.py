@@ -42,8 +42,6 @@ _CREATE = """INSERT INTO runs (run_id, workflow, status, ended, head_seq, create
     orchestrator_task_id, parent_run, parent_leaf, doc) VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?)"""
 # The id of a purged run is used up.
 TOMBSTONE = "SELECT head_seq FROM tombstones WHERE run_id = ?"
-# A transaction of its own: nothing has to be begun and committed around it.
-GO_ON = "INSERT INTO going_on VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NUMBERS_MAX = 50_000
 _UPDATE = "UPDATE runs SET status = ?, head_seq = ?, updated_at = ?, doc = ? WHERE number = ?"
 _SET_ENDED = "UPDATE runs SET ended = ? WHERE number = ?"
@@ -129,8 +127,8 @@ def going_on(write: Write, numbers: dict[RunId, int]) -> Row | None:
 
 
 def _last_seq(write: Write) -> int:
-    last_seq, events = write.after_seq + len(write.events), write.events
-    assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
+    last_seq = write.events[-1].seq
+    assert last_seq == write.after_seq + len(write.events), f"gap in {write.run_id}"
     return last_seq
 
 

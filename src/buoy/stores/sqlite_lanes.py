@@ -20,7 +20,7 @@ from typing import TypeAlias, TypeVar
 from buoy.errors import Unavailable
 from buoy.ports import Clock
 from buoy.stores.sqlite_errors import busy, closed, translated
-from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES, Connection
+from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES, GO_ON, Connection
 
 _LOG = logging.getLogger("buoy.stores")
 
@@ -121,8 +121,8 @@ class WriteLane(Lane):
         finally:
             self._lock.release()
 
-    def change_now(self, statement: str, values: Row) -> bool | None:
-        """The same for a statement that is a transaction by itself. Whether it has changed anything; None: not done."""
+    def go_on_now(self, values: Row) -> bool | None:
+        """The same for the commonest commit, a single statement. Whether it has changed anything; None: not done."""
         if self._closing.is_set():
             raise closed(self._path)
         if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
@@ -130,7 +130,7 @@ class WriteLane(Lane):
         try:
             connection, monotonic = self._connection, self._clock.monotonic
             before, began = connection.total_changes, monotonic()
-            connection.hand.execute(statement, values)
+            connection.hand.execute(GO_ON, values)
             self._average_s += _AVERAGE_WEIGHT * (monotonic() - began - self._average_s)
             return connection.total_changes != before
         except sqlite3.Error as error:

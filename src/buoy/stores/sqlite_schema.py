@@ -91,6 +91,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
 )
 
+# A transaction of its own: nothing has to be begun and committed around it.
+GO_ON = "INSERT INTO going_on VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
 
 class Connection(sqlite3.Connection):
     """A connection with a cursor at hand, for statements that give no rows: making one each time takes as long as some

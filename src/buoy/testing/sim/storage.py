@@ -179,7 +179,7 @@ class _InlineWrites(WriteLane):
     def write_now(self, work: Work[T]) -> None:
         """Never: whatever is written passes the gate."""
 
-    def change_now(self, statement: str, values: Row) -> None:
+    def go_on_now(self, values: Row) -> None:
         """Never, as well."""
 
     async def lengthen_log(self) -> None:
