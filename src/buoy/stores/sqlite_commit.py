@@ -4,6 +4,8 @@ Invariants: the fence is the run's `head_seq`, read under the write lock, so it 
 single run that goes on it is a condition of the one statement that writes (see the trigger in `sqlite_schema`). A
 fenced write adds no row to any of the lists below, so it changes nothing, and its neighbours go through.
 Rows are written by statement, not by run: `executemany` with a constant statement is what makes a batch cheap.
+Blobs are handed over as `bytearray`, and truth values as numbers: for `bytes` and `bool` the driver looks for an
+adapter each time, in vain, which takes longer than to bind them.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def commit_work(writes: Sequence[Write], now: float, numbers: dict[RunId, int]) 
 
     `numbers`: what this process knows of the runs' numbers. Added to, and never trusted.
     """
-    encoded = [(_ENCODER.encode(write.document), encode_events(write.events)) for write in writes]
+    encoded = [(bytearray(_ENCODER.encode(write.document)), bytearray(encode_events(write.events))) for write in writes]
 
     def work(connection: sqlite3.Connection) -> list[Outcome]:
         heads = _heads(connection, writes)
@@ -116,13 +118,13 @@ def going_on(write: Write, numbers: dict[RunId, int]) -> Row | None:
         number,
         run_id,
         after_seq,
-        status in TERMINAL,
+        1 if status in TERMINAL else 0,
         status._value_,
         _last_seq(write),
         document.updated_at,
-        _ENCODER.encode(document),
+        bytearray(_ENCODER.encode(document)),
         write.events[0].nonce,
-        encode_events(write.events),
+        bytearray(encode_events(write.events)),
     )
 
 
@@ -148,7 +150,12 @@ def _heads(connection: sqlite3.Connection, writes: Sequence[Write]) -> dict[RunI
 
 
 def _plan(
-    connection: sqlite3.Connection, heads: dict[RunId, _Head], rows: _Rows, write: Write, doc: bytes, body: bytes
+    connection: sqlite3.Connection,
+    heads: dict[RunId, _Head],
+    rows: _Rows,
+    write: Write,
+    doc: bytearray,
+    body: bytearray,
 ) -> Outcome:
     """Fences one write, or notes its rows."""
     run_id, after_seq, document, events = write.run_id, write.after_seq, write.document, write.events
@@ -161,7 +168,7 @@ def _plan(
             return FencedOut(buried[0])
     last_seq = _last_seq(write)
     status = document.status
-    ended = status in TERMINAL
+    ended = 1 if status in TERMINAL else 0
     if number:
         rows.updated.append((status._value_, last_seq, document.updated_at, doc, number))
         if was_ended != ended:
@@ -177,7 +184,7 @@ def _plan(
     return Committed(last_seq)
 
 
-def _create(connection: sqlite3.Connection, write: Write, doc: bytes, ended: bool) -> int:
+def _create(connection: sqlite3.Connection, write: Write, doc: bytearray, ended: int) -> int:
     document, parent = write.document, write.document.parent
     made = connection.execute(
         _CREATE,

@@ -26,7 +26,7 @@ _LOG = logging.getLogger("buoy.stores")
 
 T = TypeVar("T")
 Work = Callable[[Connection], T]
-Row: TypeAlias = tuple[str | int | float | bytes | None, ...]
+Row: TypeAlias = tuple[str | int | float | bytes | bytearray | None, ...]
 
 # Above this average the disk, not Python, is what takes the time: leave the event loop alone.
 QUICK_S = 0.002
