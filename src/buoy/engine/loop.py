@@ -17,6 +17,7 @@ from typing import Any, NoReturn, Protocol, cast
 
 from buoy.core.ids import LeafId
 from buoy.engine.context import Scope
+from buoy.engine.generators import FirstHook, Generators, tell_apart
 from buoy.engine.guard import GUARD, make_guard
 from buoy.errors import Detached, NotAllowedHere
 
@@ -91,26 +92,23 @@ class _Soon(asyncio.Handle):
 class _Entered:
     """Makes a private loop the running one, and puts everything back. A replay enters once for many outcomes."""
 
-    __slots__ = ("_hooks", "_loop", "_outer", "_was_guarded")
+    __slots__ = ("_loop", "_outer", "_was_guarded")
 
     def __init__(self, loop: PrivateLoop) -> None:
         self._loop = loop
         self._outer: asyncio.AbstractEventLoop | None = None
-        self._hooks: Any = None
         self._was_guarded = False
 
     def __enter__(self) -> None:
         self._outer = asyncio._get_running_loop()
-        self._hooks = sys.get_asyncgen_hooks()
+        if type(sys.get_asyncgen_hooks().firstiter) is not FirstHook:
+            tell_apart()
         asyncio._set_running_loop(self._loop)
         _ASYNCIO_TASKS["set"] = _in_order
-        sys.set_asyncgen_hooks(None, self._loop._close_generator)
-        # Last on and first off: setting the hooks is told to the guard, too.
         self._was_guarded, GUARD.on = GUARD.on, True
 
     def __exit__(self, *_: object) -> None:
         GUARD.on = self._was_guarded
-        sys.set_asyncgen_hooks(*self._hooks)
         # Not taken out: a name that comes and goes would make Python look up all others of that module anew.
         _ASYNCIO_TASKS["set"] = set
         asyncio._set_running_loop(self._outer)
@@ -134,6 +132,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self.clock = 0.0
         self.errors: list[str] = []
         self.tasks: set[ScopedTask] = set()
+        self.buoy_generators = Generators(self._close_generator)
 
     # What asyncio needs of a loop.
 
@@ -277,6 +276,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(outer)
         self.tasks.clear()
+        self.buoy_generators.forget()
 
     def _close(self, task: ScopedTask) -> None:
         """Closes a coroutine for good. One that waits again in a `finally` moves on by one wait with every close."""

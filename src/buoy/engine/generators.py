@@ -1,0 +1,95 @@
+"""Generators: to whom an async generator belongs that was left before its end, a run's private loop or the real one.
+
+Python has one pair of hooks for this in each thread, and setting them is an audited event: doing so at every entry into
+workflow code would cost more than most of what is done there. So the pair is set once, stays, and hands on what is not
+a workflow's.
+
+Invariants: a generator belongs to the loop that ran when it was first asked for a value. One is known by its address,
+which may be used again; whatever has our last hook came by our first one, which forgets what stood at the address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import weakref
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeAlias
+
+Generator: TypeAlias = AsyncGenerator[Any, Any]
+_Hook: TypeAlias = Callable[[Generator], None] | None
+
+_OWNERS: dict[int, Generators] = {}
+
+
+class Generators:
+    """Those that began in one private loop. `close` is told of each that is left before its end."""
+
+    __slots__ = ("_begun", "close")
+
+    def __init__(self, close: Callable[[Generator], None]) -> None:
+        self.close = close
+        self._begun: dict[int, weakref.ref[Generator]] = {}
+
+    def add(self, generator: Generator) -> None:
+        place = id(generator)
+        self._begun[place] = weakref.ref(generator)
+        _OWNERS[place] = self
+
+    def forget(self) -> None:
+        """The loop is dropped. What somebody still holds stays its own: it must not end on the real loop."""
+        for place, generator in self._begun.items():
+            if generator() is None and _OWNERS.get(place) is self:
+                del _OWNERS[place]
+        self._begun.clear()
+
+
+class FirstHook:
+    """Called when a generator of this thread is asked for its first value."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, outer: _Hook) -> None:
+        self._outer = outer
+
+    def __call__(self, generator: Generator) -> None:
+        own = getattr(asyncio._get_running_loop(), "buoy_generators", None)
+        if own is not None:
+            own.add(generator)
+            return
+        _OWNERS.pop(id(generator), None)
+        if self._outer is not None:
+            self._outer(generator)
+
+
+class _LastHook:
+    """Called when nobody holds a generator any more that has not ended."""
+
+    __slots__ = ("_outer",)
+
+    def __init__(self, outer: _Hook) -> None:
+        self._outer = outer
+
+    def __call__(self, generator: Generator) -> None:
+        own = _OWNERS.pop(id(generator), None)
+        if own is not None:
+            own.close(generator)
+        elif self._outer is not None:
+            self._outer(generator)
+        else:
+            _close(generator)
+
+
+def _close(generator: Generator) -> None:
+    """As Python does where no hook is set: it ends here and now, or not at all."""
+    try:
+        generator.aclose().send(None)
+    except StopIteration:
+        return
+    raise RuntimeError("an async generator awaits in its `finally`, and no loop is there to wait for it")
+
+
+def tell_apart() -> None:
+    """Sets the hooks of this thread before those that it has."""
+    first, last = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(FirstHook(first), _LastHook(last))

@@ -1,0 +1,125 @@
+"""An async generator that is left before its end is ended by the loop in which it began."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.engine import generators
+from buoy.engine.generators import FirstHook, Generators
+
+from .lab import opened, result_of
+
+SEEN: list[Any] = []
+HELD: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    SEEN.clear()
+    HELD.clear()
+
+
+async def numbers(place: str) -> AsyncIterator[int]:
+    try:
+        for number in range(9):
+            yield number
+    finally:
+        await asyncio.sleep(0)
+        SEEN.append((place, type(asyncio.get_running_loop()).__name__))
+
+
+@buoy.step
+async def first_number(place: str) -> int:
+    async for number in numbers(place):
+        return number
+    raise AssertionError
+
+
+@buoy.workflow
+async def leaves_generators() -> int:
+    async for number in numbers("workflow"):
+        if number == 1:
+            break
+    found = await first_number("step")
+    await first_number("again")
+    return found + number
+
+
+def test_a_workflows_generator_ends_in_the_workflow_and_a_steps_in_the_real_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(f"sqlite:///{tmp_path}/runs.db", leaves_generators) as app:
+            assert await result_of(app, await app.start(leaves_generators)) == 1
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    real = "_UnixSelectorEventLoop"
+    assert sorted(SEEN) == [("again", real), ("step", real), ("workflow", "PrivateLoop")]
+
+
+@buoy.workflow
+async def gives_one_away() -> int:
+    generator = numbers("given away")
+    HELD.append(generator)
+    return await anext(generator)
+
+
+def test_a_generator_that_outlives_its_run_never_ends_on_the_real_loop(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with opened(f"sqlite:///{tmp_path}/runs.db", gives_one_away) as app:
+            assert await result_of(app, await app.start(gives_one_away)) == 0
+            HELD.clear()
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert SEEN == []
+    assert not generators._OWNERS
+
+
+def test_what_is_no_workflows_is_handed_on_to_the_hooks_that_were_there(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        first, last = sys.get_asyncgen_hooks()
+
+        def one(generator: AsyncGenerator[Any, Any]) -> None:
+            told.append("first")
+            first(generator)
+
+        def other(generator: AsyncGenerator[Any, Any]) -> None:
+            told.append("last")
+            last(generator)
+
+        sys.set_asyncgen_hooks(one, other)
+        async with opened(f"sqlite:///{tmp_path}/runs.db", leaves_generators) as app:
+            assert await result_of(app, await app.start(leaves_generators)) == 1
+            told.clear()
+            async for _ in numbers("outside"):
+                break
+            gc.collect()
+            await asyncio.sleep(0.01)
+
+    asyncio.run(main())
+    assert told == ["first", "last"]
+    assert ("outside", "_UnixSelectorEventLoop") in SEEN
+    assert type(sys.get_asyncgen_hooks().firstiter) is not FirstHook, "asyncio puts back what was there before it"
+
+
+def test_an_address_that_is_used_again_is_not_taken_for_the_workflows() -> None:
+    closed: list[Any] = []
+    generator = numbers("later")
+    Generators(closed.append).add(generator)  # type: ignore[arg-type]
+    handed_on: list[Any] = []
+    FirstHook(handed_on.append)(generator)  # type: ignore[arg-type]
+    assert handed_on == [generator]
+    generators._LastHook(handed_on.append)(generator)  # type: ignore[arg-type]
+    assert handed_on == [generator, generator] and closed == []
