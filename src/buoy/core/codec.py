@@ -66,7 +66,8 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.
             f"{what} has {len(data):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
     # The encoder writes NaN and infinity as null, which would come back as something else.
-    if b"null" in data and _has_non_finite(value):
+    # (`in` would first try to read the word as a number, and make an error of that each time.)
+    if data.find(b"null") >= 0 and _has_non_finite(value):
         raise NotJson(f"{what} cannot be stored as JSON: it holds NaN or infinity")
     return msgspec.Raw(data)
 

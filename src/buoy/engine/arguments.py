@@ -32,6 +32,9 @@ class Arguments:
         self._names = tuple(p.name for p in parameters)
         self._plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         self._all_given = self._plain and all(p.default is inspect.Parameter.empty for p in parameters)
+        # Where every call gives all of them by position: a struct is made and written quicker than a dict.
+        simple = self._plain and not any(name.startswith("__") for name in self._names)
+        self._given = msgspec.defstruct("given", self._names, gc=False) if simple else None
         self._hints: dict[str, Any] | None = None
         self._decoder: msgspec.json.Decoder[Any] | None = None
 
@@ -65,13 +68,12 @@ class Arguments:
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Raw:
         """The call's arguments by name, as stored."""
-        if self._plain and not kwargs and len(args) == len(self._names):
-            named = dict(zip(self._names, args, strict=True))
-        else:
-            try:
-                named = dict(self._signature.bind(*args, **kwargs).arguments)
-            except TypeError as error:
-                raise BadInput(f"{self._owner}: {error}; it takes {self._signature}") from error
+        if self._given is not None and not kwargs and len(args) == len(self._names):
+            return codec.encode(self._given(*args), self._what)
+        try:
+            named = dict(self._signature.bind(*args, **kwargs).arguments)
+        except TypeError as error:
+            raise BadInput(f"{self._owner}: {error}; it takes {self._signature}") from error
         return codec.encode(named, self._what)
 
     def decode(self, raw: msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
