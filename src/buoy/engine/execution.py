@@ -283,7 +283,7 @@ class Execution:
     def _committed(self) -> None:
         if self.detached:
             return
-        if self.ended and self.ledger.idle:
+        if self.state.status in TERMINAL and self.ledger.idle:
             self.detach()
             self.host.ended(self)
         else:

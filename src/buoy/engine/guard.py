@@ -46,16 +46,28 @@ _PYTHONS_OWN = frozenset(
 _LOOK_UP_FRAMES_MAX = 60
 
 
-class _Flag(threading.local):
-    on = False
+class _Flag:
+    """Whether workflow code runs."""
+
+    __slots__ = ("on",)
+
+    def __init__(self) -> None:
+        self.on = False
 
 
-GUARD = _Flag()
+class _Flags(threading.local):
+    """Each thread's own. Asking for it takes longer than to set it."""
+
+    def __init__(self) -> None:
+        self.flag = _Flag()
+
+
+GUARD = _Flags()
 _hook_made = False
 
 
 def _hook(event: str, args: tuple[object, ...]) -> None:
-    if event not in _REFUSED or not GUARD.on:
+    if event not in _REFUSED or not GUARD.flag.on:
         return
     if _python_itself(sys._getframe(1)):
         return
@@ -86,10 +98,11 @@ class _Switch:
         self._before = False
 
     def __enter__(self) -> None:
-        self._before, GUARD.on = GUARD.on, self._to
+        flag = GUARD.flag
+        self._before, flag.on = flag.on, self._to
 
     def __exit__(self, *_: object) -> None:
-        GUARD.on = self._before
+        GUARD.flag.on = self._before
 
 
 def make_guard() -> None:
