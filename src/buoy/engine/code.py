@@ -78,10 +78,14 @@ class Code:
         if decider is None or execution.withholds:
             self._withheld.append((leaf, outcome, at))
             execution.held_back = True
-        elif leaf is None:
-            execution.guard(decider.cancel, at)
-        else:
-            execution.guard(decider.deliver, leaf, outcome, at)
+            return
+        try:
+            if leaf is None:
+                decider.cancel(at)
+            else:
+                decider.deliver(leaf, outcome, at)
+        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+            execution.misbehaved(error)
 
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""

@@ -42,6 +42,7 @@ class AsyncDecider:
         self._start = (coro_fn, args, kwargs)
         self._loop = PrivateLoop(self)  # type: ignore[abstract]
         self.scope: Callable[[], Scope] = self._loop.scope
+        self.key: Callable[[LeafId], str] = execution.state.key
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
@@ -196,9 +197,6 @@ class AsyncDecider:
 
     def now(self) -> float:
         return self._loop.clock
-
-    def key(self, leaf: LeafId) -> str:
-        return self._execution.state.key(leaf)
 
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from buoy.core import events as e
@@ -94,7 +94,10 @@ class Execution:
         """A new run, claimed from its first event on."""
         self.record(created)
         self.record(e.Claimed(runner=self.host.id, cause="created"))
-        self.guard(self._code.begin)
+        try:
+            self._code.begin()
+        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+            self.misbehaved(error)
         self.flush()
 
     async def resume(self, claimed: e.Claimed | None, messages: Sequence[Message]) -> None:
@@ -142,12 +145,9 @@ class Execution:
             self.replaying = False
             self.diverged(error)
             return False
-        except UserError as error:
+        except Exception as error:  # noqa: BLE001 - see `misbehaved`
             self.replaying = False
-            self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
-        except Exception as error:  # noqa: BLE001 - see `_broken`
-            self.replaying = False
-            self._broken(error)
+            self.misbehaved(error)
         finally:
             self.replaying = False
         return True
@@ -157,19 +157,18 @@ class Execution:
         if not self.ended and self.state.version != self.workflow.version:
             self.record(e.VersionBound(version=self.workflow.version, previous=self.state.version or None))
 
-    def guard(self, work: Callable[..., None], *given: Any) -> None:
-        """Runs workflow code. A difference from the log pauses the run; what the code must not do fails it."""
-        try:
-            work(*given)
-        except Diverged as error:
+    def misbehaved(self, error: Exception) -> None:
+        """What came out of workflow code, which keeps its own errors to itself. A difference from the log pauses the
+        run; what the code must not do fails it; the rest is a fault of Buoy itself."""
+        if isinstance(error, Diverged):
             self.diverged(error)
-        except UserError as error:
+        elif isinstance(error, UserError):
             self._end(e.WorkflowFailed(error=error_info(error, retryable=False)))
-        except Exception as error:  # noqa: BLE001 - see `_broken`
+        else:
             self._broken(error)
 
     def _broken(self, error: Exception) -> None:
-        """A fault of Buoy itself. The run is held for a person, with the reason, instead of being lost in silence."""
+        """The run is held for a person, with the reason, instead of being lost in silence."""
         _LOG.exception("run %s: internal error", self.run_id, exc_info=error)
         self._drop_code()
         if not self.ended and self.state.pause is None and not self.detached:

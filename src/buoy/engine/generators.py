@@ -13,10 +13,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from types import AsyncGeneratorType
 from typing import Any, TypeAlias
 
-Generator: TypeAlias = AsyncGenerator[Any, Any]
+Generator: TypeAlias = AsyncGeneratorType[Any, Any]
 _Hook: TypeAlias = Callable[[Generator], None] | None
 
 _OWNERS: dict[int, Generators] = {}
@@ -38,8 +39,10 @@ class Generators:
 
     def forget(self) -> None:
         """The loop is dropped. What somebody still holds stays its own: it must not end on the real loop."""
-        for place, generator in self._begun.items():
-            if generator() is None and _OWNERS.get(place) is self:
+        for place, begun in self._begun.items():
+            generator = begun()
+            ended = generator is None or generator.ag_frame is None
+            if ended and _OWNERS.get(place) is self:
                 del _OWNERS[place]
         self._begun.clear()
 

@@ -224,7 +224,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def scope(self) -> Scope:
         """The scope of the code that is running now."""
-        task = asyncio.current_task(self)
+        # Where no other part was ever made there is nothing to ask.
+        task = asyncio.current_task(self) if self._made > 1 else None
         return task.buoy_scope if isinstance(task, ScopedTask) else self._root
 
     def may_go_on(self) -> bool:
