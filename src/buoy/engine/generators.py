@@ -13,11 +13,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import weakref
-from collections.abc import Callable
-from types import AsyncGeneratorType
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeAlias
 
-Generator: TypeAlias = AsyncGeneratorType[Any, Any]
+Generator: TypeAlias = AsyncGenerator[Any, Any]
 _Hook: TypeAlias = Callable[[Generator], None] | None
 
 _OWNERS: dict[int, Generators] = {}
@@ -41,7 +40,7 @@ class Generators:
         """The loop is dropped. What somebody still holds stays its own: it must not end on the real loop."""
         for place, begun in self._begun.items():
             generator = begun()
-            ended = generator is None or generator.ag_frame is None
+            ended = getattr(generator, "ag_frame", None) is None
             if ended and _OWNERS.get(place) is self:
                 del _OWNERS[place]
         self._begun.clear()
