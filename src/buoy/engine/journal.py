@@ -34,7 +34,7 @@ class Journal:
 
     def __init__(self, store: Store, alone: Callable[[], bool] = lambda: False) -> None:
         self._store = store
-        self._prompt = store.prompt
+        self._prompt = False
         # Whether at most one run is being driven, so that waiting for others would be for nothing.
         self._alone = alone
         self._at_it = False
@@ -50,6 +50,7 @@ class Journal:
         self.last_error: str | None = None
 
     def start(self) -> None:
+        self._prompt = self._store.prompt
         self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-journal")
 
     def submit(self, write: Write, done: Done) -> None:
