@@ -14,6 +14,7 @@ import pytest
 import buoy
 from buoy.engine import generators
 from buoy.engine.generators import FirstHook, Generators
+from buoy.engine.loop import PrivateLoop
 
 from .lab import opened, result_of
 
@@ -125,3 +126,20 @@ def test_an_address_that_is_used_again_is_not_taken_for_the_workflows() -> None:
     assert handed_on == [generator]
     generators._LastHook(handed_on.append)(generator)  # type: ignore[arg-type]
     assert handed_on == [generator, generator] and closed == []
+
+
+def test_where_no_loop_cares_for_generators_none_is_left_to_ours() -> None:
+    entered = PrivateLoop(None).entered  # type: ignore[abstract, arg-type]
+    nested = PrivateLoop(None).entered  # type: ignore[abstract, arg-type]
+    with entered:
+        with nested:
+            pass
+        assert type(sys.get_asyncgen_hooks().firstiter) is FirstHook
+    assert tuple(sys.get_asyncgen_hooks()) == (None, None)
+
+    async def main() -> None:
+        with entered:
+            pass
+        assert type(sys.get_asyncgen_hooks().firstiter) is FirstHook, "they stay where another loop's are behind them"
+
+    asyncio.run(main())

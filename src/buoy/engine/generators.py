@@ -78,20 +78,15 @@ class _LastHook:
             own.close(generator)
         elif self._outer is not None:
             self._outer(generator)
-        else:
-            _close(generator)
 
 
-def _close(generator: Generator) -> None:
-    """As Python does where no hook is set: it ends here and now, or not at all."""
-    try:
-        generator.aclose().send(None)
-    except StopIteration:
-        return
-    raise RuntimeError("an async generator awaits in its `finally`, and no loop is there to wait for it")
-
-
-def tell_apart() -> None:
-    """Sets the hooks of this thread before those that it has."""
+def tell_apart() -> bool:
+    """Sets the hooks of this thread before those that it has. Whether it has none: then Python itself ends what is not
+    a workflow's, and ours must not stay (`leave_alone`)."""
     first, last = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(FirstHook(first), _LastHook(last))
+    return last is None
+
+
+def leave_alone() -> None:
+    sys.set_asyncgen_hooks(None, None)

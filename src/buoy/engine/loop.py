@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
 from typing import Any, NoReturn, Protocol, cast
 
@@ -19,8 +18,9 @@ import msgspec
 
 from buoy.core.ids import LeafId
 from buoy.engine.context import Scope
-from buoy.engine.generators import FirstHook, Generators, tell_apart
-from buoy.engine.guard import GUARD, make_guard
+from buoy.engine.entered import Entered
+from buoy.engine.generators import Generators
+from buoy.engine.guard import make_guard
 from buoy.errors import Detached, NotAllowedHere
 
 # One drain that needs more turns than this does not wait for anything: it spins.
@@ -31,18 +31,6 @@ CLOSES_MAX = 1_000
 # So often dropped code is told that it is dropped.
 REFUSALS_MAX = 100
 _UNDROPPABLE: list[Any] = []
-
-
-def _in_order(*items: Iterable[Any]) -> Any:
-    """Stands for `set` in asyncio's tasks while workflow code runs.
-
-    `asyncio.as_completed` and `asyncio.wait` make a set of what they are given, and a set of coroutines goes by their
-    addresses: another order at every replay. A dict keeps the order in which they were given.
-    """
-    return dict.fromkeys(*items) if items else set()
-
-
-_ASYNCIO_TASKS = vars(asyncio.tasks)
 
 
 class TimerHost(Protocol):
@@ -89,33 +77,6 @@ class _Soon(msgspec.Struct, eq=False):
         return self._cancelled
 
 
-class _Entered:
-    """Makes a private loop the running one, and puts everything back. A replay enters once for many outcomes."""
-
-    __slots__ = ("_flag", "_loop", "_outer", "_was_guarded")
-
-    def __init__(self, loop: PrivateLoop) -> None:
-        self._loop = loop
-        self._outer: asyncio.AbstractEventLoop | None = None
-        self._was_guarded = False
-
-    def __enter__(self) -> None:
-        # Of the thread that enters.
-        flag = self._flag = GUARD.flag
-        self._outer = asyncio._get_running_loop()
-        if type(sys.get_asyncgen_hooks().firstiter) is not FirstHook:
-            tell_apart()
-        asyncio._set_running_loop(self._loop)
-        _ASYNCIO_TASKS["set"] = _in_order
-        self._was_guarded, flag.on = flag.on, True
-
-    def __exit__(self, *_: object) -> None:
-        self._flag.on = self._was_guarded
-        # Not taken out: a name that comes and goes would make Python look up all others of that module anew.
-        _ASYNCIO_TASKS["set"] = set
-        asyncio._set_running_loop(self._outer)
-
-
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
@@ -123,7 +84,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         make_guard()
         self._host = host
         # While this lasts, asyncio in this thread is this loop's, and I/O is refused.
-        self.entered = _Entered(self)
+        self.entered = Entered(self)
         self._ready: deque[asyncio.Handle | _Soon] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
