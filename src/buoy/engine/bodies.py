@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import traceback
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextvars import copy_context
 from typing import Any
 
@@ -101,18 +101,15 @@ class Body:
 
     # async
 
-    def begin(self) -> Coroutine[Any, Any, None]:
-        """What an async body's crew does for it."""
-        return self._guarded(*self._given)
-
-    async def _guarded(self, args: list[Any], kwargs: dict[str, Any]) -> None:
+    async def begin(self) -> None:
         """Reports from inside the task: a callback of it would cost one more turn of the loop for every step."""
-        if self._report is None or not self._first():
+        if self._report is None or not self._turn:
             self.task = None  # it is the next body's
             return
+        self._turn.clear()
         CURRENT.set(self._context)
         try:
-            step = self._step
+            step, (args, kwargs) = self._step, self._given
             if step.timeout_s is None:
                 outcome = self._success(await step.fn(*args, **kwargs))
             else:

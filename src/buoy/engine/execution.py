@@ -184,7 +184,7 @@ class Execution:
         """The code asks for a leaf: one that the log has, or a new one."""
         if self.detached:
             raise Detached(f"run {self.run_id} is no longer driven here")
-        self.leaves.open(request, in_log=self.history.match(request))
+        self.leaves.open(request, in_log=not self.history.over and self.history.match(request))
 
     def cancel_leaf(self, leaf: LeafId) -> None:
         """The code gave a leaf up. A step that may have to be undone is left to end: its outcome must be known."""

@@ -57,8 +57,8 @@ class Journal:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
         if self._prompt and not self._at_it and self._alone() and self._idle.is_set():
             self._at_once(write, done)
-            return
-        self._enqueue(write, done)
+        else:
+            self._enqueue(write, done)
 
     def _enqueue(self, write: Write, done: Done) -> None:
         self._queue.append((write, done))

@@ -21,7 +21,7 @@ from buoy.engine.alarms import Alarm
 from buoy.engine.bodies import Body, Failure, Report, Success
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
-from buoy.engine.replay import step_failed
+from buoy.engine.replay import BODIES, step_failed
 from buoy.engine.saga import Compensable
 from buoy.errors import TooLarge
 from buoy.ports import Progress
@@ -51,11 +51,15 @@ class Leaves:
 
     def open(self, request: Request, *, in_log: bool) -> None:
         """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
-        execution, leaf, step = self._execution, request.leaf, request.step
+        execution, leaf, step, started = self._execution, request.leaf, request.step, request.started
         if in_log and execution.replaying and leaf not in execution.state.open and _is_over(request):
             return
         if step is not None:
-            args, key = execution.history.call_of(request, in_log=in_log)
+            if in_log:
+                args, key = execution.history.call_of(request)
+            else:
+                assert isinstance(started, BODIES)
+                args, key = started.args, started.key
             self._steps[leaf] = (step, args, key)
             if step.compensate is not None:
                 result = execution.history.results.get(leaf, e.NULL)
@@ -66,12 +70,13 @@ class Leaves:
                     f"the log of run {execution.run_id} has reached {self._events_max:,} events; "
                     "start a new run for what is left to do"
                 )
-            execution.record(request.started)
-            execution.history.add(request)
-        if request.workflow is not None and isinstance(request.started, e.ChildStarted):
-            self._children[leaf] = (request.workflow, request.started)
+            execution.record(started)
+            if not execution.history.over:
+                execution.history.add(request)
+        if request.workflow is not None and isinstance(started, e.ChildStarted):
+            self._children[leaf] = (request.workflow, started)
             self._returns[leaf] = request.returns
-            if request.started.detach:
+            if started.detach:
                 # Also at replay: the crash may have come before it was created.
                 execution.after_commit(lambda: self._start_child(leaf))
         if not execution.replaying:
@@ -94,27 +99,24 @@ class Leaves:
                 self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
 
     def _start(self, leaf: Leaf) -> None:
-        execution = self._execution
-        if leaf.id not in execution.state.open or leaf.id in self._bodies or leaf.id in self._alarms:
+        execution, which, kind = self._execution, leaf.id, leaf.kind
+        if which not in execution.state.open or which in self._bodies or which in self._alarms:
             return
-        if leaf.kind == "child":
-            self._start_child(leaf.id)  # no user code runs for it, so not even a pause or a stop keeps it back
+        if kind == "child":
+            self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
             execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
             execution.flush()
         if execution.withholds:
             execution.held_back = True
-            return
-        if leaf.kind in ("step", "module") and leaf.phase == "open":
+        elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
-        elif leaf.kind == "ask":
+        elif kind == "ask":
             execution.mailbox.give_answer(leaf.question_id or "")
             execution.flush()
-        elif leaf.kind == "signal" and execution.mailbox.give_signal(leaf.id, leaf.name):
+        elif kind == "signal" and execution.mailbox.give_signal(which, leaf.name):
             execution.flush()
         elif leaf.due_at is not None:
-            self._alarms[leaf.id] = execution.host.alarms.set(
-                execution.ledger.here(leaf.due_at), lambda: self._due(leaf)
-            )
+            self._alarms[which] = execution.host.alarms.set(execution.ledger.here(leaf.due_at), lambda: self._due(leaf))
 
     # children
 

@@ -24,7 +24,7 @@ Ended = Completed | Failed | e.InteractionResponse | e.SignalReceived | e.TimerF
 OUTCOMES: tuple[type[Ended], ...] = Ended.__args__
 
 
-_BODIES = (e.StepStarted, e.ModuleStarted)
+BODIES = (e.StepStarted, e.ModuleStarted)
 _START_TYPES = frozenset(STARTS)
 
 
@@ -36,6 +36,8 @@ class History:
         self.asked: set[LeafId] = set()
         self.fresh: list[LeafId] = []
         self._keeps = True
+        # The log was replayed, and has nothing more that the code could ask for.
+        self.over = False
         # Of steps that can be undone: their compensations want them.
         self.results: dict[LeafId, msgspec.Raw] = {}
         kept: set[LeafId] = set()
@@ -72,14 +74,13 @@ class History:
             _compare(there, request)
         return True
 
-    def call_of(self, request: Request, *, in_log: bool = True) -> tuple[msgspec.Raw, str]:
+    def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:
         """Arguments and key of a step, as the log has them. A log that was written by hand may leave them out."""
-        here = request.started
-        assert isinstance(here, _BODIES)
-        there = self.started.get(request.leaf) if in_log else None
+        there, here = self.started.get(request.leaf), request.started
+        assert isinstance(here, BODIES)
         if there is None:
             return here.args, here.key
-        assert isinstance(there, _BODIES)
+        assert isinstance(there, BODIES)
         return here.args if there.args == e.NULL else there.args, there.key or here.key
 
     def add(self, request: Request) -> None:
@@ -91,10 +92,12 @@ class History:
     def close(self) -> None:
         """After a replay only the questions that wait for being asked again are needed."""
         self.started = {leaf: started for leaf, started in self.started.items() if leaf in self.answers}
+        self.over = not self._keeps and not self.started
 
     def forget(self) -> None:
         """The log was replayed, and the code asks for nothing twice."""
         self._keeps = False
+        self.over = not self.started
 
     def need(self, event: e.Event, leaf: LeafId) -> None:
         """An outcome is about to be delivered: the code must have asked for its leaf."""
@@ -121,7 +124,7 @@ def _compare(there: Started, request: Request) -> None:
         raise Diverged(
             f"child {request.leaf} was started with {_show(there.input)}, and now would be with {_show(here.input)}"
         )
-    if isinstance(there, _BODIES) and isinstance(here, _BODIES) and not _same_call(there.args, here.args):
+    if isinstance(there, BODIES) and isinstance(here, BODIES) and not _same_call(there.args, here.args):
         raise Diverged(
             f"{request.leaf} was called with {_show(there.args)}, and the code now calls it with {_show(here.args)}"
         )

@@ -113,25 +113,20 @@ def going_on(write: Write, numbers: dict[RunId, int]) -> Row | None:
     number = numbers.get(run_id)
     if not number or not after_seq or write.task is not None or write.seen:
         return None
-    document, status = write.document, write.document.status
+    document, status, last_seq = write.document, write.document.status, write.events[-1].seq
+    assert last_seq == after_seq + len(write.events), f"gap in {run_id}"
     return (
         number,
         run_id,
         after_seq,
         1 if status in TERMINAL else 0,
         status._value_,
-        _last_seq(write),
+        last_seq,
         document.updated_at,
         bytearray(_ENCODER.encode(document)),
         write.events[0].nonce,
         bytearray(encode_events(write.events)),
     )
-
-
-def _last_seq(write: Write) -> int:
-    last_seq = write.events[-1].seq
-    assert last_seq == write.after_seq + len(write.events), f"gap in {write.run_id}"
-    return last_seq
 
 
 def wakes_others(write: Write) -> bool:
@@ -166,7 +161,8 @@ def _plan(
         buried = connection.execute(TOMBSTONE, (run_id,)).fetchone()
         if buried is not None:
             return FencedOut(buried[0])
-    last_seq = _last_seq(write)
+    last_seq = events[-1].seq
+    assert last_seq == after_seq + len(events), f"gap in {run_id}"
     status = document.status
     ended = 1 if status in TERMINAL else 0
     if number:
