@@ -68,7 +68,7 @@ def one_round(*, quick: bool, dbos_wal: bool = False) -> list[Job]:
     concurrent = _job("buoy", "concurrent", sizes.runs, STEPS_PER_RUN)
     latency = _job("buoy", "latency", sizes.latency)
     jobs = [
-        *single * 3,
+        *single * 5,
         _job("dbos", "sequential", sizes.sequential_dbos),
         _job("raw", "batch", sizes.raw_batch, ROWS_PER_COMMIT),
         concurrent,
