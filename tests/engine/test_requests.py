@@ -146,7 +146,7 @@ async def test_a_pending_run_can_be_paused_resumed_and_cancelled_without_any_wor
 async def test_a_timer_that_comes_due_during_a_pause_fires_after_it(url: str) -> None:
     @buoy.workflow
     async def naps() -> str:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(1.0)
         return "woken"
 
     async with opened(url, naps) as app:

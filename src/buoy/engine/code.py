@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from buoy.core import events as e
 from buoy.core.ids import LeafId
 from buoy.core.lineage import visible
+from buoy.core.timeline import as_seen
 from buoy.engine.asking import Decider
 from buoy.engine.deciders import AsyncDecider
 from buoy.engine.spec_decider import SpecDecider
@@ -30,6 +31,8 @@ class Code:
         self._decider: Decider | None = None
         # Outcomes that the code has not seen yet; None stands for a cancel request.
         self._withheld: list[tuple[LeafId | None, Any, float]] = []
+        # What was withheld is seen then (see `core.timeline`).
+        self.resumed_at = 0.0
 
     @property
     def begun(self) -> bool:
@@ -47,10 +50,11 @@ class Code:
             self._execution.history.forget()
         self._decider.begin(self._execution.state.created_at)
 
-    async def replay(self, log: Sequence[e.Event]) -> None:
-        """Brings the code back to where the log ends."""
+    async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
+        """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""
         self._decider = self._make()
-        await self._decider.replay(_to_replay(log), self._execution.state.created_at)
+        began_at, seen = as_seen(_to_replay(log), pending)
+        await self._decider.replay(seen, began_at)
 
     def check_replayed(self) -> None:
         """All outcomes were delivered: the code must have asked for all that the log has, and wait for what is open."""
@@ -90,7 +94,8 @@ class Code:
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""
         while self._withheld and self._decider is not None and not self._execution.withholds:
-            self.deliver(*self._withheld.pop(0))
+            leaf, outcome, at = self._withheld.pop(0)
+            self.deliver(leaf, outcome, max(at, self.resumed_at))
 
     def go_on(self) -> None:
         """The run was paused and goes on."""

@@ -61,7 +61,7 @@ class AsyncDecider:
     def begin(self, at: float) -> None:
         self._loop.clock = at
         # The log has it, so it is the same at every replay; and it spreads the tasks of different runs.
-        self._loop.seed = hash(at)
+        self._loop.seed = hash(self._execution.state.created_at)
         context = copy_context()
         context.run(CURRENT.set, self)
         fn, args, kwargs = self._start

@@ -133,7 +133,7 @@ class Execution:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
         self.replaying = True
         try:
-            await self._code.replay(self._log)
+            await self._code.replay(self._log, self.ledger.pending)
             self.replaying = False
             if self._ending is not None:
                 self.history.finish()
@@ -252,6 +252,7 @@ class Execution:
 
     def unpause(self, resumed: e.Resumed) -> None:
         self.record(resumed)
+        self._code.resumed_at = self.state.updated_at
         if self._code.begun:  # else it did not begin yet in this process: `resume` replays it
             self._code.go_on()
             self.leaves.take_up()

@@ -61,6 +61,11 @@ class Ledger:
         """A commit is under way whose outcome is not known yet."""
         return self._in_flight is not None
 
+    @property
+    def pending(self) -> tuple[e.Event, ...]:
+        """Recorded, and not handed over yet."""
+        return tuple(self._buffer)
+
     def now(self) -> float:
         """The run's own time: this machine's, or later by as much as the log was ahead of it."""
         now = self._clock.now() + self._ahead_s
