@@ -33,6 +33,14 @@ class Watch:
         self._words = wording(store, local)
         self._ask = ask
         self._seen = 0
+        self._trouble = ""
+        worker.runner.on_note = worker.runner.journal.on_error = self._tell_trouble
+
+    def _tell_trouble(self, text: str) -> None:
+        """The run goes on by itself when it can; a person may have to see to that. The same one is said once."""
+        if text != self._trouble:
+            self._trouble = text
+            self._view.say(f"trouble: {text}")
 
     async def until_end(self, run_id: RunId, *, new: bool) -> None:
         """Returns when the run has ended, waits for a change of its code, or a stop was asked for."""
@@ -48,7 +56,8 @@ class Watch:
                 await self._show(document, facts, asker)
                 if document.ended or self._hopeless(document):
                     return
-                asker.look(document)
+                if document.head_seq >= self._seen:  # else more has been shown than it knows of
+                    asker.look(document)
                 if ended is None or ended.done():
                     ended = self._runner.wait_end(run_id)  # type: ignore[assignment]
                 awaited = [each for each in (stopped, ended) if each is not None]

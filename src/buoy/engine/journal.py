@@ -48,6 +48,8 @@ class Journal:
         self.commits = 0
         self.errors = 0
         self.last_error: str | None = None
+        # For whoever wants to show that the store does not take what this process writes.
+        self.on_error: Callable[[str], None] | None = None
 
     def start(self) -> None:
         self._prompt = self._store.prompt
@@ -210,3 +212,5 @@ class Journal:
     def _note(self, error: Exception) -> None:
         self.errors += 1
         self.last_error = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
+        if self.on_error is not None:
+            self.on_error(self.last_error)

@@ -82,7 +82,7 @@ class Leaves:
         if not execution.replaying:
             opened = execution.state.open.get(leaf)
             if opened is not None:
-                execution.after_commit(partial(self._start, opened))
+                self._start_later(opened)
 
     def remember(self, request: Request) -> None:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
@@ -96,11 +96,18 @@ class Leaves:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
             if leaf.kind not in ("step", "module", "child") or leaf.id in self._steps or leaf.id in self._children:
-                self._execution.after_commit(lambda leaf=leaf: self._start(leaf))  # type: ignore[misc]
+                self._start_later(leaf)
 
-    def _start(self, leaf: Leaf) -> None:
+    def _start_later(self, leaf: Leaf) -> None:
+        """When what was recorded so far is durable. Another attempt that is recorded meanwhile is not, and has its own
+        start to come."""
+        self._execution.after_commit(partial(self._start, leaf, leaf.attempt))
+
+    def _start(self, leaf: Leaf, attempt: int) -> None:
         execution, which, kind = self._execution, leaf.id, leaf.kind
         if which not in execution.state.open or which in self._bodies or which in self._alarms:
+            return
+        if leaf.attempt != attempt:
             return
         if kind == "child":
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
@@ -183,7 +190,7 @@ class Leaves:
         if error.retryable and leaf.attempt <= retry.retries:
             due_at = execution.ledger.now() + retry.delay_s(leaf.attempt)
             execution.record(e.RetryScheduled(leaf=leaf.id, attempt=leaf.attempt, due_at=due_at, error=error))
-            execution.after_commit(lambda: self._start(leaf))
+            self._start_later(leaf)
         else:
             del self._steps[leaf.id]
             ends = e.ModuleFailed if leaf.kind == "module" else e.StepFailed
@@ -206,7 +213,7 @@ class Leaves:
             case _:
                 _, args, key = self._steps[leaf.id]
                 execution.record(_next_attempt(leaf, args, key))
-                execution.after_commit(lambda: self._start(leaf))
+                self._start_later(leaf)
         execution.flush()
         execution.look_at_rest()
 

@@ -223,8 +223,13 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
         """An async generator was left before its end: its `finally` belongs to the workflow too."""
-        if not self._closed:
+        if self._closed:
+            return
+        if asyncio._get_running_loop() is self:
             self.create_task(generator.aclose())
+        else:
+            # The garbage collector found it in a cycle while something else ran, and comes at another time at a replay.
+            self.errors.append(f"the `finally` of {generator!r} did not run: leave it with contextlib.aclosing(...)")
 
     def abandon(self) -> None:
         """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
