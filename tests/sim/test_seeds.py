@@ -60,6 +60,8 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
     ("objects", 278, "run-1,act-10,run-1/n3,run-1/n4,run-1/n5,run-1/n6,run-1/n8"),
     # A run that begins anew after a crash: the end of its child, which it had heard of, must be heard again.
     ("objects", 3062, "run-9,crash-2,stop-2,outage-1,run-9/n1,run-9/n2,run-9/n6,run-9/n8"),
+    # An attempt that comes due while the word to go on is being written: it begins when its own start is durable.
+    ("objects", 930168, "run-6,crash-3,crash-5,crash-6,cut-1,act-28,run-6/n4,run-6/n6,run-6/n8,run-6/n9"),
 ]
 
 
