@@ -250,7 +250,7 @@ class _Wait(_Call[Any]):
 
 
 def now() -> datetime:
-    """The time of the last recorded event: the same at every replay."""
+    """When the code saw what it saw last (an outcome, or the run being taken or resumed): the same at every replay."""
     return datetime.fromtimestamp(workflow_context("buoy.now").now(), UTC)
 
 
