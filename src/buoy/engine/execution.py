@@ -286,7 +286,7 @@ class Execution:
         if self.state.status in TERMINAL and self.ledger.idle:
             self.detach()
             self.host.ended(self)
-        else:
+        elif self.stopping or self.state.status in _AT_REST:
             self.look_at_rest()
 
     def _lost(self) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 
 from buoy.core.limits import COMMIT_WRITES_MAX
 from buoy.engine.begun import Begun
@@ -32,11 +32,11 @@ _PAUSE_MAX_S = 5.0
 class Journal:
     """Takes writes from the executions of one process and commits them in groups, one group at a time."""
 
-    def __init__(self, store: Store, alone: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, store: Store, driven: Sized = ("some", "others")) -> None:
         self._store = store
         self._prompt = False
-        # Whether at most one run is being driven, so that waiting for others would be for nothing.
-        self._alone = alone
+        # The runs that are being driven. If there is only one, waiting for others would be for nothing.
+        self._driven = driven
         self._at_it = False
         self._begun: tuple[Begun, Write, Done] | None = None
         self._queue: deque[tuple[Write, Done]] = deque()
@@ -57,7 +57,7 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
-        if self._prompt and not self._at_it and self._alone() and self._idle.is_set():
+        if self._prompt and not self._at_it and len(self._driven) <= 1 and self._idle.is_set():
             self._at_once(write, done)
         else:
             self._enqueue(write, done)
@@ -75,11 +75,11 @@ class Journal:
             waits_for = commit.send(None)
         except StopIteration as end:
             (outcome,) = end.value
-            if type(outcome) is Committed:
-                self.commits += 1
-                self._tell(done, outcome)
-            else:
+            if type(outcome) is not Committed:
                 self._enqueue(write, done)
+                return
+            self.commits += 1
+            self._tell(done, outcome)
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
             self._note(error)
             self._enqueue(write, done)

@@ -82,7 +82,7 @@ class Leaves:
         if not execution.replaying:
             opened = execution.state.open.get(leaf)
             if opened is not None:
-                self._start_later(opened)
+                execution.after_commit(partial(self._start, opened, opened.attempt))
 
     def remember(self, request: Request) -> None:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
@@ -113,7 +113,7 @@ class Leaves:
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
             execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
             execution.flush()
-        if execution.withholds:
+        if execution.stopping or execution.state.pause is not None:
             execution.held_back = True
         elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
@@ -181,8 +181,7 @@ class Leaves:
             execution.settle(ends(which, outcome.stored, leaf.attempt), outcome.value)
         elif type(outcome) is Failure:
             self._failed(leaf, outcome.error)
-        execution.flush()
-        execution.look_at_rest()
+        execution.flush()  # something was recorded: when that is durable, the run may be at rest
 
     def _failed(self, leaf: Leaf, error: e.ErrorInfo) -> None:
         execution = self._execution

@@ -80,13 +80,13 @@ class Runner:
         self.clock = clock
         self.ids = ids
         self.options = options or RunnerOptions()
-        self.journal = Journal(store, lambda: len(self.executions) <= 1)
+        self.executions: dict[RunId, Execution] = {}
+        self.journal = Journal(store, self.executions)
         self.alarms = Alarms(clock)
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
-        self.executions: dict[RunId, Execution] = {}
         # A release that is refused, like a write that is fenced: somebody moved the run on, and it may be ours again.
         self.releases = Releases(store, self.id, lambda: self.intake.look_again())
         self.births = Births(self)
