@@ -37,7 +37,8 @@ ACTIVE = frozenset(Status) - TERMINAL - {Status.PAUSED}
 RESTING = frozenset({Status.AWAITING_INPUT, Status.WAITING_SIGNAL, Status.WAITING})
 _GOING = RESTING | {Status.RUNNING, Status.COMPENSATING}
 
-_BEGINS = (
+# What only workflow code leads to (but for later attempts).
+BEGINS = (
     e.StepStarted,
     e.ModuleStarted,
     e.InteractionRequested,
@@ -64,7 +65,7 @@ _ENDS = (
 _NOT_ENDED = ACTIVE | {Status.PAUSED}
 
 MOVES: dict[type[e.Payload], frozenset[Status]] = {
-    **{kind: frozenset(_GOING) for kind in _BEGINS},
+    **{kind: frozenset(_GOING) for kind in BEGINS},
     **{kind: frozenset(_GOING | {Status.PAUSED, Status.INTERRUPTED}) for kind in _ENDS},
     e.WorkflowCreated: frozenset(),  # only ever the first event
     e.Claimed: frozenset(Status),  # of an ended run too: to branch it

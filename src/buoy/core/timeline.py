@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from buoy.core import events as e
+from buoy.core.lifecycle import BEGINS
 
 # What is delivered to the code.
 _DELIVERED = frozenset(
@@ -30,19 +31,7 @@ _DELIVERED = frozenset(
     }
 )
 # What only the code does, at its first attempt; whatever it saw before, it saw by then.
-_ASKED = frozenset(
-    {
-        e.StepStarted,
-        e.ModuleStarted,
-        e.InteractionRequested,
-        e.SignalWaited,
-        e.TimerStarted,
-        e.ChildStarted,
-        e.LeafCancelled,
-        e.CompensationStarted,
-        *e.ENDINGS,
-    }
-)
+_ASKED = frozenset({*BEGINS, *e.ENDINGS})
 _GATES = frozenset({e.Claimed, e.Resumed})
 # Claims of those who only append something and let go: no code runs.
 _IN_PASSING = ("requested", "recovered")
