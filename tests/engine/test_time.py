@@ -9,6 +9,8 @@ import pytest
 
 import buoy
 from buoy.core import events as e
+from buoy.core.timeline import DELIVERED
+from buoy.engine.replay import OUTCOMES
 
 from .lab import bodies_of, log_of, opened, result_of, until, until_event, until_status
 
@@ -48,6 +50,10 @@ async def late(url: str, workflow: Any) -> Any:
     await asyncio.sleep(LATE_S)
     async with opened(url, workflow) as app:
         return await result_of(app, await app.get("run"))
+
+
+def test_the_core_and_the_engine_mean_the_same_by_what_is_delivered() -> None:
+    assert {*OUTCOMES, e.CancelRequested} == DELIVERED
 
 
 async def test_a_timeout_begins_when_the_code_does(url: str) -> None:

@@ -49,7 +49,7 @@ BEGINS = (
     e.CompensationStarted,
 )
 # What was under way may still end while the run is paused or interrupted.
-_ENDS = (
+ENDS = (
     e.StepCompleted,
     e.StepFailed,
     e.RetryScheduled,
@@ -66,7 +66,7 @@ _NOT_ENDED = ACTIVE | {Status.PAUSED}
 
 MOVES: dict[type[e.Payload], frozenset[Status]] = {
     **{kind: frozenset(_GOING) for kind in BEGINS},
-    **{kind: frozenset(_GOING | {Status.PAUSED, Status.INTERRUPTED}) for kind in _ENDS},
+    **{kind: frozenset(_GOING | {Status.PAUSED, Status.INTERRUPTED}) for kind in ENDS},
     e.WorkflowCreated: frozenset(),  # only ever the first event
     e.Claimed: frozenset(Status),  # of an ended run too: to branch it
     e.Paused: ACTIVE,

@@ -14,22 +14,10 @@ from collections.abc import Sequence
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.lifecycle import BEGINS
+from buoy.core.lifecycle import BEGINS, ENDS
 
-# What is delivered to the code.
-_DELIVERED = frozenset(
-    {
-        e.StepCompleted,
-        e.StepFailed,
-        e.ModuleCompleted,
-        e.ModuleFailed,
-        e.InteractionResponse,
-        e.SignalReceived,
-        e.TimerFired,
-        e.ChildFinished,
-        e.CancelRequested,
-    }
-)
+# What is delivered to the code. The others of the ends are the engine's own business.
+DELIVERED = frozenset({*ENDS, e.CancelRequested}) - {e.RetryScheduled, e.CompensationCompleted, e.CompensationFailed}
 # What only the code does, at its first attempt; whatever it saw before, it saw by then.
 _ASKED = frozenset({*BEGINS, *e.ENDINGS})
 _GATES = frozenset({e.Claimed, e.Resumed})
@@ -51,7 +39,7 @@ def as_seen(log: Sequence[e.Event], pending: Sequence[e.Event] = ()) -> tuple[fl
             continue  # a later claim came by here
         before = place - 1
         while before >= 0 and not _stops(whole[before], resumed=resumed):
-            if type(whole[before].body) in _DELIVERED:
+            if type(whole[before].body) in DELIVERED:
                 seen.setdefault(before, gate.at)
             before -= 1
         if not resumed:

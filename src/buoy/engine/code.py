@@ -79,7 +79,7 @@ class Code:
     def deliver(self, leaf: LeafId | None, outcome: Any, at: float) -> None:
         """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
         execution, decider = self._execution, self._decider
-        if decider is None or execution.stopping or execution.state.pause is not None:
+        if decider is None or execution.withholds:
             self._withheld.append((leaf, outcome, at))
             execution.held_back = True
             return

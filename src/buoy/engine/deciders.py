@@ -16,15 +16,14 @@ from typing import Any, cast
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REPLAY_SLICE_S
+from buoy.core.timeline import DELIVERED
 from buoy.engine.asking import Asked
 from buoy.engine.context import CURRENT, Request, Scope
 from buoy.engine.loop import PrivateLoop, ScopedTask
-from buoy.engine.replay import OUTCOMES, Ended, outcome_of
+from buoy.engine.replay import Ended, outcome_of
 from buoy.errors import BadInput, Detached, Diverged
 
 _LOG = logging.getLogger("buoy.workflow")
-# What a replay delivers.
-_DELIVERED = frozenset({*OUTCOMES, e.CancelRequested})
 # For runs that go on by themselves; never added to.
 _NOTHING: deque[e.Event] = deque(maxlen=0)
 # Events that are gone through before a replay looks at the clock.
@@ -87,7 +86,7 @@ class AsyncDecider:
 
     def _replay_some(self, events: Sequence[e.Event]) -> None:
         history, returns = self._execution.history, self._returns
-        ahead = self._ahead = deque([event for event in events if type(event.body) in _DELIVERED])
+        ahead = self._ahead = deque([event for event in events if type(event.body) in DELIVERED])
         with self._loop.entered:
             while ahead:
                 event = ahead.popleft()

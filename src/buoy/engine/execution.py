@@ -283,10 +283,10 @@ class Execution:
     def _committed(self) -> None:
         if self.detached:
             return
-        if self.state.status in TERMINAL and self.ledger.idle:
+        if self.ended and self.ledger.idle:
             self.detach()
             self.host.ended(self)
-        elif self.stopping or self.state.status in _AT_REST:
+        else:
             self.look_at_rest()
 
     def _lost(self) -> None:

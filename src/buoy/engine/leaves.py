@@ -113,7 +113,7 @@ class Leaves:
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
             execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
             execution.flush()
-        if execution.stopping or execution.state.pause is not None:
+        if execution.withholds:
             execution.held_back = True
         elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
