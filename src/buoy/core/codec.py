@@ -7,6 +7,7 @@ Invariants: never pickle; what is written is read back the same (live and replay
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,10 +15,15 @@ from typing import Any
 import msgspec
 
 from buoy.core.events import BODIES, NULL, VERSIONS, Event, Payload, event_name
-from buoy.core.limits import PAYLOAD_BYTES_MAX
+from buoy.core.limits import NESTING_MAX, PAYLOAD_BYTES_MAX
 from buoy.errors import BadInput, CorruptLog, NotJson, TooLarge
 
 _SCALARS = frozenset({type(None), bool, int, str})
+# Of a JSON text without escapes they leave the brackets and the quotes; all brackets look alike.
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(byte for byte in range(256) if byte not in b'[]{}"')
+_ESCAPE = re.compile(rb"\\.")
+_TEXT = re.compile(rb'"[^"]*"')
 _KNOWN: dict[str, type[Payload]] = {event_name(body): body for body in BODIES}
 
 # (name, version) -> a function from the stored payload of that version to the payload of the next one.
@@ -65,15 +71,38 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.
         raise TooLarge(
             f"{what} has {len(data):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
+    if nested_too_deeply(data):
+        raise NotJson(f"{what} cannot be stored as JSON: it is nested more than {NESTING_MAX} deep; flatten it")
     # The encoder writes NaN and infinity as null, which would come back as something else.
     # (`in` would first try to read the word as a number, and make an error of that each time.)
-    if data.find(b"null") >= 0 and _has_non_finite(value):
+    if data.find(b"null") >= 0 and has_non_finite(value):
         raise NotJson(f"{what} cannot be stored as JSON: it holds NaN or infinity")
     return msgspec.Raw(data)
 
 
-def _has_non_finite(value: object) -> bool:
-    """Looks at the plain form, so that no kind of object can hide one; a stack, since data may be nested deeply."""
+def nested_too_deeply(data: bytes) -> bool:
+    """Whether a JSON text is nested so deeply that a reader with a fuller stack than ours might not read it."""
+    if len(data) <= 2 * NESTING_MAX or data.count(b"[") + data.count(b"{") <= NESTING_MAX:
+        return False
+    left = _ESCAPE.sub(b"", data) if b"\\" in data else data
+    left = _TEXT.sub(b"", left.translate(_ALIKE, _OTHERS).replace(b'""', b""))
+    for _ in range(NESTING_MAX):
+        if not left:
+            return False
+        left = left.replace(b"[]", b"")  # one level
+    return bool(left)
+
+
+def encode_plain(value: object) -> bytes:
+    """The value as JSON, by the encoder that writes events."""
+    return _ENCODER.encode(value)
+
+
+def has_non_finite(value: object) -> bool:
+    """Whether it holds NaN or infinity.
+
+    Looks at the plain form, so that no kind of object can hide one; a stack, since data may be nested deeply.
+    """
     left = [msgspec.to_builtins(value, str_keys=True, enc_hook=_plain_hook)]
     while left:
         item = left.pop()

@@ -9,6 +9,10 @@ from __future__ import annotations
 PAYLOAD_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 256 * 1024
 ERROR_TEXT_CHARS_MAX = 4_000
+# One event. A branch names every leaf that it drops: 100,000 of them with long names are some 15 MB.
+EVENT_BYTES_MAX = 64 * 1024 * 1024
+# Brackets within brackets. The decoder gives up at some 1,000 minus the reader's own stack, which is not ours to know.
+NESTING_MAX = 200
 PROGRESS_NOTE_CHARS_MAX = 500
 
 # Names become keys of object stores and parts of ids.
