@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 import os
-import pty
-import select
 import signal
-import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
-from .conftest import FLOWS, PATIENCE_S, Buoy
-
-
-class Terminal:
-    """A process of the program with a terminal of its own."""
-
-    def __init__(self, *words: str) -> None:
-        self.seen = ""
-        self.pid, self._end = pty.fork()
-        if self.pid == 0:
-            environment = {**os.environ, "TERM": "xterm", "COLUMNS": "120"}
-            os.execve(sys.executable, [sys.executable, "-m", "buoy", *words], environment)
-
-    def until(self, text: str) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while text not in self.seen:
-            assert time.monotonic() < deadline, self.seen[-2000:]
-            self._read()
-
-    def type(self, text: str) -> None:
-        self.seen = ""
-        os.write(self._end, text.encode())
-
-    def close(self) -> int:
-        while self._read():
-            continue
-        _, status = os.waitpid(self.pid, 0)
-        os.close(self._end)
-        return os.waitstatus_to_exitcode(status)
-
-    def _read(self) -> bool:
-        ready, _, _ = select.select([self._end], [], [], 0.2)
-        try:
-            chunk = os.read(self._end, 65_536) if ready else b"."
-        except OSError:  # how Linux tells that the other end was closed
-            return False
-        self.seen += chunk.decode(errors="replace") if ready else ""
-        return bool(chunk)
+from .conftest import FLOWS, Buoy
+from .terminal import Terminal
 
 
 @pytest.fixture
@@ -73,6 +33,57 @@ def test_an_answer_from_elsewhere_takes_the_question_back(buoy: Buoy, words: lis
     buoy("answer", "s1", "yes")
     terminal.until('"1 lamp"')
     assert terminal.close() == 0
+    assert "answered elsewhere: yes" in terminal.screen()
+
+
+def test_a_run_goes_on_after_its_question_was_answered_elsewhere(buoy: Buoy) -> None:
+    terminal = Terminal("run", f"{FLOWS}:asked_then_signalled", "--id", "a1", "--store", buoy.store)
+    terminal.until("yes or no: ")
+    terminal.type("ye")  # half a line that nobody sends must not become part of a later answer
+    buoy("answer", "a1", "no")
+    terminal.until("answered elsewhere: no")
+    terminal.until("signal 'packed'")
+    buoy("signal", "a1", "packed")
+    terminal.until("a text: ")
+    terminal.type("bye\n")
+    terminal.until('[false, "bye"]'.replace(" ", ""))
+    assert terminal.close() == 0
+    assert "Traceback" not in terminal.all
+
+
+def test_a_question_whose_time_is_over_is_taken_back(buoy: Buoy) -> None:
+    terminal = Terminal("run", f"{FLOWS}:impatient", "--id", "i1", "--store", buoy.store)
+    terminal.until("yes or no: ")
+    terminal.until("the question was withdrawn")
+    terminal.until("signal 'packed'")
+    buoy("signal", "i1", "packed")
+    terminal.until('"too late"')
+    assert terminal.close() == 0
+    assert "Traceback" not in terminal.all
+
+
+def test_a_cancellation_from_elsewhere_takes_the_question_back(buoy: Buoy, words: list[str]) -> None:
+    terminal = Terminal(*words)
+    terminal.until("yes or no: ")
+    buoy("cancel", "s1", "--reason", "ordered twice")
+    terminal.until("error: run s1 was cancelled: ordered twice")
+    assert terminal.close() == 3
+    assert "the question was withdrawn" in terminal.all
+    assert "Traceback" not in terminal.all
+
+
+def test_a_pause_from_elsewhere_takes_the_question_back_until_the_run_is_resumed(buoy: Buoy, words: list[str]) -> None:
+    terminal = Terminal(*words)
+    terminal.until("yes or no: ")
+    buoy("pause", "s1", "--reason", "wait for ann")
+    terminal.until("the run is paused: wait for ann")
+    terminal.seen = ""
+    buoy("resume", "s1")
+    terminal.until("yes or no: ")
+    terminal.type("yes\n")
+    terminal.until('"1 lamp"')
+    assert terminal.close() == 0
+    assert "Traceback" not in terminal.all
 
 
 def test_an_interrupt_while_a_question_stands_gives_the_run_back(buoy: Buoy, words: list[str]) -> None:
@@ -82,6 +93,52 @@ def test_an_interrupt_while_a_question_stands_gives_the_run_back(buoy: Buoy, wor
     terminal.until("go on with it: buoy run")
     assert terminal.close() == 4
     assert buoy.json("show", "s1")["health"] == "idle"
+
+
+def test_the_live_view_leaves_question_and_answer_on_the_screen(buoy: Buoy) -> None:
+    terminal = Terminal("run", f"{FLOWS}:chosen_then_signalled", "--id", "c1", "--store", buoy.store)
+    terminal.until("one of load, skip: ")
+    terminal.type("1\n")
+    terminal.until("signal 'packed'")
+    buoy("signal", "c1", "packed")
+    terminal.until('"load"')
+    assert terminal.close() == 0
+    shown = terminal.screen()
+    start = shown.index("What now?")
+    assert shown[start : start + 4] == ["What now?", "  1. load", "  2. skip", "one of load, skip: 1"]
+
+
+def test_an_interrupt_ends_the_prompt_of_answer(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy.drive()
+    terminal = Terminal("answer", "s1", "--store", buoy.store)
+    terminal.until("yes or no: ")
+    terminal.type("\x03")
+    assert terminal.close() == 130
+    assert "Traceback" not in terminal.all
+
+
+def test_answer_asks_again_after_a_wrong_answer(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy.drive()
+    terminal = Terminal("answer", "s1", "--store", buoy.store)
+    terminal.until("yes or no: ")
+    terminal.type("perhaps\n")
+    terminal.until("not accepted: expected yes or no, found 'perhaps'")
+    terminal.until("yes or no: ")
+    terminal.type("yes\n")
+    terminal.until("answered")
+    assert terminal.close() == 0
+
+
+def test_the_end_of_the_input_ends_the_prompt_of_answer(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    buoy.drive()
+    terminal = Terminal("answer", "s1", "--store", buoy.store)
+    terminal.until("yes or no: ")
+    terminal.type("\x04")
+    terminal.until("error: the input ended before 'Ship it?' was answered")
+    assert terminal.close() == 2
 
 
 def test_the_live_view_shows_the_step_and_its_progress(buoy: Buoy) -> None:

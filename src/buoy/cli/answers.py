@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from buoy.cli.inputs import parse_json
-from buoy.core.phrases import expected_text
+from buoy.core.phrases import expected_text, shortened
 from buoy.core.questions import Question
+
+_ANSWER_CHARS_MAX = 60
 
 
 def parse_answer(question: Question, text: str) -> object:
@@ -54,3 +56,13 @@ def prompt_lines(question: Question) -> list[str]:
 
 def prompt(question: Question) -> str:
     return f"{expected_text(question)}: "
+
+
+def answer_text(stored: msgspec.Raw) -> str:
+    """A stored answer in one line, as a person would say it."""
+    value = msgspec.json.decode(stored)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    text = value if isinstance(value, str) else bytes(stored).decode(errors="replace")
+    plain = "".join(each if each.isprintable() else " " for each in text)
+    return shortened(" ".join(plain.split()), _ANSWER_CHARS_MAX)

@@ -1,68 +1,27 @@
 """Asking: puts the open questions of a run to the person at this terminal, while the run goes on.
 
-Invariants: the terminal is read without a thread, so that a stop is never held up by a question that nobody answers. A
-question that was answered from elsewhere is taken back. A wrong answer is told, and the question asked again.
+Invariants: a question that was answered elsewhere, given up or paused is withdrawn with one line that says why; the run
+goes on. An answer that is on its way is never withdrawn. A wrong answer is refused, and the question asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Callable
 
 import click
+import msgspec
 
-from buoy.cli.answers import numbered, parse_answer, prompt, prompt_lines
+from buoy.cli.answers import answer_text
 from buoy.cli.live import View
+from buoy.cli.prompts import InputEnded, put, refuse
+from buoy.cli.typed import Typed
 from buoy.core.document import Document, OpenLeaf
+from buoy.core.ids import RunId
 from buoy.core.phrases import questions
 from buoy.engine.client import Client
-from buoy.errors import UserError
-
-_READ_BYTES = 65_536
-
-
-class Typed:
-    """Lines from standard input, one at a time."""
-
-    def __init__(self) -> None:
-        self._kept = b""
-
-    async def line(self) -> str | None:
-        """The next line; None at the end of the input."""
-        while b"\n" not in self._kept:
-            chunk = await self._chunk()
-            if not chunk:
-                rest, self._kept = self._kept, b""
-                return rest.decode(errors="replace") if rest else None
-            self._kept += chunk
-        first, _, self._kept = self._kept.partition(b"\n")
-        return first.decode(errors="replace")
-
-    async def _chunk(self) -> bytes:
-        try:
-            descriptor = sys.stdin.fileno()
-            await _readable(descriptor)
-        except (OSError, ValueError):
-            # A file, or no real descriptor at all: it never makes anybody wait.
-            return sys.stdin.readline().encode()
-        return os.read(descriptor, _READ_BYTES)
-
-
-async def _readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[None] = loop.create_future()
-
-    def found() -> None:
-        if not ready.done():
-            ready.set_result(None)
-
-    loop.add_reader(descriptor, found)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(descriptor)
+from buoy.engine.messages import Answer
+from buoy.errors import BadInput, UserError
 
 
 class Asker:
@@ -76,48 +35,89 @@ class Asker:
         self._advised: set[str] = set()
         self._typed = Typed()
         self._task: asyncio.Task[None] | None = None
+        # The question that stands on the terminal, or stood there last.
         self._asked: str | None = None
+        self._sending = False
+        self._notice = ""
 
     @property
     def busy(self) -> bool:
         """Whether a question stands on the terminal."""
         return self._task is not None and not self._task.done()
 
-    def look(self, document: Document) -> None:
-        """Asks what is open and takes back what no longer is."""
+    async def look(self, document: Document) -> None:
+        """Asks what is open and withdraws what no longer is."""
         asked = [leaf for leaf in questions(document) if leaf.question_id is not None]
+        if self.busy and not self._sending:
+            gone = self._asked not in {leaf.question_id for leaf in asked}
+            if gone or document.pause is not None:
+                await self._withdraw(await self._why_gone(document))
+                # What is only paused is asked again.
+                self._asked = self._asked if gone else None
         if self._task is not None and self._task.done():
-            self._task.result()
-            self._task = None
-        if self._task is not None and self._asked not in {leaf.question_id for leaf in asked}:
-            self._task.cancel()
+            ended, self._task = self._task, None
+            if not ended.cancelled():
+                ended.result()
+        if document.pause is None:
+            self._ask_next(document.run_id, asked)
+
+    def _ask_next(self, run_id: RunId, asked: list[OpenLeaf]) -> None:
         for leaf in asked:
             if self._on_terminal and not self.busy and leaf.question_id != self._asked:
                 self._asked = leaf.question_id
-                self._task = asyncio.get_running_loop().create_task(self._ask(document.run_id, leaf))
+                self._task = asyncio.get_running_loop().create_task(self._ask(run_id, leaf))
             elif not self._on_terminal and leaf.question_id not in self._advised:
                 self._advised.add(str(leaf.question_id))
                 self._view.say(f"waits for an answer: {leaf.name}\n  {self._advise(leaf)}")
 
     async def close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        if self.busy:
+            await self._withdraw("")
 
-    async def _ask(self, run_id: str, leaf: OpenLeaf) -> None:
+    async def _withdraw(self, notice: str) -> None:
+        assert self._task is not None
+        self._notice = notice
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _why_gone(self, document: Document) -> str:
+        """From the inbox: an answer is durable there before the run sees it."""
+        for message in await self._client.store.inbox(document.run_id):
+            if message.kind == "answer":
+                answer = msgspec.json.decode(message.body, type=Answer)
+                if answer.question_id == self._asked:
+                    return f"answered elsewhere: {answer_text(answer.answer)}"
+        if document.pause is not None and not document.ended:
+            why = document.pause.detail or document.pause.reason
+            return f"the run is paused: {why}; the question comes again when the run is resumed"
+        if document.cancel_requested:
+            return "the question was withdrawn: the run was cancelled"
+        return "the question was withdrawn: the workflow no longer waits for the answer"
+
+    async def _ask(self, run_id: RunId, leaf: OpenLeaf) -> None:
         assert leaf.question is not None
         with self._view.suspended():
-            click.echo("\n".join(prompt_lines(leaf.question)), err=True)
-            while True:
-                click.echo(prompt(leaf.question), nl=False, err=True)
-                text = await self._typed.line()
-                if text is None:
-                    self._on_terminal = False
-                    click.echo(f"\nno more input; {self._advise(leaf)}", err=True)
-                    return
-                try:
-                    answer = parse_answer(leaf.question, numbered(leaf.question, text))
-                    await self._client.answer(run_id, answer, leaf.question_id)
-                    return
-                except UserError as error:
-                    click.echo(f"not accepted: {error}", err=True)
+            try:
+                while True:
+                    answer = await put(leaf.question, self._typed)
+                    try:
+                        return await self._send(run_id, answer, leaf)
+                    except BadInput as error:
+                        refuse(error)
+            except InputEnded:
+                self._on_terminal = False
+                click.echo(f"no more input; {self._advise(leaf)}", err=True)
+            except UserError as error:
+                # Somebody else was quicker: there is nothing left to ask.
+                refuse(error)
+            except asyncio.CancelledError:
+                self._typed.discard()
+                click.echo(f"\n{self._notice}" if self._notice else "", err=True)
+                raise
+
+    async def _send(self, run_id: RunId, answer: object, leaf: OpenLeaf) -> None:
+        self._sending = True
+        try:
+            await self._client.answer(run_id, answer, leaf.question_id)
+        finally:
+            self._sending = False

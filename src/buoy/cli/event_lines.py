@@ -6,7 +6,7 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.document import OpenLeaf
-from buoy.core.phrases import error_text, leaf_text
+from buoy.core.phrases import error_text, leaf_text, shortened
 
 _VALUE_CHARS_MAX = 80
 
@@ -91,7 +91,7 @@ def leaf_line(leaf: OpenLeaf) -> str:
 
 def _short(raw: msgspec.Raw) -> str:
     text = bytes(raw).decode(errors="replace")
-    return text if len(text) <= _VALUE_CHARS_MAX else text[: _VALUE_CHARS_MAX - 3] + "..."
+    return shortened(text, _VALUE_CHARS_MAX)
 
 
 def _by(person: str | None) -> str:

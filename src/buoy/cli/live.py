@@ -90,9 +90,14 @@ class LiveView:
     def __init__(self) -> None:
         self._console = console(err=True)
         # What steps print goes above the view, unless it goes somewhere else anyway.
-        shared = sys.stdout.isatty()
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True, redirect_stdout=shared)
-        self._live.start()
+        self._shared = sys.stdout.isatty()
+        self._live = self._begun()
+
+    def _begun(self) -> Live:
+        """A view of its own each time: one that is started again would draw over as many lines as it had before."""
+        live = Live(console=self._console, refresh_per_second=8, transient=True, redirect_stdout=self._shared)
+        live.start()
+        return live
 
     def show(self, document: Document, progress: ProgressFacts | None, now: float) -> None:
         self._live.update(picture(document, progress, now))
@@ -110,7 +115,7 @@ class LiveView:
         try:
             yield
         finally:
-            self._live.start()
+            self._live = self._begun()
 
     def close(self) -> None:
         self._live.stop()

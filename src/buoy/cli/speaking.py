@@ -12,12 +12,15 @@ from typing import Any
 
 import click
 
-from buoy.cli.answers import numbered, parse_answer, prompt, prompt_lines
+from buoy.cli.answers import parse_answer
 from buoy.cli.inputs import parse_json
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.prompts import put
+from buoy.cli.typed import Typed
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.phrases import expected_text, listed, questions
+from buoy.core.questions import Json, Question
 from buoy.engine.client import Client
 from buoy.engine.requests import Requested, waits_for_whom
 from buoy.errors import BadInput
@@ -57,8 +60,8 @@ async def _answer(run_id: str, typed: str | None, question_id: str | None, store
         if leaf is None or leaf.question is None:
             receipt = await client.answer(run_id, typed, question_id)  # says which questions there are
         else:
-            text = _ask(leaf) if typed is None else typed
-            receipt = await client.answer(run_id, parse_answer(leaf.question, text), leaf.question_id)
+            value = await _ask(leaf, leaf.question) if typed is None else parse_answer(leaf.question, typed)
+            receipt = await client.answer(run_id, value, leaf.question_id)
         return receipt, await waits_for_whom(client, record)
 
 
@@ -69,13 +72,10 @@ def _find_question(document: Document, question_id: str | None) -> OpenLeaf | No
     return next((leaf for leaf in asked if question_id in (leaf.question_id, leaf.leaf)), None)
 
 
-def _ask(leaf: OpenLeaf) -> str:
-    assert leaf.question is not None
+async def _ask(leaf: OpenLeaf, question: Question) -> Json:
     if not sys.stdin.isatty():
-        raise BadInput(f"name an answer to {leaf.name!r}: {expected_text(leaf.question)}")
-    click.echo("\n".join(prompt_lines(leaf.question)), err=True)
-    typed: str = click.prompt(prompt(leaf.question).rstrip(": "), err=True)
-    return numbered(leaf.question, typed)
+        raise BadInput(f"name an answer to {leaf.name!r}: {expected_text(question)}")
+    return await put(question, Typed())
 
 
 @click.command()

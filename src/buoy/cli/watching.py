@@ -54,10 +54,10 @@ class Watch:
             while not stopped.done():
                 document, facts = await driver.tend()
                 await self._show(document, facts, asker)
+                if document.ended or document.head_seq >= self._seen:  # else more has been shown than it knows of
+                    await asker.look(document)
                 if document.ended or self._hopeless(document):
                     return
-                if document.head_seq >= self._seen:  # else more has been shown than it knows of
-                    asker.look(document)
                 if ended is None or ended.done():
                     ended = self._runner.wait_end(run_id)  # type: ignore[assignment]
                 awaited = [each for each in (stopped, ended) if each is not None]

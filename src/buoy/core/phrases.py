@@ -114,6 +114,11 @@ def trouble_lines(error: ErrorInfo) -> tuple[str, ...]:
     return tuple(f"  {line}" for line in more[-_OUTPUT_MAX:])
 
 
+def shortened(text: str, chars_max: int) -> str:
+    """The text, cut at that length with three dots."""
+    return text if len(text) <= chars_max else text[: chars_max - 3] + "..."
+
+
 def counted(number: int, noun: str) -> str:
     """'1 run', '2 runs'."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
