@@ -13,7 +13,7 @@ from buoy.core.codec import decode, decode_events, encode, encode_events
 from buoy.core.document import document
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.lineage import visible
+from buoy.core.lineage import hidden_at, visible
 from buoy.core.questions import Question, check_answer, check_question
 from buoy.core.state import State, fold
 from buoy.core.time_text import seconds
@@ -126,6 +126,16 @@ def test_any_log_folds_to_a_state_that_agrees_with_itself(events: list[e.Event])
     assert (state.status == Status.PAUSED) <= (state.pause is not None)
     if state.created is not None:
         assert document(state) == document(fold(RUN, events))
+
+
+@given(logs())
+def test_an_event_is_hidden_from_the_branch_on_that_no_longer_shows_it(events: list[e.Event]) -> None:
+    hidden = hidden_at(events)
+    assert set(hidden) == set(seqs(events)) - set(seqs(visible(events)))
+    for seq, since in hidden.items():
+        assert isinstance(events[since - 1].body, e.BranchCreated)
+        assert seq in seqs(visible(events[: since - 1]))
+        assert seq not in seqs(visible(events[:since]))
 
 
 @given(logs(branching=False), st.data())

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from buoy.core import events as e
+from buoy.core.ids import BranchId, LeafId
+from buoy.core.lineage import visible
 from buoy.core.timeline import as_seen
 
 from .logbook import claimed, completed, created, log, started
@@ -61,6 +63,36 @@ def test_code_sees_things_when_it_can_act_on_them(name: str) -> None:
 def test_who_makes_a_run_and_drives_it_begins_at_its_creation() -> None:
     events = log(created(), claimed(), A)
     assert as_seen(events) == (events[0].at, events)
+
+
+X, X_DONE, Y, Y_DONE = started("1/x#1"), completed("1/x#1"), started("2/y#1"), completed("2/y#1")
+
+
+def back_to(number: int, cutoff: int, again: str, kept: tuple[str, ...] = ()) -> tuple[e.Body, ...]:
+    created = e.BranchCreated(
+        branch=BranchId(number),
+        parent=BranchId(number - 1),
+        cutoff_seq=cutoff,
+        kept=tuple(map(LeafId, kept)),
+        dropped=(LeafId(again),),
+        cause="retry",
+    )
+    return (IN_PASSING, created)
+
+
+def test_what_a_branch_keeps_rests_on_the_times_that_the_code_saw_before_it() -> None:
+    """The second arm of a gather runs again, then the first: the second began when the first was still asked for."""
+    before = (created(), claimed(), A, A_DONE, X, Y, Y_DONE, *back_to(1, 5, "2/y#1"), TAKEN, Y, Y_DONE)
+    whole = log(*before, *back_to(2, 4, "1/x#1", kept=("2/y#1",)), TAKEN)
+    for gone in (whole[: len(before)], whole):
+        _, seen = as_seen(gone, (), visible(gone))
+        assert [event.at for event in seen if event.body is A_DONE] == [whole[3].at]
+
+
+def test_going_back_moves_on_the_time_of_what_nothing_else_rests_on() -> None:
+    whole = log(created(), claimed(), A, A_DONE, X, X_DONE, *back_to(1, 4, "1/x#1"), TAKEN, X)
+    _, seen = as_seen(whole, (), visible(whole))
+    assert [event.at for event in seen if event.body is A_DONE] == [whole[8].at]
 
 
 MOVES = st.sampled_from([A, A_DONE, B, B_DONE, C, TAKEN, IN_PASSING, PAUSED, RESUMED, STOPPED])

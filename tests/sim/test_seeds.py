@@ -62,6 +62,13 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
     ("objects", 3062, "run-9,crash-2,stop-2,outage-1,run-9/n1,run-9/n2,run-9/n6,run-9/n8"),
     # An attempt that comes due while the word to go on is being written: it begins when its own start is durable.
     ("objects", 930168, "run-6,crash-3,crash-5,crash-6,cut-1,act-28,run-6/n4,run-6/n6,run-6/n8,run-6/n9"),
+    # Back to one arm, then to the other: the arm that is kept saw the time of then.
+    (
+        "objects",
+        1022630350,
+        "run-1,strike-3,strike-4,strike-5,strike-7,strike-8,crash-3,crash-4,freeze-3,outage-1,outage-2,act-73,act-77,"
+        "run-1/n6,run-1/n1,run-1/n2,run-1/n3,run-1/n4",
+    ),
 ]
 
 

@@ -51,6 +51,28 @@ def visible(events: Sequence[Event], branch: BranchId | None = None) -> list[Eve
     return [event for event in events if event.seq in keep or is_run_level(event.body)]
 
 
+def hidden_at(events: Sequence[Event]) -> dict[int, int]:
+    """The events that the current branch cannot see: the number of each, and of the `branch_created` that hid it."""
+    events = named_now(events)
+    hidden: dict[int, int] = {}
+    branch, lineage = ROOT_BRANCH, list[Event]()
+    for place, event in enumerate(events):
+        created = event.body
+        if isinstance(created, BranchCreated):
+            left = lineage
+            if created.parent != branch:
+                lineage = [each for each in visible(events[:place], created.parent) if not is_run_level(each.body)]
+            inherited = _inherit(lineage, created)
+            for each in left:
+                hidden.setdefault(each.seq, event.seq)
+            for each in inherited:
+                hidden.pop(each.seq, None)
+            branch, lineage = created.branch, inherited
+        elif event.branch == branch and not is_run_level(created):
+            lineage.append(event)
+    return hidden
+
+
 def _inherit(parent: list[Event], created: BranchCreated) -> list[Event]:
     """What a new branch takes over of its parent's lineage."""
     undone = {event.body.leaf for event in parent if isinstance(event.body, CompensationStarted)}

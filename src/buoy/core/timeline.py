@@ -4,7 +4,8 @@ act on it only later: when somebody took the run, or when it was resumed.
 A run that waited for an hour before a worker came must not find its first `sleep` over before it began.
 
 Invariant: the times come from the log alone, and what is appended later never changes those that anything in the log
-depends on: only outcomes after which the code has not asked for anything yet are moved.
+depends on: only outcomes after which the code has not asked for anything yet are moved. Each claim is judged by the
+branch on which it came: what a later branch hides was still asked for then.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.lifecycle import BEGINS, ENDS
+from buoy.core.lineage import hidden_at
 
 # What is delivered to the code. The others of the ends are the engine's own business.
 DELIVERED = frozenset({*ENDS, e.CancelRequested}) - {e.RetryScheduled, e.CompensationCompleted, e.CompensationFailed}
@@ -25,9 +27,17 @@ _GATES = frozenset({e.Claimed, e.Resumed})
 _IN_PASSING = ("requested", "recovered")
 
 
-def as_seen(log: Sequence[e.Event], pending: Sequence[e.Event] = ()) -> tuple[float, Sequence[e.Event]]:
-    """When the code began, and the log with the times at which the code saw it. `pending`: what will be added to it."""
+def as_seen(
+    log: Sequence[e.Event], pending: Sequence[e.Event] = (), shown: Sequence[e.Event] | None = None
+) -> tuple[float, Sequence[e.Event]]:
+    """When the code began, and the events that it is shown (default: all) with the times at which it saw them.
+
+    `pending`: what will be added to the log. Events that a branch hides are no longer shown, but they still tell what
+    the code had asked for before that branch: what it asked for next, and a branch keeps, rests on the times of then.
+    """
     whole = [*log, *pending] if pending else log
+    shown = log if shown is None else shown
+    hidden = {} if len(shown) == len(log) else hidden_at(log)
     gates = [place for place, event in enumerate(whole) if type(event.body) in _GATES]
     began_at = log[0].at
     seen: dict[int, float] = {}
@@ -38,17 +48,20 @@ def as_seen(log: Sequence[e.Event], pending: Sequence[e.Event] = ()) -> tuple[fl
         if not resumed and (place >= walked_to or not _drives(gate)):
             continue  # a later claim came by here
         before = place - 1
-        while before >= 0 and not _stops(whole[before], resumed=resumed):
-            if type(whole[before].body) in DELIVERED:
-                seen.setdefault(before, gate.at)
+        while before >= 0:
+            event = whole[before]
+            if _stops(event, resumed=resumed) and hidden.get(event.seq, gate.seq) >= gate.seq:
+                break
+            if type(event.body) in DELIVERED:
+                seen.setdefault(event.seq, gate.at)
             before -= 1
         if not resumed:
             began_at = gate.at if before < 0 else began_at
             walked_to = before + 1
     if not seen:
-        return began_at, log
+        return began_at, shown
     return began_at, [
-        msgspec.structs.replace(event, at=seen[place]) if place in seen else event for place, event in enumerate(log)
+        msgspec.structs.replace(event, at=seen[event.seq]) if event.seq in seen else event for event in shown
     ]
 
 

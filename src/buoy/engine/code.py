@@ -53,7 +53,7 @@ class Code:
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
         """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""
         self._decider = self._make()
-        began_at, seen = as_seen(_to_replay(log), pending)
+        began_at, seen = as_seen(log, pending, _to_replay(log))
         await self._decider.replay(seen, began_at)
 
     def check_replayed(self) -> None:
