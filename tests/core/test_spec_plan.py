@@ -189,11 +189,13 @@ def test_references_are_filled_in_with_their_types() -> None:
     }  # fmt: skip
 
 
-def test_values_in_commands_are_quoted_for_the_shell() -> None:
-    steps = [run("a", needs=[]), run("b", needs=[], run="echo {x} {{ steps.a }} ${HOME} \\{x} '{print $1}'")]
+def test_values_in_commands_go_into_variables_and_not_into_the_text() -> None:
+    steps = [run("a", needs=[]), run("b", needs=[], run="echo {x} '{x}' {{ steps.a }} ${HOME} \\{x} '{print $1}'")]
     plan = plan_of(parameters={"x": "a b"}, steps=steps)
-    found = scope(plan, "b", {"a": "; rm -rf /"})
-    assert found.command(plan.spec.steps[1]) == "echo 'a b' '; rm -rf /' ${HOME} {x} '{print $1}'"
+    command, variables = scope(plan, "b", {"a": "; rm -rf /"}).command(plan.spec.steps[1])
+    first, second = '"${BUOY_VALUE_1}"', '"${BUOY_VALUE_2}"'
+    assert command == f"echo {first} ''{first}'' {second} ${{HOME}} {{x}} '{{print $1}}'"
+    assert variables == {"BUOY_VALUE_1": "a b", "BUOY_VALUE_2": "; rm -rf /"}
 
 
 def test_a_reference_into_nothing_says_what_is_there() -> None:

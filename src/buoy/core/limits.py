@@ -105,6 +105,8 @@ SPEC_PARALLEL_MAX = 1_000
 SPEC_EXPRESSION_CHARS_MAX = 2_000
 # What a command may hand on as its result, and how much of its output an error shows.
 RESULT_FILE_BYTES_MAX = 256 * 1024
+# Linux hands a process no argument and no variable of more than 128 KiB, with its name and a zero byte.
+VARIABLE_BYTES_MAX = 128 * 1024 - 16
 LOG_TAIL_BYTES = 1_000
 
 # Poison. From the third crash in a row on a suspect runs alone, so that it ends no other runs; only crashes that it has

@@ -25,6 +25,7 @@ from buoy.core.spec import (
     Step,
     question_of,
 )
+from buoy.core.spec_command import command_problems
 from buoy.core.spec_fields import Fields
 from buoy.core.spec_problems import Problems, shown
 from buoy.core.spec_values import memory_bytes, parameter
@@ -62,7 +63,10 @@ def read_spec(data: object, problems: Problems) -> Spec | None:
     if not isinstance(data, dict):
         problems.add((), f"expected a map with name and steps, found {shown(data)}")
         return None
-    return reader.spec(data)
+    spec = reader.spec(data)
+    for place, text in command_problems(spec):
+        problems.add(place, text)
+    return spec
 
 
 class _Reader(Fields):

@@ -5,14 +5,14 @@ Invariant: a value depends on the log alone, so a replay finds the same argument
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import cast
 
 from buoy.core.questions import Json, Question
 from buoy.core.spec import Action, question_of
+from buoy.core.spec_command import fitted_command, quoted_command
 from buoy.core.spec_plan import Plan, Planned
-from buoy.core.spec_template import Bound, Ref, dig, fill_segment, parse, render, render_all, text_of
+from buoy.core.spec_template import Bound, Param, Ref, dig, fill_segment, parse, render, render_all, text_of
 from buoy.core.spec_when import holds
 
 
@@ -37,10 +37,18 @@ class Scope:
         """Whether a step's condition is true."""
         return holds(condition, self._bound, self.lookup)
 
-    def command(self, action: Action) -> str:
-        """The shell command, with every value quoted for the shell."""
+    def command(self, action: Action) -> tuple[str, dict[str, str]]:
+        """The shell command, and the variables that have its values."""
         assert action.run is not None
-        return text_of(render(parse(action.run), self._bound, self.lookup, shlex.quote))
+        return fitted_command(action.run, self._part_text, action.given)
+
+    def former_command(self, action: Action) -> str:
+        """The shell command in the form that older logs have."""
+        assert action.run is not None
+        return quoted_command(action.run, self._part_text)
+
+    def _part_text(self, part: Param | Ref) -> str:
+        return part.text(self._bound) if isinstance(part, Param) else text_of(self.lookup(part))
 
     def inputs(self, action: Action) -> dict[str, Json]:
         """What stands under `with`, filled in."""

@@ -154,11 +154,11 @@ def _segment(text: str) -> Segment:
     return tuple(parts)
 
 
-def render(template: Template, bound: Bound, lookup: Callable[[Ref], Json], quote: Callable[[str], str] = str) -> Json:
-    """The value that a template amounts to; `quote` is applied to values that stand within other text."""
+def render(template: Template, bound: Bound, lookup: Callable[[Ref], Json]) -> Json:
+    """The value that a template amounts to."""
     if not template.parts:
         return ""
-    if len(template.parts) == 1 and quote is str:
+    if len(template.parts) == 1:
         only = template.parts[0]
         if isinstance(only, Ref):
             return lookup(only)
@@ -168,9 +168,9 @@ def render(template: Template, bound: Bound, lookup: Callable[[Ref], Json], quot
     for part in template.parts:
         match part:
             case Param():
-                texts.append(quote(part.text(bound)))
+                texts.append(part.text(bound))
             case Ref():
-                texts.append(quote(text_of(lookup(part))))
+                texts.append(text_of(lookup(part)))
             case _:
                 texts.append(part)
     return "".join(texts)

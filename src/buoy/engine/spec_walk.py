@@ -113,7 +113,7 @@ class Walk:
         active.begun = True
         planned = self._plan.steps[active.node]
         step = planned.step
-        prepared = Prepared() if step.modules else self._prepare(active, step)
+        prepared = Prepared() if step.modules else self._prepare(active, step, active.leaf)
         started = e.StepStarted(
             leaf=active.leaf,
             name=planned.id,
@@ -126,7 +126,7 @@ class Walk:
     def open_module(self, active: Active, module: Action) -> None:
         planned = self._plan.steps[active.node]
         leaf = leaf_id(planned.id, module.id, 1)
-        prepared = self._prepare(active, module)
+        prepared = self._prepare(active, module, leaf)
         if prepared.work is None:
             active.asking = leaf
         started = e.ModuleStarted(
@@ -173,12 +173,14 @@ class Walk:
         self.waits[leaf] = active
         self.frontier.enter(lane)
 
-    def _prepare(self, active: Active, action: Action) -> Prepared:
+    def _prepare(self, active: Active, action: Action, leaf: LeafId) -> Prepared:
         planned = self._plan.steps[active.node]
         broken = self.frontier.broken.get(active.node)
         if broken is not None:
             return self._kit.refuse(planned.id, broken)
-        return self._kit.prepare(planned, action, self._scope(active))
+        there = self._execution.history.started.get(leaf)
+        recorded = there.args if isinstance(there, e.StepStarted | e.ModuleStarted) else None
+        return self._kit.prepare(planned, action, self._scope(active), recorded)
 
     def _scope(self, active: Active) -> Scope:
         return self.frontier.scope(active.node, active.results)

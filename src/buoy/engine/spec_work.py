@@ -13,6 +13,7 @@ import msgspec
 from buoy.core import codec
 from buoy.core.questions import Question, check_question
 from buoy.core.spec import DIRECTORY, Action, Step
+from buoy.core.spec_command import check_variables
 from buoy.core.spec_plan import Planned
 from buoy.core.spec_scope import Scope
 from buoy.core.spec_template import text_of
@@ -78,13 +79,16 @@ class SpecKit:
         """How many commands of one run go at the same time."""
         return 1 if self._commander is None else self._commander.slots
 
-    def prepare(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
-        """What the leaf is to do. What cannot be filled in fails the leaf, with the reason, when it begins."""
+    def prepare(self, planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None = None) -> Prepared:
+        """What the leaf is to do. What cannot be filled in fails the leaf, with the reason, when it begins.
+
+        `recorded`: the arguments that the log has for this leaf already.
+        """
         try:
             if action.ask is not None:
                 return Prepared(question=check_question(scope.question(action)))
             if action.run is not None:
-                return self._command(planned, action, scope)
+                return self._command(planned, action, scope, recorded)
             return self._call(planned, action, scope)
         except (BadInput, NotJson, TooLarge) as error:
             return self.refuse(action.id, str(error))
@@ -98,18 +102,10 @@ class SpecKit:
         work = Work(name, _refuse, self._refusal, is_async=False, retry=Retry(), timeout_s=None)
         return Prepared(work, codec.encode({"error": why}, "a reason"))
 
-    def _command(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
+    def _command(self, planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None) -> Prepared:
         commander, arguments = self.need_shell()
         step = planned.step
-        first, last = _is_first(step, action), _is_last(step, action)
-        args = {
-            "command": scope.command(action),
-            "directory": str(planned.bound[DIRECTORY]),
-            "variables": {name: text_of(value) for name, value in scope.inputs(action).items()},
-            "inputs": scope.files(step.inputs) if first else [],
-            "outputs": scope.files(step.outputs) if last else [],
-            "grace_s": _GRACE_TERMINATES_S if step.supports_termination else _GRACE_S,
-        }
+        args = _command_args(planned, action, scope, recorded)
         work = Work(
             action.id if step.modules else planned.id,
             commander.run,
@@ -139,6 +135,28 @@ class SpecKit:
             timeout_s=called.timeout_s if action.timeout_s is None else action.timeout_s,
         )
         return Prepared(work, codec.encode(scope.inputs(action), f"the inputs of {planned.id}"))
+
+
+def _command_args(planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None) -> dict[str, object]:
+    """The arguments of a command. A log of an older Buoy has its values in the text itself, and they stay there."""
+    step = planned.step
+    given = {name: text_of(value) for name, value in scope.inputs(action).items()}
+    args: dict[str, object] = {
+        "command": action.run,
+        "directory": str(planned.bound[DIRECTORY]),
+        "variables": given,
+        "inputs": scope.files(step.inputs) if _is_first(step, action) else [],
+        "outputs": scope.files(step.outputs) if _is_last(step, action) else [],
+        "grace_s": _GRACE_TERMINATES_S if step.supports_termination else _GRACE_S,
+    }
+    if recorded is not None and "{" in (action.run or ""):
+        former = {**args, "command": scope.former_command(action)}
+        if former == msgspec.json.decode(recorded):
+            return former
+    command, values = scope.command(action)
+    variables = {**given, **values}
+    check_variables(command, variables)
+    return {**args, "command": command, "variables": variables}
 
 
 def _is_first(step: Step, action: Action) -> bool:

@@ -61,18 +61,23 @@ class GuardedShell:
         )
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
-        variables = {**os.environ, **command.variables, "BUOY_RESULT_FILE": str(result)}
         lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
         guard = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(_GUARD),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-            cwd=command.directory, env=variables, start_new_session=True,
+            cwd=command.directory, env=environment(command, result), start_new_session=True,
         )  # fmt: skip
         parts = [str(round(command.grace_s * 1000)), str(lock), str(log), command.command]
         data = [part.encode() for part in parts]
         assert guard.stdin is not None
         guard.stdin.write(b"".join([f"{len(part):010}".encode() for part in data] + data))
         return guard
+
+
+def environment(command: Command, result: Path) -> dict[bytes, bytes]:
+    """The environment of a command. In bytes: a value is UTF-8, whatever this process's locale says."""
+    own = {**command.variables, "BUOY_RESULT_FILE": str(result)}
+    return {**os.environb, **{name.encode(): value.encode() for name, value in own.items()}}
 
 
 async def _until_end(guard: asyncio.subprocess.Process) -> list[str]:

@@ -7,7 +7,6 @@ command took and how much memory it needed is told as nothing: it differs every 
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from buoy.ports import Clock, Command, CommandEnd
-from buoy.shell.guarded import _GUARD, GuardedShell
+from buoy.shell.guarded import _GUARD, GuardedShell, environment
 from buoy.system import SystemThreads
 from buoy.testing.crashtest.watch import Watch
 from buoy.testing.skipping import Outside
@@ -46,8 +45,7 @@ class StageShell(GuardedShell):
         return replace(end, duration_s=0.0, peak_memory_bytes=0)
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
-        variables = {**os.environ, **command.variables, "BUOY_RESULT_FILE": str(result)}
-        guard = _Guard(command.directory, variables)
+        guard = _Guard(command.directory, environment(command, result))
         self._guards.append(guard)
         lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
         parts = [str(round(command.grace_s * 1000)), str(lock), str(log), command.command]
@@ -65,7 +63,7 @@ class StageShell(GuardedShell):
 class _Guard:
     """A guard process, as far as asyncio's look like it. A thread waits for it: its loop may die at any moment."""
 
-    def __init__(self, directory: str, variables: dict[str, str]) -> None:
+    def __init__(self, directory: str, variables: dict[bytes, bytes]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - our own guard, and no shell
             [sys.executable, "-I", "-S", str(_GUARD)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
