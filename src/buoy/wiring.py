@@ -114,7 +114,7 @@ class Worker:
         self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
         self._first_look: asyncio.Task[None] | None = None
         self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids, scope=scope)
-        self.runner.watched += [self.sweeper, self.scheduler]
+        self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
 
     def client(self) -> Client:
         """Speaks to the store and to this runner."""

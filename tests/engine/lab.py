@@ -209,6 +209,7 @@ class Desk:
         self.workflow_pool = None
         self.journal = self
         self.writes: list[Write] = []
+        self.turning: Execution | None = None
 
     def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:
         self.writes.append(write)
@@ -220,6 +221,11 @@ class Desk:
     def lost(self, execution: Execution) -> None: ...
 
     def progressed(self, run_id: RunId, progress: Progress) -> None: ...
+
+    def note(self, text: str, error: Exception | None = None) -> None: ...
+
+    def broken(self, execution: Execution, error: Exception) -> None:
+        raise error
 
 
 async def replayed(workflow: Workflow[..., Any], log: Sequence[e.Event]) -> list[e.Body]:

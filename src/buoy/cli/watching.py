@@ -34,7 +34,7 @@ class Watch:
         self._ask = ask
         self._seen = 0
         self._trouble = ""
-        worker.runner.on_note = worker.runner.journal.on_error = self._tell_trouble
+        worker.runner.trouble_log.on_note = worker.runner.journal.on_error = self._tell_trouble
 
     def _tell_trouble(self, text: str) -> None:
         """The run goes on by itself when it can; a person may have to see to that. The same one is said once."""

@@ -173,7 +173,7 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
     async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
         report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
         crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
-        crewman.runner.on_note = crewman.runner.journal.on_error = report.trouble
+        crewman.runner.trouble_log.on_note = crewman.runner.journal.on_error = report.trouble
         with stop_signals() as stop:
             try:
                 await crewman.start(sweeps=plan.sweeps, schedules=True)

@@ -113,6 +113,8 @@ def _ended_children(facts: Facts) -> list[LostWake]:
 
 
 def _absent_children(facts: Facts) -> list[LostWake]:
+    if facts.document.status is Status.PAUSED:
+        return []  # it is made when the run is resumed
     return [
         LostWake(f"child {child} was asked for and never made", {"child": child, "child_status": status})
         for child, status in facts.children.items()

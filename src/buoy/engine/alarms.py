@@ -1,31 +1,42 @@
 """Alarms: one heap of due times for all runs of a process, and one timer for its earliest.
 
-Invariant: due times are wall-clock times, but setting the clock back delays nobody: what was to come in a minute comes
+Invariants: due times are wall-clock times, but setting the clock back delays nobody: what was to come in a minute comes
 in a minute. The timer looks again at least once a minute, so that suspending the machine delays an alarm by no more.
+A callback that fails is reported and delays no other alarm. Cancelled alarms are at most half of the heap.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
 
 from buoy.ports import Clock
 
+_LOG = logging.getLogger("buoy.engine")
+
 _LOOK_AGAIN_S = 60.0
 
 
+# A heap with fewer cancelled alarms than this is not worth the trouble of making it again.
+_CANCELLED_MIN = 100
+
+
 class Alarm:
-    """One due time. `cancel` is cheap; the heap forgets it when its time comes."""
+    """One due time. `cancel` is cheap; the heap forgets it later."""
 
-    __slots__ = ("callback",)
+    __slots__ = ("_alarms", "callback")
 
-    def __init__(self, callback: Callable[[], None]) -> None:
+    def __init__(self, alarms: Alarms, callback: Callable[[], None]) -> None:
+        self._alarms = alarms
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        self.callback = None
+        if self.callback is not None:
+            self.callback = None
+            self._alarms.forget_cancelled()
 
 
 class Alarms:
@@ -33,8 +44,10 @@ class Alarms:
 
     _look_again_s = _LOOK_AGAIN_S
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, on_error: Callable[[Exception], None] | None = None) -> None:
         self._clock = clock
+        self._on_error = on_error or _log
+        self._cancelled = 0
         self._heap: list[tuple[float, int, Alarm]] = []
         self._order = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -43,11 +56,19 @@ class Alarms:
         self._offset = clock.now() - clock.monotonic()
 
     def set(self, due_at: float, callback: Callable[[], None]) -> Alarm:
-        alarm = Alarm(callback)
+        alarm = Alarm(self, callback)
         at = self._now() + due_at - self._clock.now()
         heapq.heappush(self._heap, (at, next(self._order), alarm))
         self._arm()
         return alarm
+
+    def forget_cancelled(self) -> None:
+        """One more alarm was cancelled: long timers that are set and cancelled in a loop must not fill the heap."""
+        self._cancelled += 1
+        if self._cancelled > max(_CANCELLED_MIN, len(self._heap) // 2):
+            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
 
     def close(self) -> None:
         self._closed = True
@@ -78,6 +99,16 @@ class Alarms:
         now = self._now()
         while self._heap and self._heap[0][0] <= now and not self._closed:
             alarm = heapq.heappop(self._heap)[2]
-            if alarm.callback is not None:
-                alarm.callback()
+            callback, alarm.callback = alarm.callback, None
+            if callback is None:
+                self._cancelled = max(self._cancelled - 1, 0)
+                continue
+            try:
+                callback()
+            except Exception as error:  # noqa: BLE001 - reported; the other alarms are due all the same
+                self._on_error(error)
         self._arm()
+
+
+def _log(error: Exception) -> None:
+    _LOG.error("an alarm's callback failed", exc_info=error)

@@ -5,7 +5,7 @@ Absent on purpose: any behaviour. See `engine.deciders`, `engine.sync_decider`, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from buoy.core import events as e
@@ -59,9 +59,7 @@ class Asked(Protocol):
 
     def bind(self) -> None: ...
 
-    def flush(self) -> None: ...
-
-    def look_at_rest(self) -> None: ...
+    def turn(self, work: Callable[..., None], *args: Any) -> None: ...
 
 
 class Decider(Protocol):

@@ -1,18 +1,21 @@
 """Births: makes the runs that other runs ask for, and does the duties of those that ended, until it is certain.
 
-Invariant: everything here may be done twice, and is done again after a crash by whoever replays the asking run.
+Invariants: everything here may be done twice, and is done again after a crash by the runner that replays the asking
+run. An unexpected error is reported to the asking run, and ends only the work in which it was raised.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.ids import RunId
 from buoy.core.state import fold
+from buoy.engine.containment import reason_of
 from buoy.engine.duties import Duty, Succeed, cancel_message
 from buoy.errors import Problem, UnknownRun, UserError
 from buoy.ports import Ended, Message, Released, Write
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 _PAUSE_S = 0.5
 _PAUSE_MAX_S = 10.0
 _UNKNOWN_MAX = 5
+# An ended run whose duties failed unexpectedly is given back, and tried again by the next runner after this time.
+_LATER_S = 30.0
+
+# Called once: with None when the work is done, with the error when it failed unexpectedly. Never raises.
+Done = Callable[[Exception | None], None]
 
 
 class Births:
@@ -33,19 +41,25 @@ class Births:
         self._runner = runner
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def want(
-        self, run_id: RunId, created: e.WorkflowCreated, done: Callable[[], None], workflow: Workflow[..., Any] | None
-    ) -> None:
+    def want(self, run_id: RunId, created: e.WorkflowCreated, done: Done, workflow: Workflow[..., Any] | None) -> None:
         """A run asks for another one."""
         self._spawn(self._surely(lambda: self._create(run_id, created, workflow)), done)
 
-    def cancel(self, child: RunId, parent: RunId, done: Callable[[], None]) -> None:
+    def cancel(self, child: RunId, parent: RunId, done: Done) -> None:
         """A run gives its child up."""
         self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))), done)
 
     def finish(self, run_id: RunId, duties: list[Duty]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
-        self._spawn(self._finish(duties), lambda: self._runner.releases.add(run_id, Ended()))
+        self._spawn(self._finish(duties), partial(self._finished, run_id))
+
+    def _finished(self, run_id: RunId, error: Exception | None) -> None:
+        runner = self._runner
+        if error is None:
+            runner.releases.add(run_id, Ended())
+            return
+        runner.note(f"run {run_id}: {reason_of(error)}", error)
+        runner.releases.add(run_id, Released(due_at=runner.clock.now() + _LATER_S, cause="requested"))
 
     async def settle(self, grace_s: float) -> None:
         """Waits for what is under way. What does not end in time is done by whoever takes the runs over."""
@@ -54,10 +68,14 @@ class Births:
         for task in list(self._tasks):
             task.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], done: Callable[[], None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None], done: Done) -> None:
         async def to_the_end() -> None:
-            await work
-            done()
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - reported to the run on whose behalf it was done
+                done(error)
+            else:
+                done(None)
 
         task = asyncio.get_running_loop().create_task(to_the_end())
         self._tasks.add(task)

@@ -19,6 +19,7 @@ from buoy.core import codec
 from buoy.core.error_classes import CLASSES
 from buoy.core.events import ErrorInfo
 from buoy.core.limits import ERROR_TEXT_CHARS_MAX
+from buoy.core.storable import storable_text
 from buoy.engine.context import CURRENT, StepContext
 from buoy.engine.crew import Crew
 from buoy.engine.definitions import Step
@@ -41,10 +42,27 @@ class Failure(msgspec.Struct):
     error: ErrorInfo
 
 
+class Crash(msgspec.Struct):
+    """No outcome: the engine itself failed while it executed the body."""
+
+    error: Exception
+
+
+BodyEnd = Success | Failure | Crash
+
+
 # From 3.14 on a thread has one current task, whatever its loops: workflow code then cannot run inside a step's task.
 _NESTS = sys.version_info < (3, 14)
 
-Report = Callable[[Success | Failure], None]
+# Never raises: it is the door of the body's run.
+Report = Callable[[BodyEnd], None]
+
+
+def certain(end: BodyEnd) -> Success | Failure:
+    """The outcome of a body. A crash of the engine is raised, inside the door of the body's run."""
+    if isinstance(end, Crash):
+        raise end.error
+    return end
 
 
 class Body:
@@ -61,6 +79,11 @@ class Body:
         self._report: Report | None = report
         # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
         self._turn = [True]
+
+    def crashed(self, error: Exception) -> None:
+        """The engine failed while it executed this body."""
+        self.task = None
+        self._finish(Crash(error))
 
     def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
         step = self._step
@@ -152,7 +175,10 @@ class Body:
             if not self._first():
                 loop.call_soon_threadsafe(pool.done)
                 return
-            outcome = context.run(self._call, args, kwargs)
+            try:
+                outcome: BodyEnd = context.run(self._call, args, kwargs)
+            except Exception as error:  # noqa: BLE001 - reported to the run
+                outcome = Crash(error)
             loop.call_soon_threadsafe(self._sync_done, outcome, pool)
 
         if self._step.timeout_s is not None:
@@ -174,7 +200,7 @@ class Body:
         if self._context.attempt > self._step.retry.retries:
             self._finish(self._failure(TimeoutError(self._too_slow())))
 
-    def _sync_done(self, outcome: Success | Failure, pool: Pool) -> None:
+    def _sync_done(self, outcome: BodyEnd, pool: Pool) -> None:
         pool.done()
         if self._timer is not None:
             self._timer.cancel()
@@ -184,7 +210,7 @@ class Body:
 
     # outcomes
 
-    def _finish(self, outcome: Success | Failure) -> None:
+    def _finish(self, outcome: BodyEnd) -> None:
         report, self._report = self._report, None
         if report is not None:
             report(outcome)
@@ -223,7 +249,7 @@ def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
     """An error as the log keeps it."""
     if isinstance(error, CommandFailed):
         # Where in Buoy it was raised helps nobody; how the command ended does.
-        text = _text_of(error)[:ERROR_TEXT_CHARS_MAX]
+        text = storable_text(_text_of(error))
         return ErrorInfo(error.type, text, retryable=retryable, kind=error.kind, facts=error.facts)
     try:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
@@ -231,10 +257,10 @@ def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
         lines = [f"no traceback: {type(broken).__name__}"]
     return ErrorInfo(
         type=error.type if isinstance(error, StepFailed) and error.type else type(error).__name__,
-        message=_text_of(error)[:ERROR_TEXT_CHARS_MAX],
+        message=storable_text(_text_of(error)),
         retryable=retryable,
         kind="unknown" if retryable else "permanent",
-        traceback="".join(lines)[-ERROR_TEXT_CHARS_MAX:],
+        traceback=storable_text("".join(lines)[-ERROR_TEXT_CHARS_MAX:]),
     )
 
 

@@ -45,10 +45,13 @@ class Code:
 
     def begin(self) -> None:
         """Runs the code of a new run until it waits."""
-        self._decider = self._make()
-        if isinstance(self._decider, AsyncDecider | SpecDecider):
-            self._execution.history.forget()
-        self._decider.begin(self._execution.state.created_at)
+        try:
+            self._decider = self._make()
+            if isinstance(self._decider, AsyncDecider | SpecDecider):
+                self._execution.history.forget()
+            self._decider.begin(self._execution.state.created_at)
+        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+            self._execution.misbehaved(error)
 
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
         """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""

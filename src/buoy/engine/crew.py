@@ -24,6 +24,10 @@ class Carried(Protocol):
 
     task: asyncio.Task[None] | None
 
+    def crashed(self, error: Exception) -> None:
+        """The body, or what carries it, failed in a way that is no outcome of the step. Never raises."""
+        ...
+
     def begin(self) -> Coroutine[Any, Any, None]:
         """What it has to do, which runs in a context of its own. Made at the last moment: most bodies are over at once,
         and what they need is best made and forgotten in one go."""
@@ -79,15 +83,17 @@ class Crew:
             while queue:
                 body, context = queue.popleft(), self._context.copy()
                 body.task = task
-                coro = body.begin()
                 try:
+                    coro = body.begin()
                     waits_for = context.run(coro.send, None)
                 except StopIteration:
                     # A body that has cancelled its own task must not leave that to the next one.
                     if task.cancelling() or loop.time() > until:
                         break
+                except Exception as error:  # noqa: BLE001 - reported to the body's run; the next body is not affected
+                    body.crashed(error)
                 else:
-                    rest = go_on(coro, waits_for, context)
+                    rest = self._rest_of(body, go_on(coro, waits_for, context))
                     break
         finally:
             self._taker = None
@@ -96,6 +102,12 @@ class Crew:
                 self._call_a_taker()
         if rest is not None:
             yield from rest
+
+    def _rest_of(self, body: Carried, rest: Generator[Any, Any, None]) -> Generator[Any, Any, None]:
+        try:
+            yield from rest
+        except Exception as error:  # noqa: BLE001 - reported to the body's run
+            body.crashed(error)
 
 
 class _Shift:

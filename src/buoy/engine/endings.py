@@ -11,6 +11,7 @@ from buoy.core import codec
 from buoy.core import events as e
 from buoy.core.ids import RunId, successor_id
 from buoy.core.state import State
+from buoy.core.storable import storable_text
 from buoy.engine.bodies import error_info
 from buoy.engine.definitions import Workflow
 from buoy.errors import Cancelled, ContinueAsNew, NotJson, TooLarge, UserError
@@ -37,9 +38,9 @@ def continuing(workflow: Workflow[..., Any], run_id: RunId, new: ContinueAsNew) 
 def ending_for(error: BaseException, state: State) -> e.Ending:
     """A cancellation that was asked for, by the code or from outside, cancels; all else fails."""
     if isinstance(error, BaseExceptionGroup) and _only_cancelled(error):
-        return e.WorkflowCancelled(reason=_first_reason(error) or _reason(state))
+        return e.WorkflowCancelled(reason=storable_text(_first_reason(error) or "") or _reason(state))
     if isinstance(error, Cancelled):
-        return e.WorkflowCancelled(reason=str(error) or _reason(state))
+        return e.WorkflowCancelled(reason=storable_text(str(error)) or _reason(state))
     if isinstance(error, asyncio.CancelledError) and state.cancel is not None:
         return e.WorkflowCancelled(reason=_reason(state))
     return e.WorkflowFailed(error=_advised(error))

@@ -21,6 +21,8 @@ class Host(LedgerHost, Protocol):
     """A runner, as its executions see it."""
 
     alarms: Alarms
+    # The execution whose turn it is at this moment, for the watch over the loop.
+    turning: Execution | None
     crew: Crew
     step_pool: Pool | None
     workflow_pool: Pool | None
@@ -32,5 +34,9 @@ class Host(LedgerHost, Protocol):
     def ended(self, execution: Execution) -> None: ...
 
     def lost(self, execution: Execution) -> None: ...
+
+    def broken(self, execution: Execution, error: Exception) -> None: ...
+
+    def note(self, text: str, error: Exception | None = None) -> None: ...
 
     def progressed(self, run_id: RunId, progress: Progress) -> None: ...

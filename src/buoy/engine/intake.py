@@ -18,6 +18,7 @@ from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.core.spec import is_spec
 from buoy.engine.births import Births
+from buoy.engine.containment import reason_of
 from buoy.engine.deference import LEFT_PAUSE_S, Deference
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.duties import duties_left
@@ -28,7 +29,7 @@ from buoy.engine.releases import Releases
 from buoy.engine.solo import Solo
 from buoy.engine.spec_absence import hold
 from buoy.engine.spec_library import DefinitionGone
-from buoy.engine.takeover import LOST, claim_first, judge, last_message, leave_cut_short, remedy
+from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
 from buoy.ports import Message, Released, RunnerInfo, RunQuery, Store, Task, Wants
 
@@ -65,7 +66,7 @@ class Holder(Host, Protocol):
 
     def drop(self, run_id: RunId) -> None: ...
 
-    def note(self, text: str) -> None: ...
+    def note(self, text: str, error: Exception | None = None) -> None: ...
 
 
 class Intake:
@@ -222,6 +223,9 @@ class Intake:
             await self._tell_unable()
         except Problem as error:
             self._give_back(task, error, _RETRY_S)
+        except Exception as error:  # noqa: BLE001 - recorded as a pause, or given back
+            if not await hold_broken(runner, task, error):
+                self._give_back(task, error, _RETRY_S)
 
     async def _take(self, task: Task, *, alone: bool, head_seq: int) -> None:
         runner = self._runner
@@ -279,12 +283,14 @@ class Intake:
             return await runner.specs.of_log(task.workflow, events)
         except DefinitionGone as error:
             runner.note(f"run {task.run_id}: {error}")
-            self._unclear |= not await hold(runner, task, events, messages, error)
+            pause = e.Paused(reason="version", detail=str(error))
+            self._unclear |= not await hold(runner, task, events, messages, pause)
             return None
 
-    def _give_back(self, task: Task, error: Problem, delay_s: float | None, seen: int = 0) -> None:
+    def _give_back(self, task: Task, error: Exception, delay_s: float | None, seen: int = 0) -> None:
         runner = self._runner
-        runner.note(f"run {task.run_id}: {error}")
+        text = str(error) if isinstance(error, Problem) else reason_of(error)
+        runner.note(f"run {task.run_id}: {text}")
         runner.drop(task.run_id)
         due_at = None if delay_s is None else runner.clock.now() + delay_s
         change = Released(due_at=due_at, seen=seen, cause=task.cause, evidence=task.evidence)
@@ -304,6 +310,11 @@ class Intake:
             execution = runner.executions.get(run_id)
             if execution is None or execution.detached:
                 continue
-            messages = await runner.store.inbox(run_id, after=execution.mailbox.seen)
-            execution.take(messages)
-            await runner.store.seen(run_id, runner.id, execution.mailbox.seen)
+            try:
+                messages = await runner.store.inbox(run_id, after=execution.mailbox.seen)
+                execution.take(messages)
+                await runner.store.seen(run_id, runner.id, execution.mailbox.seen)
+            except Unavailable:
+                raise  # the store is away, for every run
+            except Exception as error:  # noqa: BLE001 - one inbox that cannot be read must not hide the others
+                runner.note(f"run {run_id}: its inbox cannot be read: {error}", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from buoy.core import events as e
@@ -31,14 +32,15 @@ class Kin:
         self._pending += 1
         assert execution.state.created is not None
         birth = birth_of(execution.run_id, execution.state.created, started)
-        execution.host.births.want(started.child, birth, lambda: self._done(started.child), workflow)
+        done = partial(execution.turn, self._done, started.child)
+        execution.host.births.want(started.child, birth, done, workflow)
 
     def give_up(self, leaf: LeafId) -> None:
         """Asks a child to cancel, since nobody waits for it any more."""
         execution = self._execution
         child = execution.state.child_id(leaf)
         self._pending += 1
-        execution.host.births.cancel(child, execution.run_id, lambda: self._done(child))
+        execution.host.births.cancel(child, execution.run_id, partial(execution.turn, self._done, child))
 
     def give_up_again(self) -> None:
         """After a take-over: the crash may have come before a child that was given up was told."""
@@ -46,8 +48,8 @@ class Kin:
             if leaf.kind == "child" and leaf.phase == "cancelled":
                 self._execution.after_commit(lambda leaf=leaf: self.give_up(leaf.id))  # type: ignore[misc]
 
-    def _done(self, child: RunId) -> None:
+    def _done(self, child: RunId, error: Exception | None) -> None:
         self._pending -= 1
+        if error is not None:
+            raise error
         self.certain.add(child)
-        if not self._execution.detached:
-            self._execution.look_at_rest()

@@ -7,6 +7,7 @@ an earlier incarnation left open is taken up with the attempt and arguments that
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from buoy.core.limits import LOG_EVENTS_MAX, SPEC_LOG_EVENTS_MAX
 from buoy.core.spec import is_spec
 from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
-from buoy.engine.bodies import Body, Failure, Report, Success
+from buoy.engine.bodies import Body, BodyEnd, Failure, Success, certain
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
 from buoy.engine.replay import BODIES, step_failed
@@ -112,18 +113,17 @@ class Leaves:
         if kind == "child":
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
             execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
-            execution.flush()
         if execution.withholds:
             execution.held_back = True
         elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
         elif kind == "ask":
             execution.mailbox.give_answer(leaf.question_id or "")
-            execution.flush()
         elif kind == "signal" and execution.mailbox.give_signal(which, leaf.name):
-            execution.flush()
+            return
         elif leaf.due_at is not None:
-            self._alarms[which] = execution.host.alarms.set(execution.ledger.here(leaf.due_at), lambda: self._due(leaf))
+            due = partial(execution.turn, self._due, leaf)
+            self._alarms[which] = execution.host.alarms.set(execution.ledger.here(leaf.due_at), due)
 
     # children
 
@@ -145,21 +145,27 @@ class Leaves:
         host = execution.host
         step, args, key = self._steps[which]
         context = StepContext(execution.run_id, which, leaf.name, attempt, key, self._progress)
-        body = self._bodies[which] = Body(step, context, partial(self._body_done, leaf))
+        body = self._bodies[which] = Body(step, context, partial(execution.turn, self._body_done, leaf))
         body.start(args, host.crew, host.step_pool)
 
     def run_compensation(
-        self, leaf: LeafId, step: Step[..., Any], args: msgspec.Raw, key: str, attempt: int, report: Report
+        self,
+        leaf: LeafId,
+        step: Step[..., Any],
+        args: msgspec.Raw,
+        key: str,
+        attempt: int,
+        report: Callable[[Success | Failure], None],
     ) -> None:
         """The body that undoes a step."""
         execution = self._execution
 
-        def done(outcome: Success | Failure) -> None:
+        def done(outcome: BodyEnd) -> None:
             self._bodies.pop(leaf, None)
-            report(outcome)
+            report(certain(outcome))
 
         context = StepContext(execution.run_id, leaf, step.name, attempt, key, self._progress)
-        body = Body(step, context, done)
+        body = Body(step, context, partial(execution.turn, done))
         self._bodies[leaf] = body
         body.start(args, execution.host.crew, execution.host.step_pool)
 
@@ -168,11 +174,12 @@ class Leaves:
         progress = Progress(at=host.clock.now(), done=done, total=total, note=note, leaf=leaf)
         host.progressed(self._execution.run_id, progress)
 
-    def _body_done(self, leaf: Leaf, outcome: Success | Failure) -> None:
+    def _body_done(self, leaf: Leaf, end: BodyEnd) -> None:
         execution, which = self._execution, leaf.id
         self._bodies.pop(which, None)
-        if execution.detached or which not in execution.state.open:
+        if which not in execution.state.open:
             return
+        outcome = certain(end)
         if type(outcome) is Success:
             del self._steps[which]
             if which in self.compensable:
@@ -181,7 +188,6 @@ class Leaves:
             execution.settle(ends(which, outcome.stored, leaf.attempt), outcome.value)
         elif type(outcome) is Failure:
             self._failed(leaf, outcome.error)
-        execution.flush()  # something was recorded: when that is durable, the run may be at rest
 
     def _failed(self, leaf: Leaf, error: e.ErrorInfo) -> None:
         execution = self._execution
@@ -201,7 +207,7 @@ class Leaves:
     def _due(self, leaf: Leaf) -> None:
         execution = self._execution
         self._alarms.pop(leaf.id, None)
-        if execution.detached or leaf.id not in execution.state.open or execution.withholds:
+        if leaf.id not in execution.state.open or execution.withholds:
             return
         match leaf.kind:
             case "timer":
@@ -213,8 +219,6 @@ class Leaves:
                 _, args, key = self._steps[leaf.id]
                 execution.record(_next_attempt(leaf, args, key))
                 self._start_later(leaf)
-        execution.flush()
-        execution.look_at_rest()
 
     # ends
 

@@ -6,7 +6,7 @@ that was recorded before them is durable, and never after `close`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from buoy.core import events as e
@@ -14,6 +14,7 @@ from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import MOVES, check_move
 from buoy.core.state import State
+from buoy.core.storable import check_body
 from buoy.engine.journal import Journal
 from buoy.ports import Clock, Committed, Held, Ids, Outcome, TaskChange, Write
 
@@ -31,7 +32,13 @@ class Ledger:
     """The pen of one incarnation of a run."""
 
     def __init__(
-        self, host: LedgerHost, run_id: RunId, state: State, committed: Callable[[], None], lost: Callable[[], None]
+        self,
+        host: LedgerHost,
+        run_id: RunId,
+        state: State,
+        enter: Callable[..., None],
+        failed: Callable[[Exception], None],
+        lost: Callable[[], None],
     ) -> None:
         self.state = state
         self.closed = False
@@ -43,7 +50,9 @@ class Ledger:
         self._ids = host.ids
         self._journal = host.journal
         self._run_id = run_id
-        self._on_committed = committed
+        # The run's own door: what a commit leads to happens behind it. An effect that fails fails alone.
+        self._enter = enter
+        self._on_failed = failed
         self._on_lost = lost
         self._buffer: list[e.Event] = []
         self._effects: list[Callable[[], None]] = []
@@ -82,10 +91,11 @@ class Ledger:
         return at - self._ahead_s
 
     def record(self, body: e.Body) -> None:
-        """Adds an event to the next commit."""
+        """Adds an event to the next commit. Refused: an event that could not be read back."""
         state, buffer = self.state, self._buffer
         if state.status not in MOVES[type(body)]:
             check_move(state.status, type(body))
+        check_body(body)
         now = self._clock.now() + self._ahead_s
         at = now if now >= state.updated_at else self.now()
         buffer.append(state.append(body, at, None if buffer else self._ids.nonce()))
@@ -104,8 +114,7 @@ class Ledger:
                 return
             # Everything that they rest on is durable already.
             effects, self._effects = self._effects, []
-            for effect in effects:
-                effect()
+            self._do(effects)
 
     def _submit(self) -> None:
         seen = 0
@@ -120,17 +129,24 @@ class Ledger:
 
     def _outcome(self, outcome: Outcome) -> None:
         effects, self._in_flight = self._in_flight or (), None
-        if self.closed:
-            return
+        if type(outcome) is Committed:
+            self.durable_seq = outcome.head_seq
+        self._enter(self._settle, outcome, effects)
+
+    def _settle(self, outcome: Outcome, effects: Sequence[Callable[[], None]]) -> None:
         if type(outcome) is not Committed:
             self._on_lost()
             return
-        self.durable_seq = outcome.head_seq
+        self._do(effects)
+
+    def _do(self, effects: Sequence[Callable[[], None]]) -> None:
         for effect in effects:
-            effect()
-        if self._buffer or self._effects:
-            self.flush()
-        self._on_committed()
+            if self.closed:
+                return
+            try:
+                effect()
+            except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due all the same
+                self._on_failed(error)
 
     def start_over(self, state: State) -> None:
         """Takes back what was recorded and not yet handed over: a replay that diverged asked for nonsense."""

@@ -213,11 +213,11 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             try:
                 # `Handle._run`, without a call more for every wait of workflow code.
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[union-attr]
-            except SystemExit as error:
+            except (SystemExit, KeyboardInterrupt) as error:
                 # The task that raised it has it as its outcome; it must not end the runner.
-                self.errors.append(f"workflow code called exit: {error!r}")
-            except KeyboardInterrupt:
-                raise
+                if from_the_keyboard(error):
+                    raise
+                self.errors.append(f"workflow code tried to end the process: {error!r}")
             except BaseException as error:  # noqa: BLE001 - a callback of the user's; told, as asyncio does
                 self.errors.append(f"error in callback {handle!r}: {error!r}")
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
@@ -264,6 +264,14 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                 self.errors.append(f"while dropped: {error!r}")
         # Never let Python collect it: it would be closed once more, outside of its context.
         _UNDROPPABLE.append(coro)
+
+
+def from_the_keyboard(error: BaseException) -> bool:
+    """Whether asyncio raised it for a second Ctrl-C. Otherwise the workflow's own code raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__") == "asyncio.runners"
 
 
 def _refuse(name: str) -> Any:

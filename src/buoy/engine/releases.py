@@ -2,6 +2,8 @@
 
 Why apart: an execution is detached before its task is given back, so a release that failed and was forgotten would
 leave a run that its runner holds and nobody drives.
+Invariants: at most one release per run is tried at a time. A release that fails goes behind the others and is tried
+again later, so it delays no other run's.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.ports import Ended, Released, Store
 
 _PAUSE_S = 0.5
+# At the runner's end: how often each release that is left is tried before the runner's own end has to release it.
 _CLOSE_TRIES = 20
 
 
@@ -37,7 +40,7 @@ class Releases:
         self._wake = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
         self._closing = False
-        self._trying: asyncio.Future[None] | None = None
+        self._trying: tuple[RunId, asyncio.Future[None]] | None = None
         self.errors = 0
         self.last_error: str | None = None
 
@@ -50,14 +53,15 @@ class Releases:
 
     def __contains__(self, run_id: RunId) -> bool:
         """Whether this run is about to be given back."""
-        return any(run_id == each.run_id for each in self._queue)
+        trying = self._trying is not None and self._trying[0] == run_id
+        return trying or any(run_id == each.run_id for each in self._queue)
 
     async def forget(self, run_id: RunId) -> bool:
-        """The run was claimed anew: an older release must not be tried again. Whether there was one."""
+        """The run was claimed again: an older release must not be tried again. Whether there was one."""
         found = run_id in self
         while run_id in self:
-            if self._trying is not None and self._queue[0].run_id == run_id:
-                await asyncio.shield(self._trying)
+            if self._trying is not None and self._trying[0] == run_id:
+                await asyncio.shield(self._trying[1])
             self._queue = deque(each for each in self._queue if each.run_id != run_id)
         return found
 
@@ -71,7 +75,7 @@ class Releases:
             await asyncio.wait([self._worker])
 
     async def _work(self) -> None:
-        tries = 0
+        failed = rounds = 0  # failures in a row; rounds in which all that is left failed, while closing
         while True:
             while not self._queue:
                 if self._closing:
@@ -79,24 +83,31 @@ class Releases:
                 self._wake.clear()
                 await self._wake.wait()
             giving = self._queue[0]
-            self._trying = asyncio.get_running_loop().create_future()
-            try:
-                if not await self._store.release(giving.run_id, self._runner, giving.change, giving.head_seq):
-                    self._on_refused()
-                self._drop(giving)
-            except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
-                self.errors += 1
-                self.last_error = f"{type(error).__name__}: {error}"
-                tries += 1
-            finally:
-                self._trying.set_result(None)
-                self._trying = None
-            if not self._queue or self._queue[0] is not giving:
-                continue
-            if self._closing and tries > _CLOSE_TRIES:
-                return
-            await asyncio.sleep(_PAUSE_S)
+            given = await self._give(giving)
+            if self._queue and self._queue[0] is giving:
+                self._queue.popleft()
+                if not given:
+                    self._queue.append(giving)
+            failed = 0 if given else failed + 1
+            if failed and failed >= len(self._queue):
+                failed = 0
+                rounds += self._closing
+                if rounds > _CLOSE_TRIES:
+                    return
+                await asyncio.sleep(_PAUSE_S)
 
-    def _drop(self, giving: Giving) -> None:
-        if self._queue and self._queue[0] is giving:
-            self._queue.popleft()
+    async def _give(self, giving: Giving) -> bool:
+        """Whether the store has answered, one way or the other."""
+        trying = asyncio.get_running_loop().create_future()
+        self._trying = (giving.run_id, trying)
+        try:
+            if not await self._store.release(giving.run_id, self._runner, giving.change, giving.head_seq):
+                self._on_refused()
+            return True
+        except Exception as error:  # noqa: BLE001 - counted and shown; the release is tried again
+            self.errors += 1
+            self.last_error = f"{type(error).__name__}: {error}"
+            return False
+        finally:
+            self._trying = None
+            trying.set_result(None)

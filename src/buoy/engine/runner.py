@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, WAITING_RUNS_MAX
 from buoy.engine.alarms import Alarms
 from buoy.engine.births import Births
+from buoy.engine.containment import reason_of
 from buoy.engine.crew import Crew
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.execution import Execution
@@ -30,6 +31,7 @@ from buoy.engine.releases import Releases
 from buoy.engine.spec_calls import Calls
 from buoy.engine.spec_library import SpecLibrary
 from buoy.engine.spec_work import SpecKit
+from buoy.engine.troubles import Troubles
 from buoy.engine.waiters import Waiters
 from buoy.errors import Problem
 from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store, SweepHealth, Threads
@@ -37,6 +39,7 @@ from buoy.ports import Clock, Ids, Progress, Released, RunnerInfo, Shell, Store,
 # After the grace time async steps are cancelled; so long they may take to clean up.
 _CANCEL_S = 2.0
 _SOON_S = 1.0
+_BROKEN_S = 30.0
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
@@ -49,13 +52,6 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     stop_grace_s: float = STOP_GRACE_S
     # Modules whose functions `call:` steps of specs may use; "flows" allows flows and flows.anything.
     calls: tuple[str, ...] = ()
-
-
-class Troubled(Protocol):
-    """A loop that survives errors, counts them and keeps the last one."""
-
-    errors: int
-    last_error: str | None
 
 
 class Runner:
@@ -82,30 +78,29 @@ class Runner:
         self.options = options or RunnerOptions()
         self.executions: dict[RunId, Execution] = {}
         self.journal = Journal(store, self.executions)
-        self.alarms = Alarms(clock)
+        self.trouble_log = Troubles([self.journal])
+        self.note, self.troubles = self.trouble_log.note, self.trouble_log.total
+        self.turning: Execution | None = None
+        self.alarms = Alarms(clock, lambda error: self.note(reason_of(error), error))
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
         self.workflow_pool = None if threads is None else Pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
         # A release that is refused, like a write that is fenced: somebody moved the run on, and it may be ours again.
         self.releases = Releases(store, self.id, lambda: self.intake.look_again())
+        self.trouble_log.loops.append(self.releases)
         self.births = Births(self)
         self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell))
         self.intake: Intake = Intake(self)
-        # Other loops of this process whose troubles are shown with its own.
-        self.watched: list[Troubled] = []
         # How the sweeper of this process fares, if it has one; it travels with the beats.
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
-        self.on_note: Callable[[str], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters, self.crew = Waiters(), Crew()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._registered = self._stopping = False
-        self._errors = 0
-        self._last_error: str | None = None
 
     # ---- life
 
@@ -281,6 +276,17 @@ class Runner:
         self._forget(execution)
         self.waiters.tell(execution.run_id, None)
 
+    def broken(self, execution: Execution, error: Exception) -> None:
+        """Gives back a run whose trouble could not even be recorded. It is tried again later, here or elsewhere."""
+        run_id = execution.run_id
+        self.note(f"run {run_id}: {reason_of(error)}", error)
+        change = Released(due_at=self.clock.now() + _BROKEN_S, seen=execution.mailbox.seen)
+        execution.detach()
+        self._forget(execution)
+        self.waiters.failed(run_id, error)
+        self.waiters.tell(run_id, None)
+        self.releases.add(run_id, change, execution.ledger.durable_seq)
+
     def drop(self, run_id: RunId) -> None:
         """Drives this run no longer, if it does."""
         execution = self.executions.get(run_id)
@@ -307,14 +313,3 @@ class Runner:
 
     def holding(self) -> int:
         return len(self.executions)
-
-    def troubles(self) -> tuple[int, str | None]:
-        parts: list[Troubled] = [self.journal, self.releases, *self.watched]
-        last = [part.last_error for part in parts if part.last_error is not None]
-        return self._errors + sum(part.errors for part in parts), self._last_error or (last[0] if last else None)
-
-    def note(self, text: str) -> None:
-        self._errors += 1
-        self._last_error = text
-        if self.on_note is not None:
-            self.on_note(text)

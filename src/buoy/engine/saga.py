@@ -7,6 +7,7 @@ compensation that fails does not keep the others from being tried.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -108,12 +109,10 @@ class Saga:
 
     def _ran(self, leaf: LeafId, undo: Step[..., Any], outcome: Success | Failure) -> None:
         execution = self._execution
-        if execution.detached:
-            return
         if isinstance(outcome, Failure) and outcome.error.retryable and self._attempt <= undo.retry.retries:
             delay_s = undo.retry.delay_s(self._attempt)
             self._attempt += 1
-            execution.host.alarms.set(execution.host.clock.now() + delay_s, lambda: self._run(leaf))
+            execution.host.alarms.set(execution.host.clock.now() + delay_s, partial(execution.turn, self._run, leaf))
             return
         self._under_way = None
         if isinstance(outcome, Success):
@@ -121,8 +120,6 @@ class Saga:
         else:
             execution.record(e.CompensationFailed(leaf=leaf, error=outcome.error))
         self.go_on()
-        execution.flush()
-        execution.look_at_rest()
 
     def _with_errors(self) -> e.Ending:
         """The end that the code asked for, with what could not be undone."""

@@ -1,4 +1,4 @@
-"""Spec absence: what is done with a run whose definition is not in the store: it is held, with the reason.
+"""Spec absence: pauses a run that cannot be driven at all: its definition is gone, or taking it failed unexpectedly.
 
 Invariants: one commit, as of any owner; a run that is held already is left as it is. Its end needs no definition: a
 cancel request is met, and what an end owes to others is done.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 async def hold(
-    runner: Holder, task: Task, log: Sequence[e.Event], messages: Sequence[Message], missing: Exception
+    runner: Holder, task: Task, log: Sequence[e.Event], messages: Sequence[Message], pause: e.Paused
 ) -> bool:
     """Pauses the run, or ends it if somebody asked for that. False: somebody else moved the run on."""
     state = fold(task.run_id, log)
@@ -36,7 +36,7 @@ async def hold(
         return True
     # The task of a run that ends is kept until what the end owes to others is done.
     change = Released(due_at=None, seen=_last(messages)) if asked is None else None
-    bodies = [e.Paused(reason="version", detail=str(missing))] if asked is None else _end(asked)
+    bodies = [pause] if asked is None else _end(asked)
     claimed = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
     now = max(runner.clock.now(), state.updated_at)
     events = tuple(

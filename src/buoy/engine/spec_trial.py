@@ -6,7 +6,7 @@ function is imported and no command is started.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from buoy.core import events as e
@@ -78,9 +78,8 @@ class _Trial:
 
     def bind(self) -> None: ...
 
-    def flush(self) -> None: ...
-
-    def look_at_rest(self) -> None: ...
+    def turn(self, work: Callable[..., None], *args: Any) -> None:
+        work(*args)
 
     def diverged(self, error: Exception) -> NoReturn:
         raise error

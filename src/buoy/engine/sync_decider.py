@@ -1,8 +1,7 @@
 """The sync decider: a plain function as workflow, in a thread of the pool.
 
-How: a durable call whose outcome is known returns it. Else the thread asks the loop and waits while steps execute. For
-longer waits (a person, a signal, a time) it leaves its thread by `Suspended`, and the code is run again from its start
-when the outcome is there: every earlier call then returns at once.
+A durable call whose outcome is known returns it. Else the thread asks the loop and waits while steps execute. For
+longer waits the code leaves its thread by `Suspended`, and runs again from its start when the outcome is there.
 Invariant: the code is sequential, so the outcome of each call depends on its identity alone, not on the order of
 events. Without a pool (simulation) the code runs inline and suspends at every unknown outcome.
 """
@@ -48,13 +47,10 @@ class SyncDecider:
         self._blocked = False
         self._cancel_at: float | None = None
         self._late: set[LeafId] = set()  # what came to its end after the cancel request, at a replay
-        # Of the thread that runs the code now.
-        self._scope = Scope()
-        self._clock = 0.0
+        self._scope, self._clock = Scope(), 0.0  # of the thread that runs the code now
         self._cancel_seen = self._leaving = False
         self._difference: Diverged | None = None
-        # The run was paused while the code ran: it left its thread, and starts again when the run goes on.
-        self._held_back = False
+        self._held_back = False  # the run was paused while the code ran: it starts again when the run is resumed
 
     # As a decider, on the loop's thread.
 
@@ -134,9 +130,10 @@ class SyncDecider:
         if pool is not None:
             pool.done()
         self._running = False
-        value, error = outcome
-        if self._detached:
-            return
+        if not self._detached:
+            self._execution.turn(self._take_outcome, *outcome)
+
+    def _take_outcome(self, value: Any, error: BaseException | None) -> None:
         if self._difference is not None:
             self._execution.diverged(self._difference)
         elif self._execution.withholds:
@@ -149,8 +146,6 @@ class SyncDecider:
                 self._wake("go")
         else:
             self._finish(value, error)
-        self._execution.flush()
-        self._execution.look_at_rest()
 
     def _finish(self, value: Any, error: BaseException | None) -> None:
         self._ended = True
@@ -215,10 +210,18 @@ class SyncDecider:
         return bool(fresh)
 
     def _asked_by_thread(self, requests: list[Request]) -> None:
-        reply = self._asked(requests)
-        if not self._blocked:
-            self._reply.put(reply)
-        self._execution.flush()
+        if self._detached:
+            return self._reply.put("detach")
+        return self._execution.turn(self._reply_to_thread, requests)
+
+    def _reply_to_thread(self, requests: list[Request]) -> None:
+        reply: Reply | Problem = "detach"
+        try:
+            reply = self._asked(requests)
+        finally:
+            # Also after an unexpected error: a thread that waits for its reply for ever is lost to the pool.
+            if not self._blocked:
+                self._reply.put(reply)
 
     # In the thread.
 
@@ -287,19 +290,16 @@ class SyncDecider:
         else:
             self._loop.call_soon_threadsafe(self._asked_by_thread, requests)
             reply = self._reply.get()
-        match reply:
-            case "go":
-                return
-            case "suspend":
-                self._leaving = True
-                raise Suspended(f"run {self.run_id} waits")
-            case "cancel":
-                self._cancel_seen = True
-                raise Cancelled("the run was cancelled")
-            case "detach":
-                raise Detached(f"run {self.run_id} is no longer driven here")
-            case _:
-                raise reply
+        if isinstance(reply, Problem):
+            raise reply
+        if reply == "suspend":
+            self._leaving = True
+            raise Suspended(f"run {self.run_id} waits")
+        if reply == "cancel":
+            self._cancel_seen = True
+            raise Cancelled("the run was cancelled")
+        if reply == "detach":
+            raise Detached(f"run {self.run_id} is no longer driven here")
 
     def _check_cancelled(self, requests: list[Request]) -> None:
         """At replay: a call that a cancel request ended raises again."""

@@ -25,7 +25,10 @@ from buoy.core.poison import Crashes, crashes, poison_finding
 from buoy.core.policy import Decision, decide
 from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
 from buoy.core.state import fold
+from buoy.engine.containment import contain, reason_of
 from buoy.engine.duties import duties_left
+from buoy.engine.loading import read_log
+from buoy.engine.spec_absence import hold
 from buoy.errors import Problem
 from buoy.ports import Committed, Ended, Held, Outcome, Released, Task, TaskChange, Write
 
@@ -131,6 +134,25 @@ async def leave_cut_short(
     await runner.store.release(task.run_id, runner.id, later)
     if write_down is not None:
         await write_down(task.run_id)
+
+
+async def hold_broken(runner: Holder, task: Task, error: Exception) -> bool:
+    """Pauses a run that could not be taken because of an unexpected error. False: not even that could be recorded."""
+    runner.note(f"run {task.run_id}: {reason_of(error)}", error)
+    execution = runner.executions.get(task.run_id)
+    if execution is not None:
+        contain(execution, error)
+        return True
+    try:
+        log = await read_log(runner.store, task.run_id)
+        messages = await runner.store.inbox(task.run_id)
+        pause = e.Paused(reason="hold", detail=reason_of(error))
+        if log and not await hold(runner, task, log, messages, pause):
+            runner.intake.look_again()  # another process moved the run on
+        return bool(log)
+    except Exception as worse:  # noqa: BLE001 - reported, and the caller gives the run back
+        runner.note(f"run {task.run_id}: {reason_of(worse)}", worse)
+        return False
 
 
 async def last_message(runner: Holder, run_id: RunId) -> int:

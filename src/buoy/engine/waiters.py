@@ -46,6 +46,12 @@ class Waiters:
         if waiter is not None and not waiter.done():
             waiter.set_result(made)
 
+    def failed(self, run_id: RunId, error: Exception) -> None:
+        """The run could not be created."""
+        waiter = self._creating.pop(run_id, None)
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
+
     def end(self, run_id: RunId) -> asyncio.Future[Execution | None]:
         """Resolves to the execution when the run ends, to None when it leaves this process."""
         waiter: asyncio.Future[Execution | None] = asyncio.get_running_loop().create_future()

@@ -75,7 +75,7 @@ class ForgetCompletion(Mutant):
 
         def settle(run: Execution, body: Any, outcome: Any) -> None:
             if isinstance(body, e.StepCompleted) and next(number) % 6 == 0 and run._saga is None:
-                run._code.deliver(body.leaf, outcome, run.state.updated_at)
+                run.code.deliver(body.leaf, outcome, run.state.updated_at)
             else:
                 real(run, body, outcome)
 

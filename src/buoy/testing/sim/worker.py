@@ -73,7 +73,8 @@ class Worker(Process):
             self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
         )
         self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids, scope=scope)
-        self.runner.watched += [self.sweeper, self.scheduler]
+        self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
+        self.runner.trouble_log.on_unexpected = self.trouble
         self.spawn(self._live)
 
     async def _beat_store(self) -> Store:

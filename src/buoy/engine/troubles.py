@@ -1,0 +1,51 @@
+"""Troubles: what went wrong in one process, counted and shown.
+
+Invariant: a loop that survives an error counts it here, or is one of `loops`; nothing is swallowed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+_LOG = logging.getLogger("buoy.engine")
+
+
+class Troubled(Protocol):
+    """A loop that survives errors, counts them and keeps the last one."""
+
+    errors: int
+    last_error: str | None
+
+
+class Troubles:
+    """The errors of a runner and of the loops that belong to its process."""
+
+    def __init__(self, loops: list[Troubled]) -> None:
+        self.loops = loops
+        self.errors = 0
+        self.last_error: str | None = None
+        # Shows a trouble to the person at the terminal.
+        self.on_note: Callable[[str], None] | None = None
+        # For tests: an error that the engine did not expect is a bug of the engine, even if it is contained.
+        self.on_unexpected: Callable[[str], None] | None = None
+
+    def note(self, text: str, error: Exception | None = None) -> None:
+        """Counts a trouble and shows it. `error`: an unexpected one, whose traceback goes to Python's log."""
+        self.errors += 1
+        self.last_error = text
+        if error is not None:
+            _LOG.error("%s", text, exc_info=error)
+            if self.on_unexpected is not None:
+                self.on_unexpected(text)
+        if self.on_note is not None:
+            try:
+                self.on_note(text)
+            except Exception as broken:  # noqa: BLE001 - a terminal that is gone must not stop the runner
+                _LOG.error("a trouble cannot be shown: %s", text, exc_info=broken)
+
+    def total(self) -> tuple[int, str | None]:
+        """The number of errors, and the last one."""
+        last = [each.last_error for each in self.loops if each.last_error is not None]
+        return self.errors + sum(each.errors for each in self.loops), self.last_error or (last[0] if last else None)
