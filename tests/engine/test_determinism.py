@@ -219,11 +219,11 @@ async def test_a_change_of_kind_pauses(url: str) -> None:
 
 async def test_a_changed_return_type_that_no_longer_fits_pauses(url: str) -> None:
     def with_type(kind: type) -> Code:
-        @buoy.step(name="typed")
-        async def typed() -> Any:
+        async def one() -> Any:
             return 1
 
-        typed.fn.__annotations__["return"] = kind
+        one.__annotations__["return"] = kind
+        typed = buoy.step(name="typed")(one)
 
         async def code() -> Any:
             await typed()

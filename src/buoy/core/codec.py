@@ -16,6 +16,7 @@ import msgspec
 
 from buoy.core.events import BODIES, NULL, VERSIONS, Event, Payload, event_name
 from buoy.core.limits import NESTING_MAX, PAYLOAD_BYTES_MAX
+from buoy.core.value_types import dec_hook, enc_hook
 from buoy.errors import BadInput, CorruptLog, NotJson, TooLarge
 
 _SCALARS = frozenset({type(None), bool, int, str})
@@ -31,41 +32,19 @@ Upcasts = dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]
 UPCASTS: Upcasts = {}
 
 
-def enc_hook(value: object) -> object:
-    """How to write what the encoder does not know."""
-    if hasattr(value, "__await__"):
-        raise NotImplementedError("it holds a call that was not awaited; write `await` before it")
-    dump = getattr(value, "model_dump", None)  # pydantic models, without importing pydantic
-    if callable(dump):
-        return dump(mode="json")
-    # Plain containers are written without asking here, unless they stand where JSON wants a text.
-    place = " as a key" if isinstance(value, tuple | frozenset) else ""
-    raise NotImplementedError(f"{type(value).__module__}.{type(value).__qualname__} has no JSON form{place}")
-
-
-def dec_hook(kind: type, value: object) -> object:
-    """How to read what the decoder does not know."""
-    if kind is object:
-        return value  # "anything", in the words of a type checker
-    validate = getattr(kind, "model_validate", None)
-    if callable(validate):
-        return validate(value)
-    raise NotImplementedError(f"{kind.__module__}.{kind.__qualname__}")
-
-
 _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _EVENTS_DECODER = msgspec.json.Decoder(list[Event])
 
 
-def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX) -> msgspec.Raw:
-    """The value as JSON, or a refusal that names it."""
+def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX, *, verb: str = "return") -> msgspec.Raw:
+    """The value as JSON, or a refusal that names it. `verb`: what the caller does with it, for the advice."""
     if value is None:
         return NULL
     try:
         data = _ENCODER.encode(value)
     except Exception as error:
         raise NotJson(
-            f"{what} cannot be stored as JSON: {error}; return plain data, a dataclass or a struct"
+            f"{what} cannot be stored as JSON: {error}; {verb} plain data, a dataclass or a struct"
         ) from error
     if len(data) > limit:
         raise TooLarge(
@@ -137,22 +116,27 @@ def decode(data: msgspec.Raw | bytes, kind: Any, what: str) -> Any:
     """The stored JSON as `kind`, or a refusal that says where they differ."""
     try:
         return _decoder(kind).decode(data)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{what} does not fit: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"{what} is not JSON: {error}") from error
-    except (NotImplementedError, TypeError, RecursionError) as error:
-        raise BadInput(f"{what} cannot be read as {kind!r}: {error}") from error
+    except BaseException as error:
+        raise BadInput(f"{what} {misfit(error, kind)}") from error
 
 
 def convert(value: object, kind: Any, what: str) -> Any:
     """A plain JSON value as `kind`, or a refusal that says where they differ."""
     try:
         return msgspec.convert(value, kind, dec_hook=dec_hook)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"{what} does not fit: {error}") from error
-    except (NotImplementedError, TypeError, RecursionError) as error:
-        raise BadInput(f"{what} cannot be read as {kind!r}: {error}") from error
+    except BaseException as error:
+        raise BadInput(f"{what} {misfit(error, kind)}") from error
+
+
+def misfit(error: BaseException, kind: Any) -> str:
+    """Why stored JSON cannot be had as `kind`. Types may be the user's own, whose code may raise anything at all."""
+    if isinstance(error, msgspec.ValidationError):
+        return f"does not fit: {error}"
+    if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):
+        return f"is not JSON: {error}"
+    if isinstance(error, NotImplementedError | TypeError | RecursionError):
+        return f"cannot be read as {kind!r}: {error}"
+    return f"cannot be read as {kind!r}: {type(error).__name__}: {error}"
 
 
 def same_after_storage(value: object, kind: Any, data: msgspec.Raw, what: str = "a stored value") -> Any:

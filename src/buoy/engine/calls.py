@@ -73,16 +73,16 @@ class StepCall(_Call[T]):
             return
         self._context = context
         leaf = context.scope().next_leaf(step.name)
-        stored = step.arguments.encode(args, kwargs)
+        stored, left_out = step.arguments.encode_call(args, kwargs)
         if step.queue is not None:
             from buoy.engine.remote import remote_request  # it needs this module
 
-            self._request = remote_request(context, step, leaf, stored)
+            self._request = remote_request(context, step, leaf, stored, left_out)
             return
         undo = None if step.compensate is None else step.compensate.name
         # By position (leaf, name, attempt, args, key, queue, compensate): most events of most logs are made here.
         started = e.StepStarted(leaf, step.name, 1, stored, context.key(leaf), None, undo)
-        self._request = Request(leaf, "step", started, step, step.arguments.returns)
+        self._request = Request(leaf, "step", started, step, step.arguments.returns, None, left_out)
 
     def __await__(self) -> Generator[Any, Any, T]:
         if self._iterator is not None:
@@ -201,17 +201,18 @@ def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     """A run of another workflow, started from here. Its id is made of this call, so that a replay finds it again."""
     context = workflow_context("a child run")
     leaf = context.scope().next_leaf(workflow.name)
+    stored, left_out = workflow.arguments.encode_call(args, kwargs)
     started = e.ChildStarted(
         leaf=leaf,
         child=context.child_id(leaf),
         workflow=workflow.name,
-        input=workflow.arguments.encode(args, kwargs),
+        input=stored,
         detach=detach,
         version=workflow.version,
         policy=workflow.recovery,
         queue=workflow.queue,
     )
-    return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow))
+    return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow, left_out))
 
 
 def start_child(workflow: Workflow[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -22,6 +22,7 @@ from buoy.core.questions import check_answer
 from buoy.core.state import State, fold
 from buoy.engine import returns
 from buoy.engine.absence import absent_run
+from buoy.engine.arguments import Arguments, same_call
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
@@ -92,6 +93,7 @@ class Client:
         """As `start_as`, with the input as JSON by parameter name."""
         checked = check_run_id(run_id)
         workflow.arguments.decode(stored)
+        stored = workflow.arguments.completed(stored)
         if isinstance(workflow, SpecWorkflow):
             await self.store.define(workflow.version, workflow.stored)
         if self.runner is None:
@@ -113,7 +115,7 @@ class Client:
         else:
             made = await self._create(checked, created)
         if not made:
-            await self._check_same(checked, created)
+            await self._check_same(checked, created, workflow.arguments)
         return Run(self, checked)
 
     async def _create(self, run_id: RunId, created: e.WorkflowCreated) -> bool:
@@ -127,7 +129,7 @@ class Client:
         first = await self.store.events(run_id, limit=1)
         return bool(first) and first[0].nonce == event.nonce
 
-    async def _check_same(self, run_id: RunId, created: e.WorkflowCreated) -> None:
+    async def _check_same(self, run_id: RunId, created: e.WorkflowCreated, arguments: Arguments) -> None:
         first = await self.store.events(run_id, limit=1)
         if not first:
             raise await absent_run(self.store, run_id)
@@ -135,7 +137,7 @@ class Client:
         if not isinstance(there, e.WorkflowCreated) or there.workflow != created.workflow:
             other = there.workflow if isinstance(there, e.WorkflowCreated) else "something else"
             raise WrongState(f"run {run_id} exists already, and is a run of {other}; choose another id")
-        if msgspec.json.decode(there.input) != msgspec.json.decode(created.input):
+        if not same_call(arguments.completed(there.input), created.input):
             raise WrongState(f"run {run_id} exists already, with another input; choose another id")
 
     # ---- looking

@@ -6,7 +6,7 @@ timing never changes an identity.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -60,6 +60,8 @@ class Request(msgspec.Struct, gc=False):
     step: Step[..., Any] | None = None
     returns: Any = Any
     workflow: Workflow[..., Any] | None = None
+    # Arguments that the code left to their defaults: the log may have others.
+    left_out: Collection[str] = ()
 
 
 class WorkflowContext(Protocol):

@@ -69,7 +69,7 @@ class Step(Generic[P, T]):
         self.timeout_s = timeout_s
         self.compensate = compensate
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.arguments = Arguments(fn, f"step {self.name}")
+        self.arguments = Arguments(fn, f"step {self.name}").checked()
         self.name_results()
         if compensate is not None:
             _check_compensation(self, compensate)
@@ -137,7 +137,7 @@ class Workflow(Generic[P, T]):
         self.recovery = recovery
         self.queue = check_name(queue, "queue")
         self.is_async = inspect.iscoroutinefunction(fn)
-        self.arguments = Arguments(fn, f"workflow {self.name}")
+        self.arguments = Arguments(fn, f"workflow {self.name}").checked()
         self.version = content_hash(fn)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__

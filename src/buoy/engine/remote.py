@@ -6,6 +6,7 @@ its log fences a runner that was thought dead; its attempt survives a crash; its
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import wraps
 from typing import Any
 
@@ -30,7 +31,9 @@ def as_workflow(step: Step[..., Any]) -> Workflow[..., Any]:
     return Workflow(run_step, name=f"step:{step.name}", recovery="resume", queue=step.queue)
 
 
-def remote_request(context: WorkflowContext, step: Step[..., Any], leaf: LeafId, args: Any) -> Request:
+def remote_request(
+    context: WorkflowContext, step: Step[..., Any], leaf: LeafId, args: Any, left_out: Collection[str]
+) -> Request:
     """What a workflow asks for when it calls such a step."""
     workflow = step.remote
     started = e.ChildStarted(
@@ -42,4 +45,4 @@ def remote_request(context: WorkflowContext, step: Step[..., Any], leaf: LeafId,
         policy=workflow.recovery,
         queue=workflow.queue,
     )
-    return Request(leaf, "child", started, None, StepOutcome(step.arguments.returns), workflow)
+    return Request(leaf, "child", started, None, StepOutcome(step.arguments.returns), workflow, left_out)

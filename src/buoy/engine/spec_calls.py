@@ -57,7 +57,7 @@ class Calls:
         if not callable(value):
             raise BadInput(f"call {target!r}: {module} has no function {name!r}")
         try:
-            return Called(value, Arguments(value, target), inspect.iscoroutinefunction(value))
+            return Called(value, Arguments(value, target).checked(), inspect.iscoroutinefunction(value))
         except ValueError as error:
             raise BadInput(f"call {target!r}: its parameters cannot be read: {error}") from error
 

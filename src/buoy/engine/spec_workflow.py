@@ -68,6 +68,7 @@ class SpecArguments(Arguments):
         )
         self._names = tuple(names)
         self._hints = {}
+        self.defaults = {}  # `complete` gives an input all its parameters
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> msgspec.Raw:
         if args:
