@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 import random
 import time
 import uuid
@@ -131,6 +132,19 @@ async def by_uuid() -> str:
 
 
 @buoy.workflow
+async def by_set_order() -> str:
+    for each in {"alpha", "beta", "gamma", "delta", "epsilon"}:
+        await reserve(each)
+    return "done"
+
+
+@buoy.workflow
+async def by_hash() -> str:
+    await reserve(str(hash("lamp")))
+    return await reserve("lamp")
+
+
+@buoy.workflow
 def sync_by_chance() -> str:
     label(str(random.random()))
     buoy.sleep("1d")
@@ -186,6 +200,28 @@ async def opaque() -> object:
 async def not_json() -> str:
     await opaque()
     return "done"
+
+
+ITEM = "lamp"
+
+
+@buoy.workflow
+async def by_a_patched_global() -> str:
+    await reserve(ITEM)
+    return await reserve("lamp")
+
+
+@buoy.step
+async def trace(path: str) -> None:
+    buoy.idempotency_key()
+    with open(path, "a") as file:
+        print(os.getpid(), file=file)
+
+
+@buoy.workflow
+async def leaves_a_trace(path: str) -> None:
+    await trace(path)
+    await trace(path)
 
 
 SEEN: list[int] = []

@@ -15,9 +15,10 @@ from buoy.cli.main import main
 FLOWS = Path(__file__).with_name("flows.py")
 
 
-def call(name: str, *words: str, code: int) -> Result:
+def call(name: str, *words: str, code: int, fresh: bool = False) -> Result:
+    """Without fresh processes, which take a second, unless they are what is tested."""
     target = name if ":" in name or "." in name else f"{FLOWS}:{name}"
-    found = CliRunner().invoke(main, ["crashtest", target, *words])
+    found = CliRunner().invoke(main, ["crashtest", target, *words, *([] if fresh else ["--no-fresh"])])
     assert found.exit_code == code, f"{found.output}\n{found.exception!r}"
     assert "Traceback" not in found.output
     return found
@@ -55,6 +56,12 @@ def test_findings_are_told_in_plain_words_with_what_to_do() -> None:
     assert "Seen: before write 2" in shown
     row = next(line for line in shown.splitlines() if line.startswith("2 "))
     assert row.split("workflow_completed")[1].split()[:2] == ["✗", "✓"]
+
+
+def test_the_order_of_a_set_is_found_without_real_processes() -> None:
+    shown = call("by_set_order", "--max-crashes", "1", fresh=True, code=1).stdout
+    assert "✗ 1. The code does not repeat itself" in shown
+    assert "Seen: in a fresh process, with another hash seed" in shown
 
 
 def test_json_has_everything() -> None:
@@ -151,3 +158,6 @@ def test_what_steps_print_is_hidden_unless_it_is_asked_for(tmp_path: Path) -> No
     )
     assert "hello there" not in call(f"{file}:talks", code=0).stdout
     assert "hello there" in call(f"{file}:talks", "--prints", code=0).stdout
+    real = ("--real", "--max-crashes", "1", "--no-cancel")
+    assert "hello there" not in call(f"{file}:talks", *real, code=0).output
+    assert "hello there" in call(f"{file}:talks", *real, "--prints", code=0).stdout

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import buoy
+from buoy.cli.workflow_files import find_workflow
 from buoy.testing import Options, Report, crash_test, local_host
 from buoy.testing.crashtest.judge import Judge
 from buoy.testing.crashtest.notes import Note
@@ -19,8 +22,11 @@ from buoy.testing.crashtest.scenario import Played
 from . import flows
 
 
-def crashed(workflow: buoy.Workflow[..., Any], *, answers: Any = None, given: bytes = b"{}", **options: Any) -> Report:
-    return crash_test(workflow, msgspec.Raw(given), answers, Options(**options))
+def crashed(
+    workflow: buoy.Workflow[..., Any], *, answers: Any = None, given: bytes = b"{}", fresh: bool = False, **options: Any
+) -> Report:
+    """Without fresh interpreters, which take a second, unless they are what is tested."""
+    return crash_test(workflow, msgspec.Raw(given), answers, Options(fresh=fresh, **options))
 
 
 def kinds(report: Report) -> set[str]:
@@ -290,6 +296,69 @@ def test_real_kills_show_the_same() -> None:
     assert kinds(found) == {"repeated"}
     # Each process has globals of its own, so this one is right where it really matters.
     assert crashed(flows.by_a_global, real=True).ok
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workflow", [flows.by_set_order, flows.by_hash], ids=lambda each: each.name)
+def test_real_processes_have_hash_seeds_of_their_own(workflow: Any) -> None:
+    report = crashed(workflow, real=True, max_crashes=4, cancels=False)
+    assert kinds(report) == {"nondeterminism"}, str(report)
+    assert "the code now calls it with" in only(report, "nondeterminism")
+
+
+@pytest.mark.parametrize("workflow", [flows.by_set_order, flows.by_hash], ids=lambda each: each.name)
+def test_a_replay_in_a_fresh_process_finds_what_a_crash_in_this_one_hides(workflow: Any) -> None:
+    assert crashed(workflow).ok, "otherwise this shows nothing"
+    report = crashed(workflow, fresh=True, max_crashes=1, cancels=False)
+    assert kinds(report) == {"nondeterminism"}, str(report)
+    (finding,) = report.findings
+    assert finding.points == ("in a fresh process, with another hash seed",)
+    assert "sort what comes from a set" in finding.advice
+
+
+def test_a_fresh_process_replays_and_executes_nothing(tmp_path: Path) -> None:
+    witness = tmp_path / "ran"
+    given = msgspec.json.encode({"path": str(witness)})
+    report = crashed(flows.leaves_a_trace, fresh=True, given=given, max_crashes=1, cancels=False)
+    assert report.ok, str(report)
+    assert report.notes == ()
+    assert set(witness.read_text().split()) == {str(os.getpid())}
+
+
+def test_code_that_depends_on_what_only_this_process_has_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flows, "ITEM", "doubled")
+    report = crashed(flows.by_a_patched_global, fresh=True, max_crashes=1, cancels=False)
+    assert report.ok, str(report)
+    (note,) = report.notes
+    assert "fresh processes take another way than this one (reserve#1 was called with" in note
+    assert f"note: {note}" in str(report)
+
+
+def test_a_workflow_that_cannot_be_imported_elsewhere_is_told() -> None:
+    @buoy.workflow
+    async def here_only() -> str:
+        return await flows.reserve("lamp")
+
+    report = crashed(here_only, fresh=True, max_crashes=1, cancels=False)
+    assert report.ok, str(report)
+    (note,) = report.notes
+    assert "the order of sets or on hash() was not tried" in note
+    with pytest.raises(buoy.BadInput, match="define it at the top level of a module"):
+        crashed(here_only, real=True)
+
+
+@pytest.mark.slow
+def test_a_module_that_starts_threads_is_crashed_all_the_same(tmp_path: Path) -> None:
+    file = tmp_path / "threaded_flows.py"
+    file.write_text(
+        "import threading\nimport buoy\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "@buoy.step\nasync def act() -> str:\n    return buoy.idempotency_key()\n"
+        "@buoy.workflow\nasync def acts() -> str:\n    return await act()\n"
+    )
+    report = crashed(find_workflow(f"{file}:acts"), real=True, max_crashes=1, cancels=False)
+    assert report.ok, str(report)
+    assert [crash.ended for crash in report.crashes] == ["ended", "ended"]
 
 
 def test_what_the_garbage_collector_calls_is_not_held_against_the_workflow() -> None:

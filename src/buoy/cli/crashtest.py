@@ -50,6 +50,10 @@ _PHASES = ("before", "after", "twice", "cancel", "undo")
     help="Crash at N points only, each before or after a write, chosen by the seed.",
 )  # fmt: skip
 @click.option("--no-cancel", is_flag=True, help="Do not also cancel the run at every point.")
+@click.option(
+    "--no-fresh", is_flag=True,
+    help="Do not also replay the run in fresh processes, where sets have another order; saves a second.",
+)  # fmt: skip
 @click.option("--real", is_flag=True, help="Real processes, real SIGKILL, a store on disk: slower, and beyond doubt.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides about points and Python's random.")
 @click.option("--junit", metavar="FILE", help="Also write a JUnit report, for CI.")
@@ -93,7 +97,8 @@ def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **giv
 
 def _tested(
     target: str, *, prints: bool, quiet: bool, given: str | None, pairs: tuple[str, ...], params: tuple[str, ...],
-    prefixes: tuple[str, ...], answers: str | None, stubs: tuple[str, ...], no_cancel: bool, **options: Any,
+    prefixes: tuple[str, ...], answers: str | None, stubs: tuple[str, ...], no_cancel: bool, no_fresh: bool,
+    **options: Any,
 ) -> Report:  # fmt: skip
     from buoy.testing.crashtest import Options, crash_test
     from buoy.testing.script import read_script
@@ -106,7 +111,7 @@ def _tested(
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
     with _progress(quiet=quiet) as told, hidden:
-        chosen = Options(stubs=canned, cancels=not no_cancel, calls=calls, **options)
+        chosen = Options(stubs=canned, cancels=not no_cancel, fresh=not no_fresh, calls=calls, **options)
         return crash_test(workflow, stored or no_input(workflow.arguments), script, chosen, told)
 
 

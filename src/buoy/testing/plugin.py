@@ -53,7 +53,9 @@ def buoy_app(buoy_clock: SkippingClock) -> LocalApp:
 def crashtest() -> CrashTest:
     """Crashes a workflow before and after everything that it writes, and fails, in plain words, on any finding.
 
-    Options: store, stubs, repeatable, allow, max_crashes, seed, cancels, real; see `buoy.testing.crashtest.Options`.
+    Options: store, stubs, repeatable, allow, max_crashes, seed, cancels, fresh, real, calls; see
+    `buoy.testing.crashtest.Options`. With `real` the processes import the workflow's module again: monkeypatches of
+    this test do not reach them, and steps without a stub do what they do in production.
     """
 
     def test(

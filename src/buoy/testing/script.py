@@ -47,6 +47,8 @@ class Saying(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
+    """One line of a script, checked."""
+
     on: str
     value: Any
     signal: str | None
@@ -60,6 +62,17 @@ class Script:
     def __init__(self, entries: Sequence[dict[str, Any]] = (), source: str = "the script") -> None:
         self._source = source
         self._entries = [self._read(number, entry) for number, entry in enumerate(entries, 1)]
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Script:
+        """The script of another process, of which `entries` was told."""
+        script = cls()
+        script._entries = list(entries)
+        return script
+
+    @property
+    def entries(self) -> list[Entry]:
+        return list(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -10,7 +10,7 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.testing.crashtest.notes import COMMAND, Note
-from buoy.testing.crashtest.outcomes import outcome_of
+from buoy.testing.crashtest.outcomes import difference_in, outcome_of
 from buoy.testing.crashtest.process import RUN_ID
 from buoy.testing.crashtest.report import Crash, Finding, Kind, Outcome, Repeat
 from buoy.testing.crashtest.scenario import Played
@@ -87,8 +87,8 @@ class Judge:
         outcome = outcome_of(played)
         if outcome == self.reference or self._declared(outcome):
             return
-        if _is_divergence(outcome):
-            self._diverged(outcome, label)
+        if (difference := difference_in(played)) is not None:
+            self._diverged(difference, label)
         elif played.ended == "ended":
             self._find(
                 "outcome",
@@ -113,16 +113,24 @@ class Judge:
             return outcome.status == "failed" and error.startswith("RecoveryRefused")
         return self._policy == "hold" and error.startswith("hold: H")
 
-    def _diverged(self, outcome: Outcome, label: str) -> None:
-        detail = (outcome.error or "").removeprefix("nondeterminism: ")
+    def _diverged(self, difference: str, label: str) -> None:
         self._find(
             "nondeterminism",
-            f"Replayed from its log, the code did something else. First difference: {detail}.",
+            f"Replayed from its log, the code did something else. First difference: {difference}.",
             "workflow code must take the same way whenever it is replayed: take the time from buoy.now(), chance from "
-            "buoy.random() and buoy.uuid(), and everything else that can change from a step",
+            "buoy.random() and buoy.uuid(), and everything else that can change from a step; sort what comes from a "
+            "set, since its order is another one in every process, as is hash() of a text",
             label,
             subject="the run",
         )
+
+    @property
+    def has_diverged(self) -> bool:
+        return any(kind == "nondeterminism" for kind, _ in self._found)
+
+    def add_elsewhere(self, difference: str) -> None:
+        """Fresh processes, with other hash seeds, do not all replay what was done here."""
+        self._diverged(difference, "in a fresh process, with another hash seed")
 
     def _look_at_repeats(self, played: Played, label: str) -> None:
         ran = Counter((note.run, note.leaf, note.attempt) for note in played.notes if note.what == "body")
@@ -183,8 +191,8 @@ class Judge:
         outcome = outcome_of(played)
         if asked is None:
             return
-        if _is_divergence(outcome):
-            self._diverged(outcome, label)
+        if (difference := difference_in(played)) is not None:
+            self._diverged(difference, label)
         elif outcome.status == "completed":
             later = [event.body.leaf for event in log[asked:] if isinstance(event.body, e.StepStarted)]
             then = f", started {', '.join(dict.fromkeys(later))}," if later else ""
@@ -210,8 +218,8 @@ class Judge:
                     )
                 if isinstance(event.body, e.WorkflowFailed) and event.body.error.type == "NotAllowedHere":
                     self._not_allowed(event.body.error.message, played)
-        if _is_divergence(self.reference):
-            self._diverged(self.reference, "without a crash, when the code was woken")
+        if (difference := difference_in(played)) is not None:
+            self._diverged(difference, "without a crash, when the code was woken")
         elif self.reference.status == "paused":
             advice = "look at the reason; if it is an internal error, this is a bug of Buoy: report it"
             self._find("lost", f"Even without a crash it stays {self.reference}.", advice, "without a crash")
@@ -272,10 +280,6 @@ class Judge:
                 step,
                 tuple(dict.fromkeys(point for repeat in repeats for point in repeat.points)),
             )
-
-
-def _is_divergence(outcome: Outcome) -> bool:
-    return outcome.status == "paused" and (outcome.error or "").startswith("nondeterminism")
 
 
 def _recovery_ms(notes: Sequence[Note]) -> float | None:

@@ -69,14 +69,13 @@ class NoteFile:
     """Notes in a file that several processes write, one line each."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def add(self, note: Note) -> None:
         os.write(self._descriptor, msgspec.json.encode(note) + b"\n")
 
-    def read(self) -> list[Note]:
-        return [msgspec.json.decode(line, type=Note) for line in self._path.read_bytes().splitlines()]
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+    @staticmethod
+    def notes_in(path: Path) -> list[Note]:
+        """What was noted there so far; nothing yet if no process got that far."""
+        data = path.read_bytes() if path.exists() else b""
+        return [msgspec.json.decode(line, type=Note) for line in data.splitlines()]

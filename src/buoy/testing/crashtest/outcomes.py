@@ -16,6 +16,9 @@ from buoy.testing.crashtest.scenario import Played
 
 _ENDINGS = (e.WorkflowCompleted, e.WorkflowFailed, e.WorkflowCancelled)
 
+# The reason for which a run whose code does not repeat itself is paused.
+_DIVERGED = "nondeterminism"
+
 
 def outcome_of(played: Played) -> Outcome:
     """How the run, or the last of its successors, ended."""
@@ -27,6 +30,15 @@ def outcome_of(played: Played) -> Outcome:
             run_id = str(ending.continued_as)
             continue
         return _outcome(run_id, log, ending)
+
+
+def difference_in(played: Played) -> str | None:
+    """What the code did otherwise than its log says, if that is why the run is paused."""
+    outcome = outcome_of(played)
+    error = outcome.error or ""
+    if outcome.status != "paused" or not error.startswith(_DIVERGED):
+        return None
+    return error.removeprefix(f"{_DIVERGED}: ")
 
 
 def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> Outcome:

@@ -30,7 +30,16 @@ from buoy.system import SystemThreads
 from buoy.testing.crashtest.gate import Gate, Point
 from buoy.testing.crashtest.shell import StageShell
 from buoy.testing.crashtest.watch import Watch
-from buoy.testing.local_host import Hints, LocalStore, Shelf, make_client, make_runner, runner_info, steps_executing
+from buoy.testing.local_host import (
+    Hints,
+    LocalStore,
+    Shelf,
+    make_client,
+    make_runner,
+    neighbours,
+    runner_info,
+    steps_executing,
+)
 from buoy.testing.person import Person
 from buoy.testing.script import Script, title_of
 from buoy.testing.skipping import Outside, SkippingClock, skipping_time
@@ -53,6 +62,18 @@ class Job(msgspec.Struct, frozen=True):
     writes_max: int
     # Of a spec: the modules whose functions it may call.
     calls: tuple[str, ...] = ()
+
+
+def make_job(
+    workflow: Workflow[..., Any], stored: msgspec.Raw, script: Script, calls: tuple[str, ...], writes_max: int
+) -> Job:
+    """A job with all that the workflow's module can name; an input that does not fit is refused."""
+    registry = Registry()
+    found, queues = neighbours(workflow)
+    for each in found:
+        registry.add(each)
+    workflow.arguments.decode(stored)
+    return Job(workflow, stored, script, registry, tuple(sorted(queues)), writes_max, calls)
 
 
 class Ids:

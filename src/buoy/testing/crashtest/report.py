@@ -112,6 +112,8 @@ class Report(msgspec.Struct, frozen=True):
     left_out: int = 0
     # What of the script nothing called for, without a crash; stubs and patterns that no step bore out, in any run.
     unused: tuple[str, ...] = ()
+    # What could not be tried, and why.
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -144,6 +146,7 @@ class Report(msgspec.Struct, frozen=True):
         if self.reference.status == "failed":
             yield f"without a crash it already fails: {self.reference.error}"
         yield from self.unused
+        yield from self.notes
 
     def verdict(self) -> str:
         """In one sentence, if nothing was found."""

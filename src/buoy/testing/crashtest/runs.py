@@ -5,26 +5,35 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import dropwhile
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.definitions import Workflow
 from buoy.errors import BadInput
 from buoy.system import SystemClock
+from buoy.testing.crashtest.elsewhere import Elsewhere, Rehearsal
 from buoy.testing.crashtest.gate import COMPENSATION, Point
 from buoy.testing.crashtest.judge import Judge
 from buoy.testing.crashtest.names import check_stubs, meant_nothing, ran_in
 from buoy.testing.crashtest.notes import Note
-from buoy.testing.crashtest.process import Job
-from buoy.testing.crashtest.real import play_really
+from buoy.testing.crashtest.process import Job, make_job
+from buoy.testing.crashtest.real import RealPlayer
 from buoy.testing.crashtest.report import KINDS, Crash, Kind, Report
 from buoy.testing.crashtest.scenario import Played, Setting, play
-from buoy.testing.local_host import STORES, check_no_loop, neighbours
+from buoy.testing.local_host import STORES, check_no_loop
 from buoy.testing.person import asked_in
 from buoy.testing.script import Entries, as_script
+
+
+class Player(Protocol):
+    """Plays one scenario."""
+
+    def __call__(self, point: Point | None, *, looks_at_code: bool = False) -> Played: ...
+
 
 Progress = Callable[[int, int, Crash], None]
 
@@ -37,6 +46,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     `stubs`: canned results of steps, by name. `repeatable`: steps that may run twice, by name or pattern.
     `allow`: kinds of findings that are none here. `cancels`: whether the run is also cancelled at every point.
     `calls`: of a spec, the modules whose functions it may call. `store`: memory unless told; with `real`, sqlite.
+    `fresh`: whether the run is also replayed in fresh interpreters, where sets have another order.
     """
 
     store: str | None = None
@@ -48,6 +58,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     cancels: bool = True
     real: bool = False
     calls: Sequence[str] = ()
+    fresh: bool = True
 
 
 def crash_test(
@@ -63,22 +74,19 @@ def crash_test(
     allowed = _check(chosen)
     clock = SystemClock()
     began = clock.monotonic()
-    with _chance_kept():
-        job = _job(workflow, stored, answers, tuple(chosen.calls))
-        check_stubs(workflow, stored, chosen.stubs)
-        setting = Setting(_store(chosen), chosen.stubs, chosen.seed)
-        player = play_really if chosen.real else play
-        reference = player(job, setting, None, looks_at_code=True)
+    job = make_job(workflow, stored, as_script(answers), tuple(chosen.calls), WRITES_MAX)
+    check_stubs(workflow, stored, chosen.stubs)
+    setting = Setting(_store(chosen), chosen.stubs, chosen.seed)
+    with _chance_kept(), _player(job, setting, chosen) as player, _rehearsal(job, setting, chosen) as rehearse:
+        reference = player(None, looks_at_code=True)
         _check_ended(reference)
-        ran = ran_in(reference.notes)
         judge = Judge(reference, workflow.recovery, chosen.repeatable, allowed)
         writes = max((note.number for note in reference.notes if note.what == "write"), default=0)
         points, left_out = _points(writes, chosen) if judge.reference.status != "paused" else ([], 0)
-        for place, played in _scenarios(points, lambda point: player(job, setting, point)):
-            ran |= ran_in(played.notes)
-            crash = judge.add(played)
-            if progress is not None:
-                progress(place, len(points), crash)
+        ran = ran_in(reference.notes) | _crashed(judge, points, player, progress)
+        elsewhere = rehearse(writes) if points and not judge.has_diverged else Elsewhere()
+        if elsewhere.difference is not None:
+            judge.add_elsewhere(elsewhere.difference)
     return Report(
         workflow=workflow.name,
         store=setting.store,
@@ -93,7 +101,44 @@ def crash_test(
         repeats=judge.repeats(),
         left_out=left_out,
         unused=(*_unused(job, reference), *meant_nothing(chosen.stubs, chosen.repeatable, ran)),
+        notes=() if elsewhere.note is None else (elsewhere.note,),
     )
+
+
+def _crashed(judge: Judge, points: Sequence[Point], player: Player, progress: Progress | None) -> set[str]:
+    """Has every scenario played and judged. The steps that ran in any of them."""
+    ran: set[str] = set()
+    for place, played in _scenarios(points, player):
+        ran |= ran_in(played.notes)
+        crash = judge.add(played)
+        if progress is not None:
+            progress(place, len(points), crash)
+    return ran
+
+
+@contextmanager
+def _player(job: Job, setting: Setting, options: Options) -> Iterator[Player]:
+    if not options.real:
+        yield partial(play, job, setting)
+        return
+    player = RealPlayer(job, setting)
+    try:
+        yield player.play
+    finally:
+        player.close()
+
+
+@contextmanager
+def _rehearsal(job: Job, setting: Setting, options: Options) -> Iterator[Callable[[int], Elsewhere]]:
+    """Real processes have hash seeds of their own already."""
+    if options.real or not options.fresh:
+        yield lambda writes: Elsewhere()
+        return
+    rehearsal = Rehearsal(job, setting)
+    try:
+        yield rehearsal.play
+    finally:
+        rehearsal.close()
 
 
 @contextmanager
@@ -107,7 +152,7 @@ def _chance_kept() -> Iterator[None]:
         chance.setstate(state)
 
 
-def _scenarios(points: Sequence[Point], play_at: Callable[[Point], Played]) -> Iterator[tuple[int, Played]]:
+def _scenarios(points: Sequence[Point], play_at: Player) -> Iterator[tuple[int, Played]]:
     """Every point, with its place. A cancel that undid something comes again, with a crash in the midst of that."""
     for place, point in enumerate(points, 1):
         played = play_at(point)
@@ -141,15 +186,6 @@ def _store(options: Options) -> str:
 
 def _unused(job: Job, reference: Played) -> list[str]:
     return job.script.unused([each for log in reference.logs.values() for each in asked_in(log)])
-
-
-def _job(workflow: Workflow[..., Any], stored: msgspec.Raw, answers: Entries, calls: tuple[str, ...]) -> Job:
-    registry = Registry()
-    found, queues = neighbours(workflow)
-    for each in found:
-        registry.add(each)
-    workflow.arguments.decode(stored)
-    return Job(workflow, stored, as_script(answers), registry, tuple(sorted(queues)), WRITES_MAX, calls)
 
 
 def _check_ended(reference: Played) -> None:

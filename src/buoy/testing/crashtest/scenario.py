@@ -33,6 +33,8 @@ from buoy.testing.skipping import SkippingClock
 # One that dies, one that takes over; more only if the engine itself gives up.
 _PROCESSES_MAX = 5
 _RUNS_MAX = 1000
+# What a scenario keeps in its folder.
+DATA, LOGS = "data", "logs"
 
 
 class Played(msgspec.Struct):
@@ -56,21 +58,31 @@ class Setting(msgspec.Struct, frozen=True):
 
 def play(job: Job, setting: Setting, point: Point | None, *, looks_at_code: bool = False) -> Played:
     """One scenario, in this process."""
+    with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name:
+        return play_in(Path(name), job, setting, point, looks_at_code=looks_at_code)
+
+
+def play_in(
+    folder: Path, job: Job, setting: Setting, point: Point | None, *,
+    looks_at_code: bool = False, processes_max: int = _PROCESSES_MAX,
+) -> Played:  # fmt: skip
+    """One scenario, in this process, with all that it stores in that folder."""
     book, real = Notebook(), SystemClock()
     watch = Watch(book.add, real.monotonic, setting.stubs)
     watch.looks_at_code = looks_at_code
     began = real.monotonic()
-    with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name, watching(watch):
-        folder = Path(name)
+    data = folder / DATA
+    data.mkdir()
+    with watching(watch):
         clock, deaths, processes = SkippingClock(), KnownDeaths(), list[Process]()
-        shelf = Shelf(setting.store, folder)
+        shelf = Shelf(setting.store, data)
         try:
             ended = "crashed"
-            while ended == "crashed" and len(processes) < _PROCESSES_MAX:
+            while ended == "crashed" and len(processes) < processes_max:
                 number = len(processes) + 1
                 seed_chance(setting.seed, point, number)
                 here = point and point.of_process(number)
-                process = Process(job, number, shelf, clock, watch, deaths, here, folder / "logs")
+                process = Process(job, number, shelf, clock, watch, deaths, here, folder / LOGS)
                 processes.append(process)
                 ended = process.run()
                 if ended == "crashed" and not watch.wait_for_threads():
@@ -84,8 +96,12 @@ def play(job: Job, setting: Setting, point: Point | None, *, looks_at_code: bool
 
 def seed_chance(seed: int, point: Point | None, process: int) -> None:
     """Python's own chance is different in every process, as in life, and the same in every execution of the test."""
+    vars(random)["_inst"].seed(chance_of(seed, point, process))
+
+
+def chance_of(seed: int, point: Point | None, process: int) -> str:
     where = "reference" if point is None else f"{point.number} {point.phase}"
-    vars(random)["_inst"].seed(f"{seed} {where} {process}")
+    return f"{seed} {where} {process}"
 
 
 def read_logs(shelf: Shelf, clock: SkippingClock) -> dict[str, list[e.Event]]:

@@ -67,6 +67,8 @@ class Watch:
         self.stubs = stubs
         self.process = 0
         self.looks_at_code = True
+        # False: bodies of steps never begin, so that a replay acts on nothing.
+        self.executes = True
         self._threads = 0
         self._quiet = threading.Condition()
         self._seen: set[str] = set()
@@ -150,6 +152,8 @@ def _watched_body(watch: Watch) -> type[Body]:
             super().__init__(step, seen, report)
 
         def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
+            if not watch.executes:
+                return
             stub = watch.stubs.get(self._step.name, watch)
             watch.tell("body" if stub is watch else "stubbed", **self._facts)
             if stub is watch:
