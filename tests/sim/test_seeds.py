@@ -69,6 +69,15 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
         "run-1,strike-3,strike-4,strike-5,strike-7,strike-8,crash-3,crash-4,freeze-3,outage-1,outage-2,act-73,act-77,"
         "run-1/n6,run-1/n1,run-1/n2,run-1/n3,run-1/n4",
     ),
+    # A pause in one commit, a resume in the next: the effects of the first must not start a body.
+    (
+        "objects",
+        1022630806,
+        "run-1,run-2,worker-2,freeze-3,freeze-4,stop-1,stop-2,outage-1,outage-2,act-2,act-8,act-11,act-13,act-26,act-34,"
+        "act-45,act-50,act-51,act-71,act-79,run-1/n1,run-1/n2,run-2/n1,worker-1:24a,starter-run-1:3a,worker-1:86a,"
+        "worker-1:121a,worker-2.2:2,worker-1:152a,worker-1:159a,worker-1:167a,worker-1:174,worker-1:214a,worker-1:242a,"
+        "worker-2.2:81a,worker-2.2:231a",
+    ),
 ]
 
 

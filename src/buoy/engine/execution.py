@@ -235,7 +235,7 @@ class Execution:
         self.code.resumed_at = self.state.updated_at
         if self.code.begun:  # else it did not begin yet in this process: `resume` replays it
             self.code.go_on()
-            self.leaves.take_up()
+            self.leaves.resume()
             if self._saga is not None:
                 self._saga.go_on()
 

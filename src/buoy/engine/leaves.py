@@ -44,6 +44,12 @@ class Leaves:
         self._returns: dict[LeafId, Any] = {}
         self._bodies: dict[LeafId, Body] = {}
         self._alarms: dict[LeafId, Alarm] = {}
+        self._resumed_seq = 0
+
+    @property
+    def resuming(self) -> bool:
+        """Whether `resumed` is recorded but not durable: by its log the run is still paused, so no body may start."""
+        return self._execution.ledger.durable_seq < self._resumed_seq
 
     @property
     def executing(self) -> bool:
@@ -93,6 +99,11 @@ class Leaves:
         result = history.results.get(request.leaf, e.NULL)
         self.compensable[request.leaf] = Compensable(request.step, history.call_of(request)[0], result)
 
+    def resume(self) -> None:
+        """The run was paused: everything starts when the events recorded so far, `resumed` among them, are durable."""
+        self._resumed_seq = self._execution.state.head_seq
+        self.take_up()
+
     def take_up(self) -> None:
         """Goes on with every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
@@ -115,6 +126,8 @@ class Leaves:
             execution.mailbox.give_end("" if leaf.child is None else leaf.child.child)
         if execution.withholds:
             execution.held_back = True
+        elif self.resuming:
+            return  # an older commit brought us here; `resume` has asked for a start after its own
         elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
         elif kind == "ask":

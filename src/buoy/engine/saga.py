@@ -95,6 +95,9 @@ class Saga:
         if execution.withholds:
             self._under_way = None
             return
+        if execution.leaves.resuming:
+            execution.after_commit(lambda: self._run(leaf))
+            return
         done = execution.leaves.compensable[leaf]
         undo = done.step.compensate
         assert undo is not None
