@@ -179,6 +179,19 @@ class SweepHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     failing: bool = False
 
 
+class LoopHeld(msgspec.Struct, frozen=True):
+    """A blocking call holds the event loop of a runner, so none of its other runs moves.
+
+    `for_s`: how long it has, at the time of the beat. `leaf`: the step that blocks; None: workflow code of `run_id`
+    does, or code outside of any run. `where`: file, line and function.
+    """
+
+    for_s: float
+    run_id: RunId | None = None
+    leaf: str | None = None
+    where: str = ""
+
+
 class Beat(msgspec.Struct, frozen=True):
     """One sign of life. `number` only ever grows."""
 
@@ -189,6 +202,7 @@ class Beat(msgspec.Struct, frozen=True):
     progress: dict[RunId, Progress] = {}
     # None: this runner does not sweep.
     sweep: SweepHealth | None = None
+    loop_held: LoopHeld | None = None
 
 
 class RunnerRecord(msgspec.Struct, frozen=True):

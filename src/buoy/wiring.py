@@ -18,6 +18,7 @@ from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry, Step, Workflow
+from buoy.engine.loop_watch import LoopWatch
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import Problem
 from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
@@ -101,7 +102,9 @@ class Worker:
             options=options,
             shell=GuardedShell(log_folder(store.url), self.clock),
         )
-        self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock))
+        self._loop_watch = LoopWatch(self.runner, self.runner.note)
+        look = self._loop_watch.look
+        self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock), look_at_loop=look)
         scope = Scope(self.info.stack, self.info.env)
         self.sweeper = Sweeper(
             store,
@@ -134,6 +137,7 @@ class Worker:
         """`schedules`: also starts runs by the clock; as `sweeps`, if nothing is said."""
         self.liveness.announce(self.info.id)
         await self.runner.start(takes_work=takes_work)
+        self._loop_watch.start()
         self._threads.run(self.beats.run_in_thread, "buoy-beat")
         if sweeps:
             self.sweeper.start()
@@ -158,6 +162,7 @@ class Worker:
         # Before the good-bye: a beat after it would be refused, as that of one declared gone.
         self.beats.stop()
         left = await self.runner.stop(signal, grace_s)
+        self._loop_watch.stop()
         if not left:
             self.liveness.withdraw(self.info.id)
         return left

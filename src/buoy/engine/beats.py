@@ -13,7 +13,7 @@ from typing import Protocol
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import BEAT_S, SELF_FENCE_AFTER_S
-from buoy.ports import Beat, Clock, Progress, Store, SweepHealth
+from buoy.ports import Beat, Clock, LoopHeld, Progress, Store, SweepHealth
 
 # Progress travels with the beats, so a change of it is worth a beat of its own, but not more often than this.
 _PROGRESS_S = 1.0
@@ -38,7 +38,14 @@ class Beating(Protocol):
 class Beats:
     """The loop that beats. `stop` may be called from any thread."""
 
-    def __init__(self, runner: Beating, open_store: Callable[[], Awaitable[Store]], *, beat_s: float = BEAT_S) -> None:
+    def __init__(
+        self,
+        runner: Beating,
+        open_store: Callable[[], Awaitable[Store]],
+        *,
+        beat_s: float = BEAT_S,
+        look_at_loop: Callable[[], LoopHeld | None] = lambda: None,
+    ) -> None:
         self._runner = runner
         self._open_store = open_store
         self._beat_s = beat_s
@@ -46,6 +53,10 @@ class Beats:
         self._stopped = False
         self._sent: dict[RunId, float] = {}
         self._swept_at: float | None = None
+        # The beat's thread is the one that can see that the loop of its process is blocked.
+        self._look_at_loop = look_at_loop
+        self._held: LoopHeld | None = None
+        self._held_sent = False
         self.errors = 0
         self.last_error: str | None = None
 
@@ -74,6 +85,7 @@ class Beats:
         next_beat = confirmed
         while not self._stopped:
             now = clock.monotonic()
+            self._held = self._look_at_loop()
             if now >= next_beat or self._news():
                 sent = now
                 try:
@@ -101,6 +113,8 @@ class Beats:
         sweep = self._runner.sweep_health()
         if sweep is not None and sweep.at != self._swept_at:
             return True
+        if (self._held is not None) != self._held_sent:
+            return True
         return self._sent != {run: progress.at for run, progress in list(self._runner.progress.items())}
 
     def _beat(self) -> Beat:
@@ -110,6 +124,7 @@ class Beats:
         errors, last_error = self._runner.troubles()
         sweep = self._runner.sweep_health()
         self._swept_at = None if sweep is None else sweep.at
+        self._held_sent = self._held is not None
         return Beat(
             number=self._number,
             holding=self._runner.holding(),
@@ -117,4 +132,5 @@ class Beats:
             last_error=last_error or self.last_error,
             progress=progress,
             sweep=sweep,
+            loop_held=self._held,
         )

@@ -56,6 +56,10 @@ class Leaves:
         """Whether a step's body is under way in this process."""
         return bool(self._bodies)
 
+    def carried_by(self, task: asyncio.Task[Any] | None) -> LeafId | None:
+        """The step whose body this task executes."""
+        return next((leaf for leaf, body in list(self._bodies.items()) if body.task is task and task is not None), None)
+
     def open(self, request: Request, *, in_log: bool) -> None:
         """The code asks for a leaf. One that the log has open is taken up, a new one is recorded."""
         execution, leaf, step, started = self._execution, request.leaf, request.step, request.started

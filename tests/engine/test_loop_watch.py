@@ -1,0 +1,131 @@
+"""A blocked event loop: its own process notices, says what blocks it, and tells the others by its heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.engine.loop_watch import LoopWatch, in_words
+from buoy.ports import LoopHeld, RunnerRecord
+from buoy.system import SystemClock
+from tests.engine.lab import opened, store_at
+
+DEADLINE_S = 60.0
+
+
+class Block:
+    """Holds the loop until another process's view of this runner shows it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.seen: RunnerRecord | None = None
+
+    def hold(self) -> None:
+        """A blocking call: it returns when a reader of the store has seen that the loop is held."""
+        done = threading.Event()
+
+        def watch() -> None:
+            try:
+                self.seen = asyncio.run(self._wait())
+            finally:
+                done.set()
+
+        threading.Thread(target=watch, daemon=True).start()
+        done.wait(DEADLINE_S)
+
+    async def _wait(self) -> RunnerRecord | None:
+        async with store_at(self.url) as store:
+            until = time.monotonic() + DEADLINE_S
+            while time.monotonic() < until:
+                for record in await store.runners():
+                    if record.beat.loop_held is not None:
+                        return record
+                await asyncio.sleep(0.05)
+        return None
+
+
+@pytest.mark.parametrize("where", ["step", "step after a wait", "workflow code"])
+async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str, where: str) -> None:
+    block = Block(any_url)
+    notes: list[str] = []
+
+    @buoy.step
+    async def blocking() -> None:
+        if where == "step after a wait":
+            await asyncio.sleep(0)
+        block.hold()
+
+    @buoy.workflow
+    async def blocked() -> None:
+        if where == "workflow code":
+            with _unguarded():
+                block.hold()
+        else:
+            await blocking()
+
+    async with opened(any_url, blocked) as app:
+        assert app.runner is not None
+        app.runner.trouble_log.on_note = notes.append
+        run = await app.start_as("blk", blocked)
+        await run.result()
+        assert block.seen is not None and block.seen.info.id == app.runner.id
+        held = block.seen.beat.loop_held
+        assert held is not None and held.run_id == "blk"
+        assert held.leaf == (None if where == "workflow code" else "blocking#1")
+        assert "test_loop_watch.py" in held.where and " in hold" in held.where
+        text = next(each for each in notes if "has not turned" in each)
+        assert "run blk" in text and ("blocking#1" in text) == (held.leaf is not None)
+        deadline = time.monotonic() + DEADLINE_S
+        while not any("turns again" in each for each in notes):
+            assert time.monotonic() < deadline, notes
+            await asyncio.sleep(0.05)
+
+
+def _unguarded() -> Any:
+    """Starting a thread counts as I/O, which workflow code may not do; here it stands for a blocking C call."""
+    from buoy.engine.guard import unguarded
+
+    return unguarded()
+
+
+class _Idle:
+    turning = None
+    clock = SystemClock()
+
+    def __init__(self) -> None:
+        self.executions: dict[Any, Any] = {}
+
+
+async def test_a_loop_that_turns_is_never_called_held(tmp_path: Path) -> None:
+    told: list[str] = []
+    watch = LoopWatch(_Idle(), told.append)
+    watch.start()
+    for _ in range(20):
+        watch._turn()
+        assert watch.look() is None
+    watch.stop()
+    assert told == []
+
+
+async def test_a_process_that_was_suspended_as_a_whole_raises_no_alarm() -> None:
+    """Neither its loop nor its looks moved: one look after the pause is not enough."""
+    told: list[str] = []
+    watch = LoopWatch(_Idle(), told.append)
+    watch.start()
+    watch.look()
+    assert watch.look() is None and watch.look() is None
+    watch._turn()
+    assert watch.look() is None and told == []
+    watch.stop()
+
+
+def test_the_words_name_what_blocks() -> None:
+    assert "step pay#1 of run r" in in_words(LoopHeld(5.0, "r", "pay#1", "x.py:3 in pay"))  # type: ignore[arg-type]
+    assert "workflow code of run r" in in_words(LoopHeld(5.0, "r", None, "x.py:3 in pay"))  # type: ignore[arg-type]
+    assert "outside of any run" in in_words(LoopHeld(5.0))
