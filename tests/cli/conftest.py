@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from buoy.cli.main import main
 
 FLOWS = Path(__file__).with_name("flows.py")
+ASKING = Path(__file__).with_name("asking_flows.py")
 PATIENCE_S = 30.0
 
 
@@ -41,7 +42,7 @@ class Buoy:
 
     def drive(self) -> None:
         """A worker does what is to do now."""
-        self("worker", str(FLOWS), "--until-idle")
+        self("worker", str(FLOWS), str(ASKING), "--until-idle")
 
     def seen(self) -> list[str]:
         return self.witness.read_text().splitlines()

@@ -54,31 +54,6 @@ async def ship(parcel: Parcel) -> str:
 
 
 @buoy.workflow
-async def asked_then_signalled() -> list[object]:
-    shipped = await buoy.ask("Ship it?", kind="confirm")
-    await buoy.wait_signal("packed")
-    return [shipped, await buoy.ask("Last words?")]
-
-
-@buoy.workflow
-async def impatient() -> str:
-    try:
-        async with asyncio.timeout(2):
-            await buoy.ask("Quick?", kind="confirm")
-        return "in time"
-    except TimeoutError:
-        await buoy.wait_signal("packed")
-        return "too late"
-
-
-@buoy.workflow
-async def chosen_then_signalled() -> str:
-    chosen = await buoy.ask("What now?", kind="choose", options=["load", "skip"])
-    await buoy.wait_signal("packed")
-    return str(chosen)
-
-
-@buoy.workflow
 async def several() -> list[object]:
     asked = (
         buoy.ask("Which colour?", kind="choose", options=["red", "blue"]),

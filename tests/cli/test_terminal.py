@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import FLOWS, Buoy
+from .conftest import ASKING, FLOWS, Buoy
 from .terminal import Terminal
 
 
@@ -37,7 +37,7 @@ def test_an_answer_from_elsewhere_takes_the_question_back(buoy: Buoy, words: lis
 
 
 def test_a_run_goes_on_after_its_question_was_answered_elsewhere(buoy: Buoy) -> None:
-    terminal = Terminal("run", f"{FLOWS}:asked_then_signalled", "--id", "a1", "--store", buoy.store)
+    terminal = Terminal("run", f"{ASKING}:asked_then_signalled", "--id", "a1", "--store", buoy.store)
     terminal.until("yes or no: ")
     terminal.type("ye")  # half a line that nobody sends must not become part of a later answer
     buoy("answer", "a1", "no")
@@ -52,7 +52,7 @@ def test_a_run_goes_on_after_its_question_was_answered_elsewhere(buoy: Buoy) -> 
 
 
 def test_a_question_whose_time_is_over_is_taken_back(buoy: Buoy) -> None:
-    terminal = Terminal("run", f"{FLOWS}:impatient", "--id", "i1", "--store", buoy.store)
+    terminal = Terminal("run", f"{ASKING}:impatient", "--id", "i1", "--store", buoy.store)
     terminal.until("yes or no: ")
     terminal.until("the question was withdrawn")
     terminal.until("signal 'packed'")
@@ -96,7 +96,7 @@ def test_an_interrupt_while_a_question_stands_gives_the_run_back(buoy: Buoy, wor
 
 
 def test_the_live_view_leaves_question_and_answer_on_the_screen(buoy: Buoy) -> None:
-    terminal = Terminal("run", f"{FLOWS}:chosen_then_signalled", "--id", "c1", "--store", buoy.store)
+    terminal = Terminal("run", f"{ASKING}:chosen_then_signalled", "--id", "c1", "--store", buoy.store)
     terminal.until("one of load, skip: ")
     terminal.type("1\n")
     terminal.until("signal 'packed'")
