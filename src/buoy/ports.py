@@ -148,6 +148,11 @@ class Store(Protocol):
 
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage: ...
 
+    async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
+        """Runs whose id begins with that, at most so many; the one with that very id first. Reads no document, so that
+        a broken run can be named, too."""
+        ...
+
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
         ...

@@ -58,7 +58,7 @@ def test_a_document_that_lags_is_not_believed_and_is_brought_up_to_date(buoy: Bu
     assert "lists still show it as running, as it was at event 3" in why
     assert "running" in buoy("ps", *store).output
     buoy("sweeper", "--once", *store)
-    assert "awaiting_input" in buoy("ps", *store).output
+    assert "awaiting answer" in buoy("ps", *store).output
     assert "lists still show" not in buoy("why", run, *store).output
 
 

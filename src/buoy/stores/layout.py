@@ -109,6 +109,16 @@ def run_prefix(run_id: RunId) -> str:
     return f"workflow/{run_id}/"
 
 
+def runs_prefix(beginning: str) -> str:
+    """All that belongs to the runs whose ids begin so."""
+    return f"workflow/{beginning}"
+
+
+def run_of(key: str) -> RunId:
+    """The run that a key under `workflow/` belongs to."""
+    return RunId(key.split("/", 2)[1])
+
+
 def schedule_key(name: str) -> str:
     return f"{SCHEDULES}{name}.json"
 

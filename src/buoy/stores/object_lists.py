@@ -10,7 +10,7 @@ from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.errors import BadInput
+from buoy.errors import BadInput, CorruptLog
 from buoy.ports import Clock, RunPage, RunQuery
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket
@@ -41,6 +41,29 @@ class Lists:
         now = self._clock.now()
         records = await each(found[:limit], lambda view: self._runs.record(view, now))
         return RunPage(tuple(records), _place_of(found[limit - 1]) if len(found) > limit else None)
+
+    async def ids(self, prefix: str, limit: int) -> list[RunId]:
+        """Each listing begins behind all that belongs to the last run of the one before."""
+        exact = [RunId(prefix)] if await self._bucket.list(layout.run_prefix(RunId(prefix)), limit=1) else []
+        found = [run_id for run_id in exact if await self._there(run_id)]
+        after: str | None = None
+        while len(found) < limit:
+            keys = await self._bucket.list(layout.runs_prefix(prefix), after=after, limit=PAGE)
+            run_ids = list(dict.fromkeys(layout.run_of(key) for key in keys))
+            for run_id in run_ids:
+                if len(found) < limit and run_id not in exact and await self._there(run_id):
+                    found.append(run_id)
+            if len(keys) < PAGE:
+                break
+            after = f"{layout.run_prefix(run_ids[-1])}~"
+        return found
+
+    async def _there(self, run_id: RunId) -> bool:
+        """A run whose log cannot be read is there all the same."""
+        try:
+            return not await self._runs.purged(run_id)
+        except CorruptLog:
+            return True
 
     async def _held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[View]:
         keys = await self._bucket.list(layout.held_prefix(holder))

@@ -132,6 +132,9 @@ class ObjectStore:
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
         return await self._lists.find(query, cursor, limit)
 
+    async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
+        return await self._lists.ids(prefix, limit)
+
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         return await self._claims.claim(runner, wants, limit)
 

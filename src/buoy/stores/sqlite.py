@@ -155,6 +155,9 @@ class SqliteStore:
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
         return await self._reader.read(lambda c: runs.page_of_runs(c, query, cursor, limit, self._clock.now()))
 
+    async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
+        return await self._reader.read(lambda c: runs.run_ids(c, prefix, limit))
+
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         now = self._clock.now()
         # Looking costs no lock: idle runners do not disturb those at work.

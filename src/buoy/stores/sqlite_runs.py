@@ -40,6 +40,8 @@ _LOG = """SELECT l.last_seq, l.body FROM runs r CROSS JOIN log l ON l.run = r.nu
     AND l.first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE run = r.number AND first_seq <= ?2 + 1), 0)
     ORDER BY l.first_seq"""
 _LOG_QUICK = f"{_LOG} LIMIT {QUICK_COMMITS_MAX + 1}"
+# '~' sorts after every character of an id.
+_IDS = "SELECT run_id FROM runs WHERE run_id >= ?1 AND run_id < ?1 || '~' ORDER BY run_id LIMIT ?2"
 _INBOX = """SELECT i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by
     FROM runs r CROSS JOIN inbox i ON i.run = r.number WHERE r.run_id = ? AND i.number > ? ORDER BY i.number"""
 _TARGET = """SELECT r.number, t.seen, coalesce((SELECT max(number) FROM inbox WHERE run = r.number), 0),
@@ -198,6 +200,11 @@ def _narrowing(query: RunQuery) -> tuple[str, list[str | float]]:
     return " ".join(part for part, value in found if value is not None), [
         value for _, value in found if value is not None
     ]
+
+
+def run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[RunId]:
+    """Out of the index over ids alone."""
+    return [RunId(row[0]) for row in connection.execute(_IDS, (prefix, limit))]
 
 
 def _before(cursor: str | None) -> int:

@@ -158,6 +158,7 @@ class ArchiveContract(Contract):
             assert await each.events(RUN) == []
             assert await each.inbox(RUN) == []
             assert [found.document.run_id for found in (await each.find_runs(RunQuery())).runs] == ["kept"]
+            assert await each.run_ids(RUN, 10) == await each.run_ids(RUN[:-1], 10) == []
             assert await each.archive.tombstone(RUN) == stone
             assert await each.archive.tombstone(RunId("kept")) is None
             assert await each.archive.half_purged() == []

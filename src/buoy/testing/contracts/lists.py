@@ -5,7 +5,7 @@ from __future__ import annotations
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
 from buoy.ports import Ended, Held, RunQuery, RunRecord, Store
-from buoy.testing.contracts.stage import Contract, Stage, claimed, on_stage, register
+from buoy.testing.contracts.stage import Contract, Stage, claimed, message, on_stage, register
 
 ALL = RunQuery()
 
@@ -111,3 +111,19 @@ class ListContract(Contract):
         assert await names(store, RunQuery(statuses=("pending",), created_from=begun + 50.0)) == ["run-07", "run-05"]
         await (await stage.reader_of(store, "run-00")).append(store, claimed("r1"))
         assert await names(store, RunQuery(updated_before=begun + 25.0)) == ["run-02", "run-01"]
+
+    @on_stage
+    async def test_ids_are_found_by_how_they_begin(self, stage: Stage) -> None:
+        store = await stage.open()
+        made = ("lamp", "lamp-1", "lamp.child-9", "lamp0", "desk-1", "desk-2", "desk-3")
+        for name in made:
+            author = await stage.author(name).create(store)
+            await author.append(store, claimed("r1"))
+            await store.send(message(name, "d"))
+        assert sorted(await store.run_ids("lamp", 10)) == ["lamp", "lamp-1", "lamp.child-9", "lamp0"]
+        assert await store.run_ids("lamp", 1) == ["lamp"], "the very id comes first"
+        assert await store.run_ids("lamp-", 10) == ["lamp-1"]
+        assert await store.run_ids("lamp.", 10) == ["lamp.child-9"]
+        assert len(await store.run_ids("desk", 2)) == 2
+        assert await store.run_ids("desk-4", 10) == []
+        assert await store.run_ids("%", 10) == []
