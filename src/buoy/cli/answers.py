@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from buoy.cli.inputs import parse_json
+from buoy.cli.render import one_line
 from buoy.core.phrases import expected_text, shortened
 from buoy.core.questions import Question
 
@@ -64,5 +65,4 @@ def answer_text(stored: msgspec.Raw) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     text = value if isinstance(value, str) else bytes(stored).decode(errors="replace")
-    plain = "".join(each if each.isprintable() else " " for each in text)
-    return shortened(" ".join(plain.split()), _ANSWER_CHARS_MAX)
+    return shortened(one_line(text), _ANSWER_CHARS_MAX)

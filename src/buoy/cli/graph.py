@@ -8,6 +8,7 @@ import click
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.run_ids import run_argument
 from buoy.core.graph_svg import as_svg
 from buoy.core.graph_text import as_mermaid, as_text
 from buoy.core.graph_view import GraphView, graph_view
@@ -18,7 +19,7 @@ _DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option(
     "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="How to draw."
 )

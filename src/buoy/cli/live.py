@@ -21,7 +21,7 @@ from buoy.cli.render import clock, console
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.events import Event
 from buoy.core.facts import ProgressFacts
-from buoy.core.phrases import progress_text
+from buoy.core.phrases import progress_text, status_text
 from buoy.core.time_text import in_words
 
 _LEAVES_SHOWN = 12
@@ -127,7 +127,7 @@ def picture(document: Document, progress: ProgressFacts | None, now: float) -> R
     head = Text()
     head.append(document.run_id, style="bold")
     head.append(f"  {document.workflow}  ")
-    head.append(document.status.replace("_", " "), style="cyan")
+    head.append(status_text(document.status), style="cyan")
     head.append(f"  {in_words(now - document.created_at)}  {document.completed_count} done", style="dim")
     if document.failed_count:
         head.append(f", {document.failed_count} failed", style="red")

@@ -11,6 +11,7 @@ import msgspec
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.run_ids import run_argument
 from buoy.config import log_folder
 from buoy.core.ids import RunId
 from buoy.core.log_names import LogName, parse_log_name
@@ -31,7 +32,7 @@ class LogFile(msgspec.Struct, frozen=True):
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("step", metavar="[STEP]", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until the run ends.")
 @shared_options

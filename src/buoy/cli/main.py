@@ -7,11 +7,12 @@ import click
 from buoy.cli.completion import completion
 from buoy.cli.crashtest import crashtest
 from buoy.cli.doctor import doctor
+from buoy.cli.events import events
 from buoy.cli.graph import graph
 from buoy.cli.logs import logs
-from buoy.cli.looking import events, ps, show
 from buoy.cli.migrate import migrate
 from buoy.cli.program import Program
+from buoy.cli.ps import ps
 from buoy.cli.purging import purge_command
 from buoy.cli.recovering import recover
 from buoy.cli.result import result
@@ -20,6 +21,7 @@ from buoy.cli.returning import jump, retry
 from buoy.cli.run import run, start
 from buoy.cli.schedule import schedule_group
 from buoy.cli.service import service
+from buoy.cli.show import show
 from buoy.cli.speaking import answer, cancel, pause, signal
 from buoy.cli.status import status
 from buoy.cli.sweeper import sweeper

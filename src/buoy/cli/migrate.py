@@ -7,6 +7,7 @@ import click
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.cli.returning import spec_for
+from buoy.cli.run_ids import optional_run_argument
 from buoy.core.phrases import counted
 from buoy.engine.migration import Migration
 from buoy.errors import BadInput
@@ -16,7 +17,7 @@ _SHOWN_MAX = 20
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN", required=False)
+@optional_run_argument
 @click.option("--rename", "pairs", metavar="OLD=NEW", multiple=True, help="A step and its new name; may be repeated.")
 @click.option("--all", "workflow", metavar="WORKFLOW", help="All runs of it that are paused because no code fits.")
 @click.option("--to", "version", metavar="VERSION", help="Bind to this version of the code. [the one that did not fit]")

@@ -11,6 +11,7 @@ from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.lifecycle import Status
+from buoy.core.phrases import status_text
 from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
@@ -84,5 +85,5 @@ def tell_outcome(found: Outcome, *, as_json: bool) -> Exit:
         case Exit.CANCELLED:
             click.echo(f"error: run {found.run_id} was cancelled{reason}", err=True)
         case _:
-            click.echo(f"run {found.run_id} has not ended: it is {found.status.replace('_', ' ')}", err=True)
+            click.echo(f"run {found.run_id} has not ended: it is {status_text(found.status)}", err=True)
     return found.code

@@ -10,10 +10,11 @@ import click
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import local
+from buoy.cli.run_ids import run_argument
 from buoy.core import explain_undone
 from buoy.core.ids import LeafId, RunnerId
 from buoy.core.lifecycle import Status
-from buoy.core.phrases import Wording, active_leaves
+from buoy.core.phrases import Wording, active_leaves, status_text
 from buoy.core.recovery_plan import RecoveryPlan
 from buoy.engine.client import Client
 from buoy.errors import StoreUnusable, Unavailable
@@ -27,7 +28,7 @@ Standing = dict[LeafId, str]
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--dry-run", is_flag=True, help="Only show the branch, what is kept and what would run again.")
 @shared_options
 def recover(run_id: str, dry_run: bool, store: str | None, as_json: bool) -> int:
@@ -162,7 +163,7 @@ def _because(found: Recovery) -> str:
     healthy = "; ".join(f"{each.code}: {each.reason}" for each in found.findings[:3])
     if healthy or doc is None:
         return f": {healthy}" if healthy else ""
-    return f": it is {doc.status.replace('_', ' ')}, and nothing wrong was found"
+    return f": it is {status_text(doc.status)}, and nothing wrong was found"
 
 
 def _other_way(found: Recovery, words: Wording) -> list[str]:

@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.facts import Facts
 from buoy.core.health import Health
-from buoy.core.phrases import active_leaves, current_progress, progress_text
+from buoy.core.phrases import active_leaves, current_progress, progress_text, questions
 from buoy.core.time_text import in_words
 
 # Wide enough that nothing is cut when a program reads the output.
@@ -56,6 +55,11 @@ def ago(span_s: float | None) -> str:
     return "" if span_s is None else f"{in_words(max(span_s, 0.0))} ago"
 
 
+def one_line(text: str) -> str:
+    """The text without line breaks and other characters that move the cursor."""
+    return " ".join("".join(each if each.isprintable() else " " for each in text).split())
+
+
 def plain_table(*columns: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
@@ -63,17 +67,14 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
-def health_text(health: Health) -> Text:
-    return Text(health.value, style=HEALTH_STYLE[health])
-
-
 def where(document: Document) -> str:
     """The step or wait that a run is at."""
-    active = active_leaves(document)
-    shown = active or list(document.open)
+    # A group is open as long as its parts are: these say more.
+    single = [leaf for leaf in document.open if leaf.kind != "group"]
+    shown = active_leaves(document) or questions(document) or single or list(document.open)
     if not shown:
         return ""
-    more = document.open_count - 1
+    more = document.open_count - 1 - (len(document.open) - len(single) if single else 0)
     return _short(shown[0]) + (f" +{more}" if more else "")
 
 

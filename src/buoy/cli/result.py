@@ -8,13 +8,14 @@ import click
 
 from buoy.cli.outcomes import Outcome, last_of_chain, outcome, tell_outcome
 from buoy.cli.program import connected, duration, go, shared_options
+from buoy.cli.run_ids import run_argument
 from buoy.engine.client import Client
 
 _LOOK_S = 1.0
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--wait", is_flag=True, help="Wait until the run has ended.")
 @click.option("--timeout", metavar="TIME", callback=duration, help="Wait at most so long, e.g. 30s; means --wait.")
 @shared_options

@@ -14,6 +14,7 @@ from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.recovering import done_text, recovery_fields, strike_off
 from buoy.cli.render import local
+from buoy.cli.run_ids import run_argument, run_arguments
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.ids import RunId
@@ -44,7 +45,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 @click.command()
-@click.argument("run_ids", metavar="[RUN]...", nargs=-1)
+@run_arguments
 @click.option("--all", "every", is_flag=True, help="All runs that were left behind.")
 @shared_options
 def resume(run_ids: tuple[str, ...], every: bool, store: str | None, as_json: bool) -> int:
@@ -215,7 +216,7 @@ def _tell(done: Resumed, words: Wording) -> None:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @shared_options
 def release(run_id: str, store: str | None, as_json: bool) -> int:
     """Let a run go on that Buoy quarantined or held.

@@ -7,6 +7,7 @@ import msgspec
 
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, confirm, connected, go, shared_options
+from buoy.cli.run_ids import run_argument
 from buoy.core import events as e
 from buoy.core.branching import Plan
 from buoy.engine.client import Client
@@ -16,7 +17,7 @@ _SHOWN_MAX = 20
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--from", "step", metavar="STEP", help="From this step on; default: the last one that failed.")
 @click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
 @click.option("--spec", "file", metavar="FILE", help="For a run of a spec: go on with this file, if it fits.")
@@ -51,7 +52,7 @@ def retry(
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("step", metavar="STEP")
 @click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run again.")

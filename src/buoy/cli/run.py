@@ -21,7 +21,9 @@ from buoy.cli.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
 from buoy.core.facts import what_is_missing
 from buoy.core.ids import RunId, check_run_id
+from buoy.core.lifecycle import Status
 from buoy.core.limits import STOP_GRACE_S
+from buoy.core.phrases import status_text
 from buoy.core.spec import SPEC_PREFIX
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry
@@ -183,10 +185,10 @@ def start(
     if missing is not None:
         file = () if is_spec_file(target) else (target.rpartition(":")[0] or target,)
         command = wording(store, local).command("worker", *file, *_needed_calls(workflow))
-        there = "it is queued" if new else f"it was there already, and is {status.replace('_', ' ')}"
+        there = "it is queued" if new else f"it was there already, and is {status_text(status)}"
         click.echo(f"{there}, but {missing}; start one: {command}", err=True)
     elif not new:
-        click.echo(f"it was there already, and is {status.replace('_', ' ')}", err=True)
+        click.echo(f"it was there already, and is {status_text(status)}", err=True)
     return Exit.OK
 
 
@@ -198,7 +200,7 @@ def _needed_calls(workflow: AnyWorkflow) -> list[str]:
     ]
 
 
-async def _start(order: Order) -> tuple[RunId, bool, str | None, str]:
+async def _start(order: Order) -> tuple[RunId, bool, str | None, Status]:
     async with open_client(configured_store(order.store), actor=person()) as client:
         run_id, new = await begin(client, order)
         document = (await client.record(run_id)).document

@@ -17,6 +17,7 @@ from buoy.cli.inputs import parse_json
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.cli.prompts import put
+from buoy.cli.run_ids import run_argument
 from buoy.cli.typed import Typed
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.phrases import expected_text, listed, questions
@@ -28,7 +29,7 @@ from buoy.ports import Receipt
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("value", metavar="[VALUE]", required=False)
 @click.option("--question", metavar="ID", help="Which question, if several are open.")
 @click.option("--form", metavar="JSON", help="The answer to a form.")
@@ -79,7 +80,7 @@ async def _ask(leaf: OpenLeaf, question: Question) -> Json:
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.argument("name", metavar="NAME")
 @click.argument("payload", metavar="[PAYLOAD_JSON]", required=False)
 @click.option("--dedupe", metavar="ID", help="Sending a signal with the same id again does nothing more.")
@@ -133,7 +134,7 @@ def _tell_sent(run_id: str, receipt: Receipt, text: str, hint: str | None = None
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--reason", metavar="TEXT", help="For the record.")
 @shared_options
 def pause(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:
@@ -149,7 +150,7 @@ def pause(run_id: str, reason: str | None, store: str | None, as_json: bool) -> 
 
 
 @click.command()
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("--reason", metavar="TEXT", help="For the record, and for who waits for the result.")
 @shared_options
 def cancel(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:

@@ -11,6 +11,7 @@ import click
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import local
+from buoy.cli.run_ids import run_argument
 from buoy.config import configured_store, person
 from buoy.core.bundle import Bundle, digest, parse, render
 from buoy.core.bundle_checks import check
@@ -23,7 +24,7 @@ from buoy.wiring import open_client
 
 
 @click.command("export")
-@click.argument("run_id", metavar="RUN")
+@run_argument
 @click.option("-o", "--output", metavar="FILE", help="Where to write the bundle; else standard output.")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 @click.option("--as-found", is_flag=True, help="With document and task as they are, for 'buoy import --as-found'.")

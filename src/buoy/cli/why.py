@@ -11,6 +11,7 @@ from rich.text import Text
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import HEALTH_STYLE, console, local
+from buoy.cli.run_ids import optional_run_argument
 from buoy.core.explain import Explanation, explain
 from buoy.core.findings import Finding
 from buoy.core.health import TROUBLES, Health, judge
@@ -38,7 +39,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command()
-@click.argument("run_id", metavar="[RUN]", required=False)
+@optional_run_argument
 @click.option("--all", "every", is_flag=True, help="Every run that is in trouble, one line each.")
 @shared_options
 def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> int:

@@ -11,6 +11,7 @@ import msgspec
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.events import ErrorInfo
 from buoy.core.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts
+from buoy.core.lifecycle import Status
 from buoy.core.questions import Question
 from buoy.core.time_text import in_words
 
@@ -112,6 +113,11 @@ def trouble_lines(error: ErrorInfo) -> tuple[str, ...]:
         return traceback_lines(error)
     more = [line.rstrip() for line in error.message.splitlines()[1:] if line.strip()]
     return tuple(f"  {line}" for line in more[-_OUTPUT_MAX:])
+
+
+def status_text(status: Status) -> str:
+    """A status as people call it."""
+    return "awaiting answer" if status is Status.AWAITING_INPUT else status.replace("_", " ")
 
 
 def shortened(text: str, chars_max: int) -> str:

@@ -1,0 +1,81 @@
+"""`buoy events`: the log of a run, as it is or as it grows."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import click
+
+from buoy.cli import render
+from buoy.cli.event_lines import describe
+from buoy.cli.output import json_line, print_json
+from buoy.cli.program import Exit, connected, go, shared_options, wording
+from buoy.cli.run_ids import run_argument
+from buoy.core.drift import log_gone_text
+from buoy.core.events import Event
+from buoy.core.ids import check_run_id
+from buoy.core.limits import EVENTS_PAGE
+from buoy.errors import CorruptLog
+
+
+@click.command()
+@run_argument
+@click.option("--follow", "-f", is_flag=True, help="Go on with the events to come, until the run ends.")
+@click.option("--after", type=click.IntRange(0), default=0, show_default=True, help="Only events after this number.")
+@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="At most so many.")
+@shared_options
+def events(run_id: str, follow: bool, after: int, limit: int | None, store: str | None, as_json: bool) -> int:
+    """Print the log of a run. With --follow and --json: one JSON document per line.
+
+    \b
+    Example:
+      buoy events order-1 --follow
+
+    Exit code: 0 printed, 1 events are missing or cannot be read, 2 no such run, 5 store unusable.
+    """
+    if follow:
+        go(_follow(run_id, after, limit, store, as_json=as_json))
+        return Exit.OK
+    found, missing = go(_events(run_id, after, limit or EVENTS_PAGE, store))
+    if as_json:
+        print_json({"run_id": run_id, "events": found, "missing": missing})
+    else:
+        for event in found:
+            _print_event(event, as_json=False)
+        if limit is None and len(found) == EVENTS_PAGE:
+            click.echo(f"more: --after {found[-1].seq}", err=True)
+    for first, last in missing:
+        what = f"event {first} is" if first == last else f"events {first} to {last} are"
+        click.echo(f"warning: {what} missing; see {wording(store, render.local).command('why', run_id)}", err=True)
+    return Exit.FAILED if missing else Exit.OK
+
+
+async def _events(run_id: str, after: int, limit: int, store: str | None) -> tuple[list[Event], list[tuple[int, int]]]:
+    """The events, and the first and last number of each gap. The document, read before, tells how many there are."""
+    async with connected(store) as client:
+        record = await client.record(run_id)
+        found = await client.store.events(check_run_id(run_id), after, limit)
+    numbers = [after, *(event.seq for event in found)]
+    if len(found) < limit and record.envelope.orchestrator_task_id is not None:
+        numbers.append(max(numbers[-1], record.document.head_seq) + 1)
+    return found, [(one + 1, other - 1) for one, other in pairwise(numbers) if other - one > 1]
+
+
+async def _follow(run_id: str, after: int, limit: int | None, store: str | None, *, as_json: bool) -> None:
+    async with connected(store) as client:
+        record, shown = await client.record(run_id), 0
+        driven = record.envelope.orchestrator_task_id is not None
+        if driven and not await client.store.events(record.document.run_id, 0, 1):
+            raise CorruptLog(log_gone_text(record.document.head_seq))
+        async for event in client.follow(run_id, after):
+            _print_event(event, as_json=as_json)
+            shown += 1
+            if shown == limit:
+                return
+
+
+def _print_event(event: Event, *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_line(event))
+    else:
+        click.echo(f"{event.seq:>5}  {render.clock(event.at)}  {event.type:<22} {describe(event.body)}".rstrip())

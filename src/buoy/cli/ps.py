@@ -1,0 +1,84 @@
+"""`buoy ps`: lists runs without touching them."""
+
+from __future__ import annotations
+
+import click
+from msgspec.structs import replace
+
+from buoy.cli import render
+from buoy.cli.filters import Filters, run_filters
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.run_ids import meant_run
+from buoy.cli.run_table import run_lines
+from buoy.cli.run_view import run_view
+from buoy.core.facts import Facts
+from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.ports import RunPage
+from buoy.recovery.evidence import crew, facts_of_page
+
+_NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
+
+
+@click.command()
+@click.option("--all", "everything", is_flag=True, help="Ended runs, too.")
+@click.option(
+    "--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]), help="May be repeated."
+)
+@run_filters
+@click.option("--limit", type=click.IntRange(1, RUNS_PAGE_MAX), default=50, show_default=True, help="Runs per page.")
+@click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
+@click.option("--wide", is_flag=True, help="Show all columns in full, however narrow the terminal is.")
+@shared_options
+def ps(
+    everything: bool,
+    statuses: tuple[str, ...],
+    filters: Filters,
+    limit: int,
+    cursor: str | None,
+    wide: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """List runs, newest first: those that have not ended, unless told otherwise.
+
+    On a terminal the columns that matter least go first if there is no place for all of them. Ids are shown in full;
+    every command that takes a RUN also takes the beginning of an id, as long as no other id begins so.
+
+    \b
+    Example:
+      buoy ps --status awaiting_input --workflow order
+
+    Exit code: 0 listed, 2 bad input, 5 store unusable.
+    """
+    wanted = statuses or (() if everything else _NOT_ENDED)
+    page, found = go(_listed(wanted, filters, cursor, limit, store))
+    if as_json:
+        print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor})
+        return Exit.OK
+    if not found:
+        click.echo("no runs" if everything or statuses else "no runs under way; `buoy ps --all` lists the ended ones")
+        return Exit.OK
+    _print_runs(found, wide=wide)
+    if page.cursor is not None:
+        click.echo(f"more: --cursor {page.cursor}", err=True)
+    return Exit.OK
+
+
+async def _listed(
+    statuses: tuple[str, ...], filters: Filters, cursor: str | None, limit: int, store: str | None
+) -> tuple[RunPage, list[Facts]]:
+    async with connected(store) as client:
+        if filters.parent is not None:
+            filters = replace(filters, parent=await meant_run(client.store, filters.parent))
+        page = await client.runs(filters.query(statuses, client.clock.now()), cursor, limit)
+        people = await crew(client.store, client.liveness)
+        return page, await facts_of_page(client.store, people, page.runs)
+
+
+def _print_runs(found: list[Facts], *, wide: bool) -> None:
+    out = render.console()
+    for line in run_lines(found, None if wide or not out.is_terminal else out.width):
+        # A line that is too long even so is wrapped by the terminal: nothing of it is lost.
+        out.print(line, soft_wrap=True)

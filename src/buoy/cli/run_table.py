@@ -1,0 +1,81 @@
+"""Run table: runs as lines that fit a terminal.
+
+Invariants: the id and the status of a run are never cut, however narrow the terminal is. Columns that matter least go
+first; of the others the long ones are shortened, each row for itself, so that one long text costs the others nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.core.facts import Facts
+from buoy.core.health import judge
+from buoy.core.phrases import status_text
+from buoy.core.time_text import in_words
+
+HEADS = ("RUN", "WORKFLOW", "STATUS", "HEALTH", "AT", "TRY", "AGE", "LAST BEAT", "PID", "HOST", "PROGRESS")
+# Which columns a narrow terminal does without, the first ones first. The id usually begins with the workflow's name.
+_DROPPED_FIRST = ("HOST", "PID", "LAST BEAT", "TRY", "PROGRESS", "WORKFLOW", "AGE", "HEALTH", "AT")
+# Columns that may be cut, and how much of them must be left for them to be worth a place.
+_LEAST = {"AT": 12, "WORKFLOW": 10, "PROGRESS": 12}
+_GAP = 2
+
+
+def run_lines(found: Sequence[Facts], width: int | None) -> list[Text]:
+    """A head and one line for each run; without a width: all columns, and nothing is cut."""
+    rows = [_cells(facts) for facts in found]
+    widths = {head: max(cell_len(head), *(cell_len(row[place]) for row in rows)) for place, head in enumerate(HEADS)}
+    if width is not None:
+        widths = _fitted(widths, [head for head in HEADS if any(row[HEADS.index(head)] for row in rows)], width)
+    shown = [(place, head) for place, head in enumerate(HEADS) if head in widths]
+    lines = [Text("  ".join(head.ljust(widths[head]) for _, head in shown).rstrip(), style="bold")]
+    for row, facts in zip(rows, found, strict=True):
+        line = Text()
+        for place, head in shown:
+            style = render.HEALTH_STYLE[judge(facts).health] if head == "HEALTH" else ""
+            line.append(_cut(row[place], widths[head]) + " " * _GAP, style=style)
+        line.rstrip()
+        lines.append(line)
+    return lines
+
+
+def _cells(facts: Facts) -> tuple[str, ...]:
+    doc = facts.document
+    cells = (
+        doc.run_id,
+        doc.workflow,
+        status_text(doc.status),
+        judge(facts).health.value,
+        render.where(doc),
+        render.attempt(doc),
+        in_words(max(facts.now - doc.created_at, 0.0)),
+        *render.owner_cells(facts),
+        render.progress_cell(facts),
+    )
+    return tuple(render.one_line(each) for each in cells)
+
+
+def _fitted(natural: dict[str, int], filled: list[str], width: int) -> dict[str, int]:
+    """The columns that have a place, with their widths."""
+    least = {head: min(natural[head], _LEAST.get(head, natural[head])) for head in filled}
+    for head in _DROPPED_FIRST:
+        if _needed(least) > width:
+            least.pop(head, None)
+    spare = max(width - _needed(least), 0)
+    growing = sorted((head for head in least if natural[head] > least[head]), key=lambda head: natural[head])
+    for place, head in enumerate(growing):
+        more = min(natural[head] - least[head], spare // (len(growing) - place))
+        least[head], spare = least[head] + more, spare - more
+    return least
+
+
+def _needed(widths: dict[str, int]) -> int:
+    return sum(widths.values()) + _GAP * (len(widths) - 1)
+
+
+def _cut(text: str, width: int) -> str:
+    return set_cell_size(text, width) if cell_len(text) <= width else set_cell_size(text, width - 1) + "…"

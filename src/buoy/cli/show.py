@@ -1,0 +1,114 @@
+"""`buoy show`: all that is known about one run, without touching it."""
+
+from __future__ import annotations
+
+import click
+from rich.text import Text
+
+from buoy.cli import render
+from buoy.cli.event_lines import leaf_line
+from buoy.cli.output import print_json
+from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.run_ids import run_argument
+from buoy.cli.run_view import run_view
+from buoy.core.facts import Facts
+from buoy.core.health import judge
+from buoy.core.phrases import current_progress, expected_text, questions, runner_text, traceback_lines
+from buoy.core.state import fold
+from buoy.recovery.evidence import crew, facts_of_run
+
+
+@click.command()
+@run_argument
+@shared_options
+def show(run_id: str, store: str | None, as_json: bool) -> int:
+    """Show all that is known about one run.
+
+    \b
+    Example:
+      buoy show order-1
+
+    Exit code: 0 shown, 2 no such run, 5 store unusable.
+    """
+    facts = go(_facts(run_id, store))
+    if as_json:
+        print_json(run_view(facts))
+        return Exit.OK
+    out = render.console()
+    for name, value in _lines(facts):
+        out.print(Text(f"{name:<10}", style="dim").append(value, style="default"))
+    return Exit.OK
+
+
+async def _facts(run_id: str, store: str | None) -> Facts:
+    async with connected(store) as client:
+        record = await client.record(run_id)
+        people = await crew(client.store, client.liveness)
+        return (await facts_of_run(client.store, people, record))[0]
+
+
+def _lines(facts: Facts) -> list[tuple[str, str]]:
+    doc, verdict, now = facts.document, judge(facts), facts.now
+    lines = [
+        ("run", doc.run_id),
+        ("workflow", f"{doc.workflow}, version {doc.version or 'none'}, recovery {doc.policy}, queue {doc.queue}"),
+        ("status", doc.status),
+        ("health", f"{verdict.health}: {'; '.join(verdict.reasons)}"),
+        ("created", f"{render.local(doc.created_at)} ({render.ago(now - doc.created_at)})"),
+        ("changed", f"{render.local(doc.updated_at)} ({render.ago(now - doc.updated_at)})"),
+        ("log", f"{doc.head_seq} events, branch {doc.branch}, claims {doc.claims}, recoveries {doc.recoveries}"),
+        ("steps", _steps(facts)),
+    ]
+    if facts.holder is not None:
+        lines.append(("owner", f"{runner_text(facts.holder)}, last beat {render.ago(facts.holder.beat_age_s)}"))
+    if facts.due_at is not None:
+        lines.append(("due", render.local(facts.due_at)))
+    progress = current_progress(facts)
+    if progress is not None:
+        lines.append(("progress", f"{progress.leaf}: {render.progress_cell(facts)}"))
+    if facts.unread:
+        lines.append(("unread", f"{facts.unread} messages"))
+    return lines + _detail_lines(facts)
+
+
+def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
+    doc, now = facts.document, facts.now
+    lines = [("open", f"{leaf_line(leaf)}, {render.ago(now - leaf.since)}") for leaf in doc.open]
+    for leaf in questions(doc):
+        if leaf.question is not None:
+            lines.append(("question", f"{leaf.name!r}, id {leaf.question_id}, expects {expected_text(leaf.question)}"))
+    if doc.pause is not None:
+        by = f" by {doc.pause.by}" if doc.pause.by else ""
+        detail = f": {doc.pause.detail}" if doc.pause.detail else ""
+        lines.append(("pause", f"{doc.pause.reason}{by}, {render.ago(now - doc.pause.at)}{detail}"))
+    if doc.cancel_requested and not doc.ended:
+        lines.append(("cancel", "asked for"))
+    if doc.error is not None:
+        first, *more = doc.error.message.splitlines() or [""]
+        lines.append(("error", f"{doc.error.type}: {first}"))
+        lines += [("", line) for line in more]
+        lines += [("traceback" if not place else "", line) for place, line in enumerate(_where(facts))]
+    return lines
+
+
+def _where(facts: Facts) -> tuple[str, ...]:
+    """Where the error happened: in the step that failed, else in the workflow's own code."""
+    error, step = facts.document.error, facts.story.failed
+    if error is None:
+        return ()
+    named = step is not None and str(step.leaf) in error.message
+    inner = step.error if step is not None and named else None
+    return traceback_lines(inner or error)
+
+
+def _steps(facts: Facts) -> str:
+    """Of the current branch. Questions, timers, children and compensations are no steps."""
+    doc = facts.document
+    if facts.log is None:
+        return f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open, as counted before"
+    leaves = [each for each in fold(doc.run_id, facts.log).leaves.values() if each.kind in ("step", "module")]
+    phases = [each.phase for each in leaves]
+    under_way = sum(phase in ("open", "retrying") for phase in phases)
+    undone = f", {len(facts.story.undone)} undone" if facts.story.undone else ""
+    failed = f", {len(facts.story.not_undone)} could not be undone" if facts.story.not_undone else ""
+    return f"{phases.count('completed')} completed, {phases.count('failed')} failed, {under_way} open{undone}{failed}"
