@@ -7,7 +7,7 @@ made anew from the log.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -48,6 +48,19 @@ class StoreCheck(msgspec.Struct, frozen=True):
     name: str
     ok: bool
     text: str
+
+
+RefusalCause: TypeAlias = Literal["full", "quota", "read_only", "not_permitted", "file_size", "other"]
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A store that takes no data now. `not_permitted` and `file_size` may be about the process that asked only."""
+
+    cause: RefusalCause
+    place: str
+    # What the system says.
+    detail: str
+    free_bytes: int | None = None
 
 
 class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -119,6 +132,10 @@ class Checkup(Protocol):
 
     async def checks(self) -> list[StoreCheck]:
         """Schema, durability, integrity, indexes, clock: whatever this kind of store has."""
+        ...
+
+    async def refusal(self) -> Refusal | None:
+        """Why the store takes no more data now, by an attempt that leaves nothing behind; None: it seems to."""
         ...
 
     def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:

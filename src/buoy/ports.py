@@ -256,6 +256,10 @@ class Liveness(Protocol):
         """Why the runner is certainly gone, or None if that cannot be proven from here."""
         ...
 
+    def stopped(self, record: RunnerRecord) -> bool:
+        """Whether its process is seen to be stopped by a signal (SIGSTOP). False also if that cannot be seen."""
+        ...
+
 
 class Threads(Protocol):
     """The only way to other threads: sync steps, sync workflows and the beat."""

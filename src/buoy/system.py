@@ -208,6 +208,9 @@ class LockFiles:
             case _:
                 return None
 
+    def stopped(self, record: RunnerRecord) -> bool:
+        return self.sees(record) and _stopped(record)
+
     def _lock_state(self, runner: RunnerId) -> Literal["held", "free", "missing", "unknown"]:
         path = self._path(runner)
         with self._guard:
@@ -269,6 +272,18 @@ class Processes:
         if not self.sees(record) or not process_gone(record.info.pid, record.info.process_started):
             return None
         return {"proof": "the process is gone", **_about(record)}
+
+    def stopped(self, record: RunnerRecord) -> bool:
+        return self.sees(record) and _stopped(record)
+
+
+def _stopped(record: RunnerRecord) -> bool:
+    """Whether the kernel says so of that very process."""
+    info = record.info
+    if not info.pid_namespace or info.pid_namespace != pid_namespace() or not info.process_started:
+        return False
+    _, fields = _stat(info.pid)
+    return len(fields) > 19 and fields[19] == info.process_started and fields[0] in ("T", "t")
 
 
 def _about(record: RunnerRecord) -> Evidence:

@@ -164,7 +164,7 @@ def test_a_recovery_is_shown_before_it_is_done(buoy: Buoy) -> None:
 def test_no_troubles_are_told_as_such(buoy: Buoy) -> None:
     buoy("run", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1")
     assert buoy("why", "--all").stdout == "0 runs in trouble\n"
-    assert buoy.json("why", "--all") == {"troubles": []}
+    assert buoy.json("why", "--all") == {"troubles": [], "notices": [], "store": None}
     assert "name a run, or say --all" in buoy("why", code=2).stderr
     assert "name a run, or say --all" in buoy("why", "d1", "--all", code=2).stderr
 

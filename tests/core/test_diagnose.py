@@ -11,8 +11,8 @@ from buoy.core import events as e
 from buoy.core.catalogue import CATALOGUE
 from buoy.core.diagnose import DiagnoseOptions, diagnose
 from buoy.core.error_classes import by_type
-from buoy.core.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts
-from buoy.core.findings import REMEDIES, first_trouble
+from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts
+from buoy.core.findings import REMEDIES
 from buoy.core.ids import BranchId, RunId
 from buoy.core.lifecycle import Status
 from buoy.core.limits import QUESTION_OLD_S
@@ -355,15 +355,6 @@ def test_h2_only_while_nobody_was_called() -> None:
     events = log(created(), claimed(), INTERRUPTED)
     assert codes(facts_of(events, task=PARKED)) == ["H2"]
     assert (codes(facts_of(events, **DUE)), "H2" in healthy(facts_of(events, **DUE))) == ([], True)
-
-
-def test_h3_does_not_move_and_is_only_told() -> None:
-    given = facts_of(ANSWERED, holder=WORKER, stale_after_s=600.0)
-    found = finding(given, "H3")
-    assert (found.remedy, first_trouble([found])) == ("report", None)
-    moves = facts_of(ANSWERED, holder=WORKER, stale_after_s=600.0, progress=ProgressFacts(NOW - 5))
-    assert codes(moves) == []
-    assert codes(facts_of(PENDING, holder=WORKER, stale_after_s=600.0)) == []
 
 
 @pytest.mark.parametrize(("state", "code"), [("missing", "Q1"), ("ended", "Q2")])

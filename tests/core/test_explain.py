@@ -155,7 +155,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "unreadable",
         facts(Status.RUNNING, unreadable="event 3 is missing"),
-        ["its log cannot be read", "event 3 is missing", "Buoy does not act on it"],
+        ["cannot be told", "event 3 is missing", "Buoy does not act on", "backup", "buoy doctor"],
     ),
     ("drifted", facts(Status.RUNNING, drift="its document says x"), ["disagrees with its log", "its document says x"]),
     ("completed", facts(Status.COMPLETED), ["r has completed.", "1 min after it was created", "buoy result r"]),

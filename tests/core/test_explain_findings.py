@@ -49,9 +49,9 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "a document that waits for nobody",
         drifted(ANSWERED, Status.AWAITING_INPUT, **DUE),
         ["needs to be put right: status awaiting_input, but no question is open.",
-         "A1: status awaiting_input but no pending interaction", "last stable event 4",
-         "A new branch at the last stable", "within 5 min", "do it now: buoy recover run-1 --store",
-         "buoy recover run-1 --dry-run"],
+         "A1 (answer not taken up): status awaiting_input but no pending interaction", "last stable event 4",
+         "continues the run after its last recorded result or answer", "within 5 min",
+         "do it now: buoy recover run-1 --store", "buoy recover run-1 --dry-run"],
     ),
     (
         "nobody there to mend it",
@@ -61,7 +61,8 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a pending question",
         drifted(log(created(), claimed(), asked("ask#1")), Status.RUNNING),
-        ["A2: status running but has pending interaction", "question q/ask#1", "buoy answer run-1 yes"],
+        ["A2 (question without an owner): status running but has pending interaction", "question q/ask#1",
+         "buoy answer run-1 yes"],
     ),
     (
         "a failure nobody acted on, with a policy",
@@ -75,7 +76,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         facts_of(log(created(policy="restart"), claimed(), started("a#1")), holder=DEAD),
         ["does what its policy says", "Its policy is restart: it begins anew, on a new branch."],
     ),
-    ("poison", facts_of(POISON, **DUE), ["P1: step a#1 ended the process", "lock free", "buoy release run-1"]),
+    ("poison", facts_of(POISON, **DUE), ["P1 (poison): step a#1 ended the process", "lock free", "buoy release run-1"]),
     (
         "a timer that nobody saw",
         facts_of(log(created(), claimed(), timer("t#1", NOW - 60))),
@@ -91,14 +92,15 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a document that is ahead of its log",
         facts_of(BUSY, stored=lying(BUSY, head_seq=8), drift="its document is at event 8", **DUE),
-        ["R2: its document is at event 8, its log ends at 3: events 4 to 8 may have been lost",
+        ["R2 (wrong summary): its document is at event 8, its log ends at 3: events 4 to 8 may have been lost",
          "lost from 4, lost to 8",
          "written into the log first", "goes on from where its log ends", "buoy recover run-1"],
     ),
     (
         "an owner that lives and does not move",
         facts_of(BUSY, holder=WORKER, stale_after_s=60.0),
-        ["run-1 may hang: nothing in it moves.", "a step may take long", "H3, on this: runner w1", "kill -9 7"],
+        ["run-1 is running step a", "may hang", "its worker is alive", "H3 (no progress), a notice", "kill -9 7",
+         "same idempotency key"],
     ),
     (
         "an owner elsewhere that was looked at",
@@ -187,6 +189,6 @@ def test_a_story_of_a_recovery_is_told() -> None:
 
 
 def test_the_catalogue_is_complete() -> None:
-    expected = "A1 A2 A3 A4 NS B1 B2 C1 C2 D1 D2 E1 E2 F1 F2 H1 H2 H3 Q1 Q2 Q3 Q4 Q5 Q6 P1 R1 R2"
+    expected = "A1 A2 A3 A4 NS B1 B2 C1 C2 D1 D2 E1 E2 F1 F2 H1 H2 H3 Q1 Q2 Q3 Q4 Q5 Q6 P1 R1 R2 W1"
     assert sorted(CATALOGUE) == sorted(expected.split())
     assert [code for code, entry in CATALOGUE.items() if not entry.trouble] == ["B1", "B2", "C1", "C2", "D1", "F2"]

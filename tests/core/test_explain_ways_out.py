@@ -146,10 +146,14 @@ def test_a_worker_of_the_runs_own_env_and_stack_is_advised() -> None:
     text = text_of(explain(given))
     assert "BUOY_ENV=test BUOY_STACK=billing buoy worker FILE.py" in text
     assert "BUOY_ENV=test BUOY_STACK=billing buoy run FILE.py:order --id run-1" in text
-    assert what_is_missing(given.document, [WORKER]) == "no live worker that knows workflow 'order' has env 'test'"
+    assert what_is_missing(given.document, [WORKER]) == (
+        "no live worker that knows workflow 'order' works in env 'test': the live ones work in the default env"
+    )
     mine = RunnerFacts(id="w", workflows={"order": ()}, env="test", stack="mine")
     assert "takes runs of stack 'billing'" in (what_is_missing(given.document, [mine]) or "")
-    assert "is of the default env" in (what_is_missing(due().document, [mine]) or "")
+    assert "works in the default env: the live ones work in env 'test'" in (
+        what_is_missing(due().document, [mine]) or ""
+    )
 
 
 def test_a_spec_and_a_step_elsewhere_get_commands_that_fit_them() -> None:

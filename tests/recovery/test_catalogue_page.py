@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from buoy.core.catalogue import CATALOGUE
+from buoy.core.catalogue import CATALOGUE, named
 from buoy.errors import BadInput
 from buoy.recovery.catalogue_page import BEGIN, END, with_table
 
@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 def test_the_page_has_the_catalogue_as_it_is() -> None:
     text = PAGE.read_text()
     assert text == with_table(text), "make it anew: python -m buoy.recovery.catalogue_page docs/recovery.md"
-    assert all(f"| {code} |" in text for code in CATALOGUE)
+    assert all(f"| {named(code)} |" in text for code in CATALOGUE)
 
 
 def test_only_what_is_between_the_marks_is_replaced() -> None:

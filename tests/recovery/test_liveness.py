@@ -52,6 +52,9 @@ class Sight:
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         return {"proof": "lock free"} if self._seen and self._gone else None
 
+    def stopped(self, record: RunnerRecord) -> bool:
+        return False
+
 
 class Node:
     """A machine that beats, and one that looks, on the same data."""

@@ -14,7 +14,8 @@ from buoy.core.lifecycle import Status
 from buoy.core.state import fold
 from buoy.ports import Held, Released, RunCopy, TaskFound
 from buoy.recovery.recover import recover_run
-from buoy.recovery.sweep import SweepOptions, Swept, sweep
+from buoy.recovery.sweep import SweepOptions, sweep
+from buoy.recovery.tally import Swept
 from tests.core.logbook import answered, asked, claimed, completed, started
 
 from .yard import KINDS, Yard, created, play

@@ -17,8 +17,9 @@ from buoy.recovery.liveness import Coroner
 from buoy.recovery.reconcile import Reconciled, reconcile
 from buoy.recovery.scan import ScanOptions, scan
 from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import Sweep, SweepOptions, Swept, sweep
+from buoy.recovery.sweep import Sweep, SweepOptions, sweep
 from buoy.recovery.sweeper import Sweeper
+from buoy.recovery.tally import Swept
 from buoy.stores import open_store
 from buoy.stores.sqlite import SqliteStore
 from tests.core.logbook import claimed, completed, started

@@ -57,6 +57,9 @@ class Deaths:
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         return {"proof": "lock free", "host": record.info.host} if record.info.id in self.dead else None
 
+    def stopped(self, record: RunnerRecord) -> bool:
+        return False
+
 
 class Yard:
     """A store with what lies around in it."""

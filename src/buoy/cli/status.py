@@ -10,15 +10,16 @@ from rich.text import Text
 from buoy.cli import render
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.core.facts import Facts, RunnerFacts
+from buoy.core.facts import Facts, RunnerFacts, hindrance
 from buoy.core.health import TROUBLES, death_of, judge
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, SUSPECT_AFTER_S
+from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
 from buoy.core.phrases import counted, runner_text
+from buoy.core.standstill import without_progress_s
 from buoy.core.time_text import in_words
 from buoy.engine.client import Client
 from buoy.ports import RunQuery
-from buoy.recovery.evidence import Crew, facts_of_page
+from buoy.recovery.evidence import Crew, facts_of_page, store_trouble
 from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
 from buoy.wiring import buoy_version
 
@@ -40,6 +41,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     runners: tuple[RunnerFacts, ...]
     sweepers: tuple[SweeperState, ...] = ()
     troubles: tuple[str, ...]
+    notices: tuple[str, ...] = ()
 
 
 @click.command()
@@ -69,6 +71,8 @@ class Counts:
         self.health: dict[str, int] = {}
         self.cut: list[str] = []
         self.troubles: list[str] = []
+        # Healthy by all signs, and yet worth a word.
+        self.notices: list[str] = []
         # Runs that nobody living holds: those that a sweeper is there for.
         self.alone = 0
         # Dead runners that still hold something.
@@ -87,6 +91,7 @@ async def _report(store: str | None) -> Report:
             await _look_at(client, people, each, counts)
         crew = {str(name): facts for name, facts in people.all.items()}
         sweepers = sweepers_of(records, crew, now)
+        refused = await store_trouble(client.store)
         swept = sweeper_troubles(sweepers, crew, needed=counts.alone > 0)
         return Report(
             store=client.store.url,
@@ -100,7 +105,13 @@ async def _report(store: str | None) -> Report:
                 if each.gone_why is None and _shown(each, counts)
             ),
             sweepers=tuple(sweepers),
-            troubles=tuple(_runner_troubles(people, counts) + swept + counts.troubles),
+            troubles=(
+                *([] if refused is None else [refused]),
+                *_runner_troubles(people, counts),
+                *swept,
+                *counts.troubles,
+            ),
+            notices=tuple(counts.notices),
         )
 
 
@@ -111,7 +122,7 @@ async def _look_at(client: Client, people: Crew, status: Status, counts: Counts)
         page = await client.runs(RunQuery((status,)), cursor, RUNS_PAGE_MAX)
         number += len(page.runs)
         if status not in TERMINAL:
-            for facts in await facts_of_page(client.store, people, page.runs):
+            for facts in await facts_of_page(client.store, people, page.runs, stale_after_s=STALE_AFTER_S):
                 _count(facts, counts)
         cursor = page.cursor
         if cursor is None:
@@ -124,7 +135,12 @@ async def _look_at(client: Client, people: Crew, status: Status, counts: Counts)
 def _count(facts: Facts, counts: Counts) -> None:
     verdict = judge(facts)
     counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
-    counts.troubles += _run_troubles(facts)
+    troubles = _run_troubles(facts)
+    counts.troubles += troubles
+    long_s = without_progress_s(facts)
+    if long_s is not None and not troubles:
+        still = f"nothing in it has moved for {in_words(long_s)}, and its worker is alive"
+        counts.notices.append(f"{facts.document.run_id} is {facts.document.status}: {still}")
     if facts.holder is not None:
         counts.held[facts.holder.id] = counts.held.get(facts.holder.id, 0) + 1
     if facts.holder is not None and facts.holder.gone:
@@ -154,6 +170,8 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
             continue
         if each.gone:
             found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
+        elif (why := hindrance(each)) is not None:
+            found.append(f"{runner_text(each)} does not react: {why}; it holds {counted(_held(each, counts), 'run')}")
         elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:
             rule = f"a beat should come every {in_words(BEAT_S)}, and nothing proves that its process has ended"
             found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}: {rule}")
@@ -164,9 +182,15 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
     return found
 
 
+def _held(runner: RunnerFacts, counts: Counts) -> int:
+    return counts.held.get(runner.id, 0)
+
+
 def _kind(runner: RunnerFacts) -> str:
     if runner.gone:
         return "dead"
+    if hindrance(runner) is not None:
+        return "stopped" if runner.stopped else "held up"
     if runner.beat_age_s is None:
         return f"not seen from here (it runs on {runner.host})"
     return "silent" if runner.beat_age_s > 2 * BEAT_S else "alive"
@@ -192,6 +216,8 @@ def _show(report: Report) -> None:
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""
         holds = f"holds {counted(each.holding, 'run')}"
         out.print(f"{each.role:<9} {runner_text(each)}: {kind}{_last_beat(each)}, {holds}{knows}")
+    for text in report.notices[:_TROUBLES_SHOWN]:
+        out.print(f"notice    {text}")
     if not report.troubles:
         out.print(Text("no troubles", style="green"))
         return

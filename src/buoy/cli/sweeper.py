@@ -19,8 +19,9 @@ from buoy.errors import BadInput
 from buoy.recovery.evidence import crew
 from buoy.recovery.recover import Recovery
 from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import SweepOptions, Swept
+from buoy.recovery.sweep import SweepOptions
 from buoy.recovery.sweeper import Round
+from buoy.recovery.tally import Swept
 from buoy.wiring import Lookout, open_lookout
 
 _WORDS = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
@@ -35,6 +36,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     interval_s: float
     store: str | None
     as_json: bool
+    strict: bool = False
 
 
 @click.command()
@@ -60,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--env", metavar="NAME", help="Only runs of this env; '' is the default one. [the configured one]")
 @click.option("--adopt", is_flag=True, help="Take in runs that another system wrote.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done; sweeps once, as with --once.")
+@click.option("--strict", is_flag=True, help="With --once: exit 1 for notices, too, as for a step that takes long.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most so many runs in one sweep.")
 @click.option(
     "--rate",
@@ -77,6 +80,7 @@ def sweeper(
     env: str | None,
     adopt: bool,
     dry_run: bool,
+    strict: bool,
     limit: int | None,
     rate: float | None,
     store: str | None,
@@ -93,6 +97,8 @@ def sweeper(
       buoy sweeper --interval 300
       buoy sweeper --once --dry-run
 
+    A step that takes long in a living worker is a notice: it is printed, and fails nothing unless --strict is given.
+
     Exit code: 0 swept, 1 with --once: some runs are still in trouble, or were brought back while no worker is alive,
     2 bad input, 5 store unusable.
     """
@@ -108,7 +114,7 @@ def sweeper(
         limit=limit,
         rate=rate,
     )
-    plan = Plan(options=options, interval_s=interval, store=store, as_json=as_json)
+    plan = Plan(options=options, interval_s=interval, store=store, as_json=as_json, strict=strict)
     return go(_once(plan) if once or dry_run else _loop(plan))
 
 
@@ -133,7 +139,9 @@ async def _once(plan: Plan) -> Exit:
         for line in _hints(done, found, wording(plan.store, local), served=served, dry_run=plan.options.dry_run):
             click.echo(line, err=True)
     waiting = swept.moved and not served and not plan.options.dry_run
-    return Exit.FAILED if waiting or swept.troubles or swept.unknown or done.reconciled.troubles else Exit.OK
+    noticed = plan.strict and swept.notices
+    failed = waiting or noticed or swept.troubles or swept.unknown or done.reconciled.troubles
+    return Exit.FAILED if failed else Exit.OK
 
 
 async def _loop(plan: Plan) -> Exit:
@@ -197,7 +205,9 @@ def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, 
 
 def _sum(first: Swept, second: Swept) -> Swept:
     numbers = {word: getattr(first, word) + getattr(second, word) for word in (*_WORDS, "dead_runners")}
-    return msgspec.structs.replace(first, **numbers, troubles=first.troubles + second.troubles)
+    return msgspec.structs.replace(
+        first, **numbers, troubles=first.troubles + second.troubles, notices=first.notices + second.notices
+    )
 
 
 def _dict(facts: object) -> dict[str, object]:
@@ -206,7 +216,7 @@ def _dict(facts: object) -> dict[str, object]:
 
 
 def _counts(done: Round) -> dict[str, object]:
-    swept = {word: getattr(done.swept, word) for word in (*_WORDS, "dead_runners", "more", "troubles")}
+    swept = {word: getattr(done.swept, word) for word in (*_WORDS, "dead_runners", "more", "troubles", "notices")}
     return {**swept, "reconciled": done.reconciled, "duration_s": round(done.duration_s, 3), "left": done.left}
 
 
@@ -233,6 +243,7 @@ def _line(found: Recovery, *, dry_run: bool) -> str:
         "quarantine": "quarantined",
         "lost": "was taken by another",
         "unknown": "unknown",
+        "none": "is healthy; notice",
     }.get(found.action, "left alone")
     why = "; ".join(text for text in (found.reason, found.error, found.note) if text)
     return f"{found.run_id} {'would be ' if dry_run and found.plan else ''}{verb}: {why or 'its task was lost'}"

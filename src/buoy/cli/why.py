@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import click
 import msgspec
+from msgspec.structs import replace
 from rich.text import Text
 
 from buoy.cli.output import print_json
@@ -13,22 +14,23 @@ from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import HEALTH_STYLE, console, local
 from buoy.cli.run_ids import optional_run_argument
 from buoy.core.explain import Explanation, explain
-from buoy.core.findings import Finding
+from buoy.core.explain_findings import finding_text
+from buoy.core.findings import Finding, first_notice
 from buoy.core.health import TROUBLES, Health, judge
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S
 from buoy.core.phrases import counted
 from buoy.engine.client import Client
 from buoy.errors import BadInput, Problem
 from buoy.ports import RunQuery, RunRecord
-from buoy.recovery.evidence import Crew, crew, facts_of_run
+from buoy.recovery.evidence import Crew, crew, facts_of_run, store_facts, store_trouble
 from buoy.recovery.recover import Examined, examine
 
 _UNDER_WAY = tuple(sorted(set(Status) - TERMINAL))
 
 
 class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in trouble, in one line."""
+    """One run in trouble, in one line; `notice`: it is healthy by all signs, and yet worth a word."""
 
     run_id: str
     workflow: str
@@ -36,6 +38,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     health: Health
     code: str | None = None
     text: str
+    notice: bool = False
 
 
 @click.command()
@@ -70,7 +73,8 @@ async def _explained(run_id: str, store: str | None) -> Explanation:
     async with connected(store) as client:
         record = await client.record(run_id)
         people = await crew(client.store, client.liveness)
-        facts, _ = await facts_of_run(client.store, people, record)
+        facts, _ = await facts_of_run(client.store, people, record, stale_after_s=STALE_AFTER_S)
+        facts = replace(facts, store=await store_facts(client.store))
         return explain(facts, wording(store, local))
 
 
@@ -90,21 +94,26 @@ def _show(found: Explanation) -> None:
 
 
 def _tell_all(store: str | None, *, as_json: bool) -> int:
-    found = go(_all(store))
+    everything, refused = go(_all(store))
+    found, notices = [each for each in everything if not each.notice], [each for each in everything if each.notice]
     if as_json:
-        print_json({"troubles": found})
+        print_json({"troubles": found, "notices": notices, "store": refused})
     else:
         out = console()
-        for each in found:
+        if refused is not None:
+            out.print(Text(refused, style="red"))
+        for each in (*found, *notices):
             line = Text(each.run_id, style="bold").append(f"  {each.status}  ", style="cyan")
-            out.print(line.append(each.health, style=HEALTH_STYLE[each.health]).append(f"  {each.text}", style=""))
+            said = f"  {'notice: ' if each.notice else ''}{each.text}"
+            out.print(line.append(each.health, style=HEALTH_STYLE[each.health]).append(said, style=""))
         out.print(Text(f"{counted(len(found), 'run')} in trouble", style="red" if found else "green"))
-    return Exit.FAILED if found else Exit.OK
+    return Exit.FAILED if found or refused is not None else Exit.OK
 
 
-async def _all(store: str | None) -> list[Trouble]:
+async def _all(store: str | None) -> tuple[list[Trouble], str | None]:
+    """Every run in trouble, and what is wrong with the store itself."""
     async with connected(store) as client:
-        return [each async for each in _troubles(client)]
+        return [each async for each in _troubles(client)], await store_trouble(client.store)
 
 
 async def _troubles(client: Client) -> AsyncIterator[Trouble]:
@@ -129,18 +138,21 @@ async def _trouble(client: Client, record: RunRecord, people: Crew) -> Trouble |
         return Trouble(run_id=doc.run_id, workflow=doc.workflow, status=status, health=health, code=code, text=text)
 
     try:
-        seen = await examine(client, doc.run_id, people=people)
+        seen = await examine(client, doc.run_id, people=people, stale_after_s=STALE_AFTER_S)
     except Problem as error:
         return told(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
     verdict, shown = judge(seen.facts), seen.facts.document
     finding = _first(seen)
     if finding is not None:
-        return told(shown.status, verdict.health, finding.text(), finding.code)
+        return told(shown.status, verdict.health, finding_text(finding), finding.code)
     if verdict.health in TROUBLES:
         return told(shown.status, verdict.health, "; ".join(verdict.reasons))
     if shown.pause is not None and shown.pause.reason != "user":
         return told(shown.status, verdict.health, f"paused: {shown.pause.detail or shown.pause.reason}")
-    return None
+    notice = first_notice(seen.findings)
+    if notice is None:
+        return None
+    return replace(told(shown.status, verdict.health, finding_text(notice), notice.code), notice=True)
 
 
 def _first(seen: Examined) -> Finding | None:

@@ -35,6 +35,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One code. `trouble` False: it looks odd and is healthy; `remedy` then says why nothing need be done."""
 
     code: str
+    # Two or three words, wherever the code is shown.
+    word: str
     title: str
     trouble: bool = True
     # How a run gets there.
@@ -47,30 +49,35 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 _ENTRIES = (
     Entry(
         code="A1",
+        word="answer not taken up",
         title="Status awaiting_input, but no question is open",
         how="A question was answered and its module went on, but the document still says that the run waits.",
-        remedy="A new branch at the last stable event (step_completed, module_completed or interaction_response, "
-        "whichever is last); the run goes on from there. A stored answer is replayed, nobody is asked again.",
+        remedy="Buoy continues the run after its last recorded result or answer. Completed steps and answers are kept; "
+        "the question is not asked again. In the log: a new branch at the last step_completed, module_completed or "
+        "interaction_response.",
         you_can=_RECOVER,
     ),
     Entry(
         code="A2",
+        word="question without an owner",
         title="Status running, but a question is open and nobody drives the run",
         how="A module asked its question, and the process ended before the document said so.",
-        remedy="A new branch at the module's module_started (code that asks by itself: just before the question). "
-        "The same question is asked again, under the same id.",
+        remedy="Buoy goes back to just before the question and asks it again, under the same id. Completed steps keep "
+        "their results. In the log: a new branch at module_started, or before the question where code asks by itself.",
         you_can=_RECOVER,
     ),
     Entry(
         code="A3",
+        word="end not recorded",
         title="Status running, but every step of the spec has completed",
         how="The last step completed, and the process ended before the end of the run was recorded.",
-        remedy="A new branch at the last module_completed (without modules: step_completed). The engine walks to the "
-        "end and records it; no completed step is executed again.",
+        remedy="Buoy records the end that is missing: a worker takes the run, finds all steps completed and completes "
+        "the run. No step is executed again. In the log: a new branch at the last module_completed or step_completed.",
         you_can=_RECOVER,
     ),
     Entry(
         code="A4",
+        word="failure not handled",
         title="A step failed, and nobody acted on it",
         how="A failure was recorded, and the process ended before the run could act on it.",
         remedy="By class of the error. transient: run again on a branch cut before it, at most 3 times; resource "
@@ -81,6 +88,7 @@ _ENTRIES = (
     ),
     Entry(
         code="NS",
+        word="nothing to go back to",
         title="A branch is needed, but no stable event was found",
         how="The run was damaged before anything in it had completed.",
         remedy="A new branch at 0: the run begins anew, and its audit event says so.",
@@ -88,6 +96,7 @@ _ENTRIES = (
     ),
     Entry(
         code="B1",
+        word="open question",
         title="A question is open",
         trouble=False,
         how="The run asked somebody and waits.",
@@ -96,6 +105,7 @@ _ENTRIES = (
     ),
     Entry(
         code="B2",
+        word="old question",
         title="A question has been open for long",
         trouble=False,
         how="Whoever was asked has not answered for a week or more.",
@@ -104,6 +114,7 @@ _ENTRIES = (
     ),
     Entry(
         code="C1",
+        word="step under way",
         title="A module or step was started and has not completed",
         trouble=False,
         how="The process ended while it was under way, or it still executes.",
@@ -111,6 +122,7 @@ _ENTRIES = (
     ),
     Entry(
         code="C2",
+        word="step half done",
         title="A step was started, and some of its modules have not completed",
         trouble=False,
         how="The process ended between two modules, or the step still goes on.",
@@ -118,6 +130,7 @@ _ENTRIES = (
     ),
     Entry(
         code="D1",
+        word="unused branch",
         title="A branch that nothing leads to",
         trouble=False,
         how="A branch was recorded, and the run went on elsewhere.",
@@ -125,6 +138,7 @@ _ENTRIES = (
     ),
     Entry(
         code="D2",
+        word="half a jump",
         title="A jump was recorded, but its branch is not active",
         how="The jump was written down, and the process ended before the run moved to its branch.",
         remedy="A new branch at the event before the jump; the run goes on as if it had not been asked for.",
@@ -132,6 +146,7 @@ _ENTRIES = (
     ),
     Entry(
         code="E1",
+        word="no version",
         title="The run names no version",
         how="It comes from another system, or from a Buoy without versions.",
         remedy="Code: nothing, it is bound to the code that takes it and fits. A spec: it is bound to its first "
@@ -140,6 +155,7 @@ _ENTRIES = (
     ),
     Entry(
         code="E2",
+        word="version missing",
         title="The run's version is not in this store",
         how="The definition was never copied here, or was removed by hand.",
         remedy="It is bound to the version that it began with if that is here, else held: it cannot be recovered as it "
@@ -151,6 +167,7 @@ _ENTRIES = (
     ),
     Entry(
         code="F1",
+        word="watched, not executed",
         title="Somebody watches live, but nobody executes",
         how="The process that drove the run ended, and a stream to a client stayed open.",
         remedy="The stream says so, and the run is diagnosed and recovered like any other.",
@@ -158,6 +175,7 @@ _ENTRIES = (
     ),
     Entry(
         code="F2",
+        word="executed, not watched",
         title="The run executes, and nobody watches",
         trouble=False,
         how="The client went away; the work goes on.",
@@ -165,6 +183,7 @@ _ENTRIES = (
     ),
     Entry(
         code="H1",
+        word="dead worker",
         title="The runner that holds the run is dead",
         how="Its process was killed, crashed, or its machine was lost.",
         remedy="All that it held is released at once and taken over, by policy: resume, restart, fail or hold.",
@@ -172,6 +191,7 @@ _ENTRIES = (
     ),
     Entry(
         code="H2",
+        word="interrupted",
         title="The run was interrupted and nobody took it over",
         how="Its runner stopped in good order and gave it back.",
         remedy="It is queued again.",
@@ -179,13 +199,30 @@ _ENTRIES = (
     ),
     Entry(
         code="H3",
-        title="No progress past the deadline, and the owner is not proven dead",
-        how="A step takes long, hangs, or its machine cannot be reached.",
-        remedy="It is reported as suspect; a living process is never taken for dead because it is silent.",
+        word="no progress",
+        title="The run does not move, and its owner is not proven dead",
+        how="Trouble: its process is stopped, silent, does not act on what is due, or one call holds its event loop. "
+        "Notice only: nothing has moved for long, and its worker is alive: a long step is healthy.",
+        remedy="It is reported: as a trouble (suspect) if the owner stands still, else as a notice; silence proves no "
+        "death.",
         you_can=(Advice("look at the process that is named; end it if it hangs"),),
     ),
     Entry(
+        code="W1",
+        word="waits for nothing",
+        title="The workflow waits for something that can never come",
+        how="Its code waits, for example for an asyncio.Event, and no step, question, signal, timer or child is open: "
+        "no event could wake it. Certain if the log ends with an outcome; after a claim the code may still compute: "
+        "then it is only a notice.",
+        remedy="It is reported: only another code, or a cancellation, can end the wait.",
+        you_can=(
+            Advice("correct the code and restart the worker: code that fits the log takes the run over"),
+            Advice("or cancel it", ("cancel", "RUN")),
+        ),
+    ),
+    Entry(
         code="Q1",
+        word="task missing",
         title="The run is active and has no task",
         how="The task was lost, or was never made: a damaged store, or a start that was cut off between two writes.",
         remedy="A new task is made, under the key RUN:orchestrate:GENERATION with the generation raised; nothing else "
@@ -194,6 +231,7 @@ _ENTRIES = (
     ),
     Entry(
         code="Q2",
+        word="task ended",
         title="The run is active and its task has ended",
         how="The run had ended and its task with it; it was brought back (jump, retry), and the new task is missing. "
         "Stores keep no ended tasks: what tells this from Q1 is an end in the log after which nobody drove the run. "
@@ -203,6 +241,7 @@ _ENTRIES = (
     ),
     Entry(
         code="Q3",
+        word="unknown holder",
         title="The run's task is held by somebody whom the store does not know",
         how="The holder's record was lost, or it comes from another store. A holder whom the store knows is H1 when it "
         "is dead, and no trouble while it lives: a hold does not lapse by time.",
@@ -211,6 +250,7 @@ _ENTRIES = (
     ),
     Entry(
         code="Q4",
+        word="lost wake-up",
         title="A wake-up was lost",
         how="A timer or retry is overdue, a message was not read, a child ended, or work is ready, and nobody woke the "
         "run. Seen only while nobody holds it and it is not queued; the end of a child also under a living owner.",
@@ -219,6 +259,7 @@ _ENTRIES = (
     ),
     Entry(
         code="Q5",
+        word="no worker can run it",
         title="Nobody alive can run it",
         how="No live worker knows its workflow, or serves its queue, stack and env. Seen once the run is due.",
         remedy="It is reported, with what is missing. It stays queued; nothing is lost.",
@@ -226,6 +267,7 @@ _ENTRIES = (
     ),
     Entry(
         code="Q6",
+        word="foreign document",
         title="A foreign document without a task and without workflow_created",
         how="Another system wrote it into this store. A run that Buoy drove and that has no events is R1: its log is "
         "gone.",
@@ -234,6 +276,7 @@ _ENTRIES = (
     ),
     Entry(
         code="P1",
+        word="poison",
         title="The run is poison: it ends the processes that drive it",
         how="From the third crash in a row on it was driven alone, and it crashed alone five times without progress.",
         remedy="It is kept apart: paused with reason poison, naming the step and how the process ended.",
@@ -241,6 +284,7 @@ _ENTRIES = (
     ),
     Entry(
         code="R1",
+        word="unreadable log",
         title="The log cannot be read",
         how="It has a gap, an unknown event or bytes that are none, or the store did not answer.",
         remedy="Nothing: what cannot be read is no evidence.",
@@ -248,6 +292,7 @@ _ENTRIES = (
     ),
     Entry(
         code="R2",
+        word="wrong summary",
         title="The document and the log disagree",
         how="The document was damaged, or written by something else. Being behind the log is no disagreement. Being "
         "ahead of it may mean that events were lost: an older copy of the log was put back, or its end was cut off.",
@@ -259,14 +304,6 @@ _ENTRIES = (
 CATALOGUE: dict[str, Entry] = {entry.code: entry for entry in _ENTRIES}
 
 
-def table() -> str:
-    """The catalogue as the table of the docs page."""
-    lines = [
-        "| code | what is found | how it comes about | what Buoy does | what you can do |",
-        "|---|---|---|---|---|",
-    ]
-    for entry in CATALOGUE.values():
-        done = entry.remedy if entry.trouble else f"**Healthy.** {entry.remedy}"
-        can = "; ".join(map(str, entry.you_can))
-        lines.append(f"| {entry.code} | {entry.title} | {entry.how} | {done} | {can} |")
-    return "\n".join(lines) + "\n"
+def named(code: str) -> str:
+    """A code with its words: `H1 (dead worker)`."""
+    return f"{code} ({CATALOGUE[code].word})"

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from buoy.core.case import Case
 from buoy.core.facts import Facts, RunnerFacts, what_is_missing
 from buoy.core.findings import Evidence, Finding
-from buoy.core.health import standing_still
 from buoy.core.lifecycle import Status
+from buoy.core.standstill import standing_still, waits_for_nothing, without_progress_s
 from buoy.core.time_text import in_words
 from buoy.core.wakes import lost_wakes, task_gone
 
@@ -44,10 +44,29 @@ def _holder(case: Case, holder: RunnerFacts) -> Iterator[Finding]:
         reason = f"runner {holder.id}, which drove it, is dead: {why}"
         yield Finding(code="H1", trouble=True, reason=reason, remedy="release", evidence=evidence | {"proof": why})
     else:
-        still = standing_still(case.facts)
-        if still is not None:
-            found = evidence | {"beat_age_s": holder.beat_age_s}
-            yield Finding(code="H3", trouble=True, reason=still, remedy="report", evidence=found)
+        yield from _alive(case.facts, evidence | {"beat_age_s": holder.beat_age_s})
+
+
+def _alive(facts: Facts, evidence: Evidence) -> Iterator[Finding]:
+    """Its owner lives: H3, as a trouble only if the owner itself stands still; W1, if nothing could ever wake it."""
+    still, long_s = standing_still(facts), without_progress_s(facts)
+    if still is not None:
+        found = evidence | {"sign": still.cause}
+        yield Finding(code="H3", trouble=True, reason=still.text, remedy="report", evidence=found)
+    elif long_s is not None:
+        reason = f"nothing in it has moved for {in_words(long_s)}; its worker is alive, so this may be a long step"
+        found = evidence | {"still_for_s": round(long_s, 3)}
+        yield Finding(code="H3", trouble=False, reason=reason, evidence=found)
+    stuck = waits_for_nothing(facts)
+    if stuck is not None:
+        sure = stuck == "certainly"
+        reason = "its code waits, and no step, question, signal, timer or child is open that could wake it"
+        perhaps = "its code runs or waits, and no step, question, signal, timer or child is open"
+        found = evidence | {"last_event": facts.document.head_seq}
+        yield Finding(
+            code="W1", trouble=sure, reason=reason if sure else perhaps, remedy="report" if sure else "none",
+            evidence=found,
+        )  # fmt: skip
 
 
 def _no_task(facts: Facts) -> Finding:

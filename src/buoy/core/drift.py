@@ -5,9 +5,23 @@ A document ahead of its log is the one sign that events were lost: whoever mends
 
 from __future__ import annotations
 
-from buoy.core.document import Document
+from buoy.core.document import Document, OpenLeaf
+from buoy.core.events import ErrorInfo, Parent
+from buoy.core.phrases import counted
+from buoy.core.state import Pause
 
 _SHOWN_CHARS = 120
+# The fields whose names say little by themselves.
+_LABELS = {
+    "open": "what is open",
+    "open_count": "number of open parts",
+    "completed_count": "number of completed parts",
+    "failed_count": "number of failed parts",
+    "wake_at": "next wake-up (seconds since 1970)",
+    "head_seq": "last event",
+    "created_at": "creation (seconds since 1970)",
+    "updated_at": "last change (seconds since 1970)",
+}
 
 
 def difference(stored: Document, folded: Document) -> str | None:
@@ -20,7 +34,9 @@ def difference(stored: Document, folded: Document) -> str | None:
     if not different:
         return None
     name = "status" if "status" in different else different[0]
-    return f"its document says {name} = {_shown(stored, name)}, its log says {_shown(folded, name)}"
+    more = f" (and {counted(len(different) - 1, 'more difference')})" if len(different) > 1 else ""
+    said, true = _shown(getattr(stored, name)), _shown(getattr(folded, name))
+    return f"its document says {_LABELS.get(name, name)} = {said}, its log says {true}{more}"
 
 
 def ahead_text(document_head: int, log_end: int) -> str:
@@ -38,6 +54,22 @@ def log_gone_text(document_head: int) -> str:
     return f"its log is gone: it has no events, and its document is at event {document_head}"
 
 
-def _shown(document: Document, name: str) -> str:
-    text = " ".join(str(getattr(document, name)).split()) or "nothing"
+def _shown(value: object) -> str:
+    """A value of a document as people read it."""
+    match value:
+        case None | () | "":
+            text = "nothing"
+        case tuple():
+            text = ", ".join(_shown(each) for each in value)
+        case OpenLeaf():
+            text = f"{value.leaf} ({value.kind}{', to be tried again' if value.retrying else ''})"
+        case Pause():
+            text = f"{value.reason}{f' ({value.detail})' if value.detail else ''}"
+        case ErrorInfo():
+            text = f"{value.type}: {value.message}"
+        case Parent():
+            text = str(value.run)
+        case _:
+            text = str(value)
+    text = " ".join(text.split()) or "nothing"
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."

@@ -9,20 +9,23 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core import phrases
+from buoy.core.catalogue import named
 from buoy.core.diagnose import diagnose
+from buoy.core.explain_elsewhere import seen_from_afar
 from buoy.core.explain_evidence import crash_count, evidence_lines
 from buoy.core.explain_findings import child_troubles, policy_words, with_findings
 from buoy.core.explain_stalled import stalled
+from buoy.core.explain_standstill import suspect, with_standstill
 from buoy.core.explain_status import TELLERS, wait_line
+from buoy.core.explain_store import with_store
 from buoy.core.explain_takers import about_takers
 from buoy.core.facts import Facts, what_is_missing
 from buoy.core.findings import Finding
-from buoy.core.health import Health, Verdict, judge, standing_still
+from buoy.core.health import Health, Verdict, death_of, judge
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import POISON_CAP, SUSPECT_AFTER_S
+from buoy.core.limits import POISON_CAP
 from buoy.core.phrases import Wording
 from buoy.core.policy import decide
-from buoy.core.time_text import in_words
 from buoy.core.told import Told, answers, bring_back, signals, stops, take_up, under_way
 
 
@@ -50,6 +53,8 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
     told = _told(facts, verdict, words)
     if verdict.health is not Health.UNKNOWN:
         told = child_troubles(with_findings(told, facts, findings, words), facts, words)
+        told = seen_from_afar(with_standstill(told, facts, words), facts, words)
+        told = with_store(told, facts, verdict.health)
     document = facts.document
     return Explanation(
         run_id=document.run_id,
@@ -89,8 +94,8 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
         case Health.DEAD:
             return _dead(facts, words)
         case Health.SUSPECT:
-            return _suspect(facts)
-        case Health.STALLED:
+            return suspect(facts, words)
+        case Health.STALLED if facts.holder is None:
             return stalled(facts, words)
         case _ if _not_begun(facts):
             return _about_to_begin(facts, words)
@@ -101,16 +106,29 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
 
 
 def _unknown(facts: Facts, words: Wording) -> Told:
+    run_id = facts.document.run_id
     return Told(
-        headline=f"What {facts.document.run_id} is doing cannot be told: its log cannot be read.",
-        now="Its last known status is " + facts.document.status + ".",
-        wrong=(facts.unreadable or "its log cannot be read",),
-        next=("Nothing: what cannot be read is no evidence, and Buoy does not act on it.",),
+        headline=f"What {run_id} is doing cannot be told: its log is damaged or cannot be read.",
+        now=f"By its summary it was {facts.document.status.replace('_', ' ')}, with "
+        f"{phrases.counted(facts.document.head_seq, 'event')}. The log is the only record of what it has done.",
+        wrong=(facts.unreadable or "its log cannot be read", *_holder_ended(facts)),
+        next=("Nothing: Buoy does not act on what it cannot read. Other runs of this store are not affected.",),
         you_can=(
             "keep a copy of the store before anything else",
             f"see whether more of the store is damaged: {words.command('doctor')}",
+            "upgrade Buoy, if a newer one wrote the log",
+            "restore the log from a backup of the store, with all workers stopped; the run then continues from there",
+            "or bring the run into another store, from a file that an earlier export of it wrote (export, import)",
         ),
     )
+
+
+def _holder_ended(facts: Facts) -> tuple[str, ...]:
+    """A damaged log does not hide that the process behind it has ended."""
+    holder = facts.holder
+    if holder is None or not holder.gone:
+        return ()
+    return (f"{phrases.runner_text(holder)}, which held it, has ended too: {'; '.join(death_of(holder))}",)
 
 
 def _drifted(facts: Facts, words: Wording) -> Told:
@@ -166,7 +184,9 @@ def _again_and_again(facts: Facts) -> tuple[str, ...]:
 def _aside(facts: Facts) -> tuple[str, ...]:
     if not crash_count(facts).poison:
         return ()
-    return (f"It is not driven again: it ended its process {POISON_CAP} times while it was driven alone (P1).",)
+    return (
+        f"It is not driven again: it ended its process {POISON_CAP} times while it was driven alone: {named('P1')}.",
+    )
 
 
 def _still_waits(facts: Facts, words: Wording) -> str:
@@ -188,31 +208,6 @@ def _was_doing(facts: Facts) -> str:
     ]
     named = f"waiting for {phrases.listed(waits)}"
     return named if waits and document.status in RESTING else document.status.replace("_", " ")
-
-
-def _suspect(facts: Facts) -> Told:
-    document, holder = facts.document, facts.holder
-    assert holder is not None
-    busy = under_way(facts)
-    still = standing_still(facts) or "it does not move"
-    beats = not holder.suspected and (holder.beat_age_s is None or holder.beat_age_s <= SUSPECT_AFTER_S)
-    silent = "" if beats or holder.beat_age_s is None else f" for {in_words(holder.beat_age_s)}"
-    what = "nothing in it moves" if beats else f"the process that drives it has been silent{silent}"
-    return Told(
-        headline=f"{document.run_id} may hang: {what}.",
-        now=f"It is {document.status.replace('_', ' ')}{', at ' + busy if busy else ''}.",
-        wrong=(still,),
-        next=(
-            "Buoy waits: a step may take long."
-            if beats
-            else "Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",
-            "As soon as the end of the process is proven, the run is taken over.",
-        ),
-        you_can=(
-            f"look at process {holder.pid} on {holder.host}; if it hangs, end it: kill -9 {holder.pid}",
-            *(() if beats else (f"if it was only stopped (SIGSTOP, Ctrl-Z), let it go on: kill -CONT {holder.pid}",)),
-        ),
-    )
 
 
 def _not_begun(facts: Facts) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from buoy.core import events as e
 from buoy.core import phrases
+from buoy.core.catalogue import named
 from buoy.core.explain_undone import names as undoable
 from buoy.core.explain_undone import standing
 from buoy.core.facts import Facts, FailedLeaf
@@ -30,6 +31,9 @@ def completed(facts: Facts, words: Wording) -> Told:
 
 def failed(facts: Facts, words: Wording) -> Told:
     document = facts.document
+    refused = _refused(facts)
+    if refused is not None:
+        return _ended_by_policy(facts, words, refused)
     what, lines = _failure(facts)
     stands = _stands(facts)
     return Told(
@@ -39,6 +43,44 @@ def failed(facts: Facts, words: Wording) -> Told:
         evidence=(*lines, *undone_lines(facts), *_without_outcome(facts)),
         next=("Nothing: it is over, unless somebody tries it again.", *_by_hand(facts)),
         you_can=(*_undo(facts), *_look(facts, words), *_again(facts, words)),
+    )
+
+
+def _refused(facts: Facts) -> e.Claimed | None:
+    """The claim of a recovery that ended the run: its last event but one."""
+    log = facts.log or ()
+    if len(log) < 2 or not isinstance(log[-1].body, e.WorkflowFailed):
+        return None
+    before = log[-2].body
+    # A failed step is told by its error, also where the policy ended the run.
+    if not isinstance(before, e.Claimed) or before.evidence.get("finding") in (None, "A4"):
+        return None
+    return before
+
+
+def _ended_by_policy(facts: Facts, words: Wording, refused: e.Claimed) -> Told:
+    """Buoy itself ended the run, since the workflow does not allow to execute lost work a second time."""
+    document, found = facts.document, refused.evidence
+    begun = phrases.listed(_begun(facts))
+    lost = f"its process ended in the middle of {begun}" if begun else "its process ended before the run did"
+    orphaned = document.error is not None and document.error.kind == "orphaned"
+    rule = (
+        "no process and no stored definition knows its workflow, so Buoy ends it as failed"
+        if orphaned
+        else 'the policy of its workflow is fail (recovery="fail"): Buoy ends such a run as failed and does not '
+        "execute lost work a second time"
+    )
+    place = f"process {found['pid']} on {found.get('host')}" if found.get("pid") else "its process"
+    by = f"{place}, runner {found['runner']}" if found.get("runner") else place
+    proof = f"{by}, was found dead: {found['proof']}" if found.get("proof") else f"{by} was lost"
+    check = (f"find out how much of {begun} was done: its effects may be there or not",) if begun else ()
+    return Told(
+        headline=f"{document.run_id} has failed: {lost}, and Buoy did not run it again.",
+        now=f"Buoy ended it {words.past(document.updated_at, facts.now)}.{_parent(facts)}",
+        wrong=(rule, *_stands(facts)),
+        evidence=(f"{proof}; this is {named(str(found['finding']))}", *undone_lines(facts), *_without_outcome(facts)),
+        next=("Nothing: it is over, unless a person tries it again.", *_by_hand(facts)),
+        you_can=(*check, *_undo(facts), *_look(facts, words), *_again(facts, words)),
     )
 
 
@@ -84,10 +126,13 @@ def undone_lines(facts: Facts) -> tuple[str, ...]:
 
 def _without_outcome(facts: Facts) -> tuple[str, ...]:
     """What had begun when the run was ended from outside."""
-    leaves = fold(facts.document.run_id, facts.log or ()).leaves.values()
-    begun = [str(each.id) for each in leaves if each.kind in ("step", "module") and each.phase == "open"]
-    names = phrases.listed(begun)
+    names = phrases.listed(_begun(facts))
     return (f"begun, and without an outcome: {names}",) if names else ()
+
+
+def _begun(facts: Facts) -> list[str]:
+    leaves = fold(facts.document.run_id, facts.log or ()).leaves.values()
+    return [str(each.id) for each in leaves if each.kind in ("step", "module") and each.phase == "open"]
 
 
 def _failed_step(facts: Facts) -> FailedLeaf | None:

@@ -11,7 +11,7 @@ from buoy.core.explain_findings import children_lines
 from buoy.core.facts import Facts
 from buoy.core.health import Health, Verdict
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import POISON_CAP, SOLO_AFTER, SUSPECT_AFTER_S
+from buoy.core.limits import POISON_CAP, SOLO_AFTER
 from buoy.core.phrases import Wording
 from buoy.core.poison import Crashes, crashes
 from buoy.core.time_text import in_words
@@ -23,7 +23,6 @@ def evidence_lines(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str,
     found = [] if document.ended and verdict.health is Health.IDLE else [*verdict.reasons, *children_lines(facts)]
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
         found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
-    found += _out_of_sight(facts)
     found += [*_length(facts, words), *_lag(facts)]
     if story.takeovers and story.claimed is not None and story.claimed_at is not None:
         often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
@@ -55,15 +54,6 @@ def _lag(facts: Facts) -> list[str]:
         return []
     older = f"lists still show it as {stored.status}, as it was at event {stored.head_seq}"
     return [f"{older}; the next event of the run, or the next sweep, brings them up to date"]
-
-
-def _out_of_sight(facts: Facts) -> list[str]:
-    """A process of another machine, whose times cannot be compared with ours: its death is not seen from here."""
-    holder = facts.holder
-    if holder is None or holder.gone or holder.beat_age_s is not None or not holder.pid:
-        return []
-    rule = f"from elsewhere two looks of a sweeper tell, after {in_words(SUSPECT_AFTER_S)} of silence"
-    return [f"whether process {holder.pid} lives can be seen at once on {holder.host} only; {rule}"]
 
 
 def _crashes(facts: Facts) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from buoy.core import phrases
-from buoy.core.catalogue import CATALOGUE
+from buoy.core.catalogue import CATALOGUE, named
 from buoy.core.explain_remedy import remedy_words
 from buoy.core.explain_undone import fate
 from buoy.core.facts import Facts
@@ -23,7 +23,7 @@ from buoy.core.time_text import in_words
 from buoy.core.told import Told, served
 
 # Those for which status and health alone have no words.
-_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2"})
+_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"})
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
 _BY_POLICY = {
     "restart": "Its policy is restart: it begins anew, on a new branch.",
@@ -46,7 +46,7 @@ def with_findings(told: Told, facts: Facts, findings: Sequence[Finding], words: 
     return replace(
         told,
         headline=_headline(first, facts),
-        wrong=tuple(dict.fromkeys([each.text() for each in troubles])),
+        wrong=tuple(dict.fromkeys([finding_text(each) for each in troubles])),
         evidence=(*evidence, *told.evidence),
         next=told.next if _held_already(first, facts) else _next(first, facts, troubles),
         you_can=_once([*_poison(first, facts, words), *advice, *_ways_out(first, told), *_start(first, facts, words)]),
@@ -144,10 +144,15 @@ def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
     return (f"When: not by itself as things are, since no worker and no sweeper is alive. {more} is lost meanwhile.",)
 
 
+def finding_text(finding: Finding) -> str:
+    """`H1 (dead worker): runner r1, which drove it, is dead`."""
+    return f"{named(finding.code)}: {finding.reason}"
+
+
 def _evidence(finding: Finding) -> str:
-    """`A1, on this: document status awaiting_input, last stable event 4`."""
+    """`A1 (answer not taken up), on this: document status awaiting_input, last stable event 4`."""
     known = [_fact(name, value) for name, value in finding.evidence.items() if value not in (None, "")]
-    return f"{finding.code}, on this: {', '.join(known)}" if known else ""
+    return f"{named(finding.code)}, on this: {', '.join(known)}" if known else ""
 
 
 def _fact(name: str, value: str | int | float | bool | None) -> str:

@@ -68,7 +68,7 @@ def paused(facts: Facts, words: Wording) -> Told:
         headline=f"{run_id} is paused: {what}",
         now=f"Paused{by} {since}.{_said(reason, detail)}{held}{_meanwhile(facts)}",
         wrong=() if reason == "user" else (detail or what,),
-        evidence=_migrated(facts, words) if reason in _CODE else (),
+        evidence=(*(_migrated(facts, words) if reason in _CODE else ()), *_no_task(facts)),
         next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
         you_can=(
             *(_map_again(facts, words) if reason in _CODE else ()),
@@ -78,6 +78,12 @@ def paused(facts: Facts, words: Wording) -> Told:
             f"cancel it: {words.command('cancel', run_id)}",
         ),
     )
+
+
+def _no_task(facts: Facts) -> tuple[str, ...]:
+    if facts.task is None or facts.task.state not in ("missing", "ended"):
+        return ()
+    return ("it is in no queue, and need not be while it is paused: resuming it puts it into its queue",)
 
 
 def _said(reason: str, detail: str) -> str:
@@ -175,4 +181,4 @@ def _not_heard(facts: Facts) -> tuple[str, ...]:
         return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
     if facts.unread:
         return (f"{phrases.counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
-    return (f"Let go on, it needs a worker, and as things are {missing}.",)
+    return (f"To continue after that it needs a worker, and as things are {missing}.",)

@@ -12,6 +12,7 @@ from buoy.core.facts import Facts, what_is_missing
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
+from buoy.core.spec import knows
 from buoy.core.time_text import in_words
 from buoy.core.told import Told, answers, bring_back, signals, stops, take_up, under_way
 from buoy.core.wakes import would_use
@@ -46,7 +47,10 @@ def stalled(facts: Facts, words: Wording) -> Told:
         headline=f"{begun}, but nobody alive can run it.",
         now=left if at_work else told.now,
         wrong=(missing or "nobody can take it",),
-        next=("It stays in its queue, nothing is lost. A worker that knows it takes it at once.",),
+        next=(
+            "It stays in its queue, nothing is lost. A worker that knows it takes it at once.",
+            *_scope_rule(facts),
+        ),
         you_can=(
             *answers(facts, words),
             *signals(facts, words),
@@ -54,6 +58,21 @@ def stalled(facts: Facts, words: Wording) -> Told:
             *(bring_back(facts, words) if document.status is Status.INTERRUPTED else ()),
             *stops(facts, words),
         ),
+    )
+
+
+def _scope_rule(facts: Facts) -> tuple[str, ...]:
+    """Workers that know the workflow are there, but none of the run's own env and stack."""
+    document = facts.document
+    others = [each for each in facts.runners if each.role == "worker" and not each.gone]
+    if not any(knows(each.workflows, document.workflow) and document.queue in each.queues for each in others):
+        return ()
+    env = "the default env" if document.env is None else f"env {document.env!r}"
+    stack = "" if document.stack is None else f" and stack {document.stack!r}"
+    return (
+        f"The run was started in {env}{stack}, and a worker takes only runs of its own env and stack. BUOY_ENV and "
+        "BUOY_STACK (or env and stack in buoy.toml) set them when a worker starts; without them it works in the "
+        "default env, for all stacks.",
     )
 
 

@@ -105,8 +105,30 @@ def _awaiting_input(facts: Facts, words: Wording) -> Told:
     return Told(
         headline=f"{facts.document.run_id} waits for {many}",
         now="; ".join(lines),
-        next=_woken(facts, "It goes on as soon as the answer is there, however long that takes."),
+        next=(*_woken(facts, _until_answered(facts)), *_bounded(facts, words, "an answer")),
         you_can=(*answers(facts, words), *served(facts, words), *stops(facts, words)),
+    )
+
+
+def _until_answered(facts: Facts) -> str:
+    ever = "" if _timers(facts) else ", however long that takes"
+    return f"It goes on as soon as the answer is there{ever}."
+
+
+def _timers(facts: Facts) -> list[OpenLeaf]:
+    """The timers that run beside what it waits for: a time-out of the wait is one of them."""
+    return [each for each in facts.document.open if each.kind == "timer" and each.due_at is not None]
+
+
+def _bounded(facts: Facts, words: Wording, what: str) -> tuple[str, ...]:
+    """When the code goes on even if nothing comes."""
+    due = min((each.due_at or 0.0, each.leaf) for each in _timers(facts)) if _timers(facts) else None
+    if due is None:
+        return ()
+    at, leaf = due
+    return (
+        f"Its code also runs a timer, {leaf}, due {words.future(at, facts.now)}. It goes on then even without {what}: "
+        "a time-out around the wait ends it so.",
     )
 
 
@@ -134,7 +156,11 @@ def _waiting_signal(facts: Facts, words: Wording) -> Told:
     return Told(
         headline=f"{run_id} waits for signal {names}.",
         now="; ".join(lines),
-        next=(*_woken(facts, "It goes on as soon as the signal is there."), *timed),
+        next=(
+            *_woken(facts, "It goes on as soon as the signal is there."),
+            *timed,
+            *_bounded(facts, words, "a signal"),
+        ),
         you_can=(*signals(facts, words), *served(facts, words), *stops(facts, words)),
     )
 

@@ -14,12 +14,22 @@ from msgspec.structs import replace
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import LOOP_HELD_S
 from buoy.core.lineage import visible
 from buoy.core.spec import knows
+from buoy.core.time_text import in_words
 
 TaskState: TypeAlias = Literal["due", "held", "parked", "missing", "ended"]
 # "unneeded": runs of that workflow are driven by code, not by a stored definition.
 Presence: TypeAlias = Literal["present", "absent", "unneeded", "unknown"]
+
+
+class LoopFacts(msgspec.Struct, frozen=True):
+    """An event loop that does not move: for how long, and which call of which run holds it, if that is known."""
+
+    held_s: float
+    run_id: str = ""
+    leaf: str = ""
 
 
 class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,8 +42,15 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     registered: bool = True
     # None: by the clock of a machine that cannot be compared with ours.
     beat_age_s: float | None = None
+    # How many beats it has written, and when the last one, by the clock of its own machine.
+    beats: int = 0
+    beat_at: float | None = None
     # Somebody who looked across machines has noted that its last beat did not change.
     suspected: bool = False
+    # Its process is seen to be stopped by a signal.
+    stopped: bool = False
+    # Its own word, with its last beat.
+    loop: LoopFacts | None = None
     gone_why: str | None = None
     proof: dict[str, str | int | float | bool | None] | None = None
     queues: tuple[str, ...] = ("default",)
@@ -49,6 +66,11 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     def gone(self) -> bool:
         """Whether it certainly works no more."""
         return self.proof is not None or self.gone_why is not None or not self.registered
+
+    @property
+    def out_of_sight(self) -> bool:
+        """Whether its process is on another machine, so that only two looks apart can tell that it has ended."""
+        return not self.gone and self.beat_age_s is None and bool(self.pid)
 
 
 class ProgressFacts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +128,15 @@ class MessageFacts(msgspec.Struct, frozen=True):
     by: str | None = None
 
 
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A store that took no data when that was tried; `cause` as in `custody.Refusal`."""
+
+    cause: str
+    place: str
+    detail: str
+    free_bytes: int | None = None
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One run, who holds it, and who else is there."""
 
@@ -146,6 +177,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     foreign: bool = False
     # After how long without any progress a run is told as one that may hang.
     stale_after_s: float | None = None
+    # Set if the store took no data just now. None: it did, or that was not tried.
+    store: StoreFacts | None = None
 
     @property
     def steps(self) -> tuple[str, ...] | None:
@@ -212,6 +245,18 @@ def task_ended(events: Sequence[e.Event]) -> bool:
     return False
 
 
+def hindrance(runner: RunnerFacts) -> str | None:
+    """Why a living runner can do nothing now, or None."""
+    place = f"process {runner.pid} on {runner.host}"
+    if runner.stopped:
+        return f"{place} is stopped (by SIGSTOP or Ctrl-Z)"
+    if runner.loop is None or runner.loop.held_s < LOOP_HELD_S:
+        return None
+    by = f" by {runner.loop.leaf}" if runner.loop.leaf else ""
+    of = f" of run {runner.loop.run_id}" if runner.loop.run_id else ""
+    return f"the event loop of {place} has been held up for {in_words(runner.loop.held_s)}{by}{of}"
+
+
 def can_run(document: Document, runner: RunnerFacts) -> bool:
     """Whether this runner takes work of that kind: it knows the workflow and serves its queue, stack and env."""
     return (
@@ -228,8 +273,10 @@ def can_run(document: Document, runner: RunnerFacts) -> bool:
 def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str | None:
     """What keeps every live runner from taking this run, or None if one can."""
     alive = [each for each in runners if each.role == "worker" and not each.gone]
-    if any(can_run(document, each) for each in alive):
-        return None
+    able = [each for each in alive if can_run(document, each)]
+    if able:
+        hindered = [text for each in able if (text := hindrance(each)) is not None]
+        return f"the worker that could take it does not react: {hindered[0]}" if len(hindered) == len(able) else None
     if not alive:
         return "no worker is alive"
     knowing = [each for each in alive if knows(each.workflows, document.workflow)]
@@ -243,6 +290,20 @@ def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str |
         return f"no live worker that knows workflow {document.workflow!r} serves queue {document.queue!r}"
     serving = [each for each in serving if each.env == document.env]
     if not serving:
-        env = "is of the default env" if document.env is None else f"has env {document.env!r}"
-        return f"no live worker that knows workflow {document.workflow!r} {env}"
-    return f"no live worker that knows workflow {document.workflow!r} takes runs of stack {document.stack!r}"
+        return _other_env(document, [each for each in knowing if document.queue in each.queues])
+    have = ", ".join(sorted({repr(each.stack) for each in serving}))
+    return (
+        f"no live worker that knows workflow {document.workflow!r} takes runs of stack {document.stack!r}: "
+        f"the live ones take stack {have}"
+    )
+
+
+def _other_env(document: Document, runners: Sequence[RunnerFacts]) -> str:
+    """Workers are there, but of another env, whose runs only they may touch."""
+    have = ", ".join(sorted({_env_text(each.env) for each in runners}))
+    needed = _env_text(document.env)
+    return f"no live worker that knows workflow {document.workflow!r} works in {needed}: the live ones work in {have}"
+
+
+def _env_text(env: str | None) -> str:
+    return "the default env" if env is None else f"env {env!r}"

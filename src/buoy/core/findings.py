@@ -5,6 +5,7 @@ Invariant: a finding is a verdict of now and is never stored; what was done abou
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias, get_args
 
 import msgspec
@@ -44,6 +45,15 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def text(self) -> str:
         """`A1: why`, as the audit has it."""
         return f"{self.code}: {self.reason}"
+
+
+# Healthy by all signs, and yet worth a word: a person may know better.
+NOTICES = frozenset({"H3", "W1"})
+
+
+def first_notice(findings: Sequence[Finding]) -> Finding | None:
+    """What is told though it is no trouble."""
+    return next((each for each in findings if not each.trouble and each.code in NOTICES), None)
 
 
 def first_trouble(findings: list[Finding]) -> Finding | None:

@@ -11,9 +11,10 @@ from enum import StrEnum
 
 import msgspec
 
-from buoy.core.facts import Facts, RunnerFacts, can_run, what_is_missing
+from buoy.core.facts import Facts, RunnerFacts, can_run, hindrance, what_is_missing
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
+from buoy.core.standstill import standing_still, waits_for_nothing
 from buoy.core.time_text import in_words
 from buoy.core.wakes import lost_wakes, task_gone
 
@@ -62,7 +63,9 @@ def _judge_holder(facts: Facts, holder: RunnerFacts) -> Verdict:
         return Verdict(Health.DEAD, (f"runner {holder.id} holds it and {what}", *death_of(holder)))
     still = standing_still(facts)
     if still is not None:
-        return _verdict(Health.SUSPECT, still, "nothing proves that its process has ended")
+        return _verdict(Health.SUSPECT, still.text, "nothing proves that its process has ended")
+    if waits_for_nothing(facts) == "certainly":
+        return _verdict(Health.STALLED, "its code waits, and nothing is open that could wake it")
     lost = lost_wakes(facts)
     if lost:
         return _verdict(Health.STALLED, f"runner {holder.id} holds it, but {lost[0].text}")
@@ -75,24 +78,6 @@ def _beat(age_s: float | None) -> str:
         return ""
     late = f"; it should come every {in_words(BEAT_S)}, and counts as silent from {in_words(SUSPECT_AFTER_S)} on"
     return f", last beat {in_words(age_s)} ago{late if age_s > 2 * BEAT_S else ''}"
-
-
-def standing_still(facts: Facts) -> str | None:
-    """Why a held run may hang: its owner is silent, or nothing in it has moved for too long. A wait need not move."""
-    holder, document = facts.holder, facts.document
-    if holder is None or holder.gone:
-        return None
-    if holder.beat_age_s is not None and holder.beat_age_s > SUSPECT_AFTER_S:
-        return f"runner {holder.id} holds it and has been silent for {in_words(holder.beat_age_s)}"
-    if holder.suspected:
-        return f"runner {holder.id} holds it and has not beaten since it was looked at from another machine"
-    if facts.stale_after_s is None or document.status in RESTING or document.status is Status.PAUSED:
-        return None
-    moved_at = max(document.updated_at, 0.0 if facts.progress is None else facts.progress.at)
-    still_s = facts.now - moved_at
-    if still_s <= facts.stale_after_s:
-        return None
-    return f"nothing in it has moved for {in_words(still_s)}, though runner {holder.id}, which holds it, lives"
 
 
 def death_of(runner: RunnerFacts) -> tuple[str, ...]:
@@ -131,7 +116,7 @@ def _judge_free(facts: Facts) -> Verdict:
         missing = what_is_missing(document, facts.runners)
         if missing is not None:
             return _verdict(Health.STALLED, f"it has been due for {in_words(facts.now - facts.due_at)}, and {missing}")
-        able = next(each.id for each in facts.runners if can_run(document, each))
+        able = next(each.id for each in facts.runners if can_run(document, each) and hindrance(each) is None)
         return _verdict(
             Health.IDLE, f"it has been queued for {in_words(facts.now - facts.due_at)}; runner {able} can take it"
         )

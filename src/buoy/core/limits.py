@@ -118,3 +118,7 @@ POISON_CAP = 5
 QUESTION_OLD_S = 7 * 24 * 3600.0
 # A wake-up that is late by less than this is on its way.
 WAKE_SLACK_S = 5.0
+# A living owner that has not acted on a due time or a message for so long stands still: busy workers are late by less.
+OVERDUE_S = 15.0
+# An event loop that one call has held for so long is told as a trouble of its runner.
+LOOP_HELD_S = 10.0

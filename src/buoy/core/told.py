@@ -124,6 +124,9 @@ def _calls(facts: Facts) -> tuple[str, ...]:
 
 
 def _scope(facts: Facts) -> str:
-    """What makes a command one of the run's own env and stack."""
-    scope = {"BUOY_ENV": facts.document.env, "BUOY_STACK": facts.document.stack}
-    return "".join(f"{name}={shlex.quote(value)} " for name, value in scope.items() if value is not None)
+    """What makes a command one of the run's own env and stack; the default env is named where others are in use."""
+    document = facts.document
+    scope = {"BUOY_ENV": document.env, "BUOY_STACK": document.stack}
+    named = "".join(f"{name}={shlex.quote(value)} " for name, value in scope.items() if value is not None)
+    elsewhere = any(each.role == "worker" and each.env is not None for each in facts.runners)
+    return f"BUOY_ENV= {named}" if document.env is None and elsewhere else named

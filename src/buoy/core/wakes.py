@@ -42,8 +42,11 @@ def lost_wakes(facts: Facts) -> list[LostWake]:
 
 
 def task_gone(facts: Facts) -> bool:
-    """Whether there is positively no task that could wake the run."""
-    return facts.task is not None and facts.task.state in ("missing", "ended") and facts.holder is None
+    """Whether there is positively no task that could wake the run, though it needs one. A paused run needs none before
+    a request for it comes: resuming it makes one."""
+    if facts.task is None or facts.task.state not in ("missing", "ended") or facts.holder is not None:
+        return False
+    return facts.document.status is not Status.PAUSED or any(each.kind in _CONTROL for each in facts.messages)
 
 
 def _awake(facts: Facts) -> bool:

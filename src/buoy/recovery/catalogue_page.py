@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from buoy.core.catalogue import table
+from buoy.core.catalogue import CATALOGUE, named
 from buoy.errors import BadInput
 
 BEGIN = "<!-- catalogue -->\n"
@@ -22,6 +22,19 @@ def with_table(page: str) -> str:
     if not begin or not end:
         raise BadInput(f"the page has no place for the catalogue: it needs the lines {BEGIN.strip()} and {END.strip()}")
     return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+def table() -> str:
+    """The catalogue as the table of the docs page."""
+    lines = [
+        "| code | what is found | how it comes about | what Buoy does | what you can do |",
+        "|---|---|---|---|---|",
+    ]
+    for entry in CATALOGUE.values():
+        done = entry.remedy if entry.trouble else f"**Healthy.** {entry.remedy}"
+        can = "; ".join(map(str, entry.you_can))
+        lines.append(f"| {named(entry.code)} | {entry.title} | {entry.how} | {done} | {can} |")
+    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,18 @@ from msgspec.structs import replace
 from buoy.core.document import Document, document
 from buoy.core.drift import difference, log_gone_text
 from buoy.core.events import Event
-from buoy.core.facts import Facts, ProgressFacts, RunnerFacts, Story, TaskFacts, TaskState, story, task_ended
+from buoy.core.explain_store import refusal_text
+from buoy.core.facts import (
+    Facts,
+    ProgressFacts,
+    RunnerFacts,
+    StoreFacts,
+    Story,
+    TaskFacts,
+    TaskState,
+    story,
+    task_ended,
+)
 from buoy.core.health import TROUBLES, judge
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.state import State, fold
@@ -65,9 +76,12 @@ def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -
         pid=info.pid,
         role=info.role,
         beat_age_s=None if now is None else max(now - record.beat_at, 0.0),
+        beats=record.beat.number,
+        beat_at=record.beat_at,
         suspected=record.suspected_beat is not None and record.suspected_beat == record.beat.number,
         gone_why=record.gone_why if record.gone_at is not None else None,
         proof=liveness.proof_of_death(record) if record.gone_at is None else None,
+        stopped=record.gone_at is None and liveness.stopped(record),
         queues=info.queues,
         workflows=info.workflows,
         unable=info.unable,
@@ -79,10 +93,27 @@ def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -
     )
 
 
-async def facts_of_page(store: Store, people: Crew, records: Sequence[RunRecord]) -> list[Facts]:
+async def store_facts(store: Store) -> StoreFacts | None:
+    """Whether the store takes data now, by an attempt that leaves nothing behind."""
+    found = await store.checkup.refusal()
+    if found is None:
+        return None
+    return StoreFacts(cause=found.cause, place=found.place, detail=found.detail, free_bytes=found.free_bytes)
+
+
+async def store_trouble(store: Store) -> str | None:
+    """What is wrong with the store for all who use it, in one line."""
+    found = await store_facts(store)
+    return None if found is None or found.cause == "not_permitted" else refusal_text(found)
+
+
+async def facts_of_page(
+    store: Store, people: Crew, records: Sequence[RunRecord], *, stale_after_s: float | None = None
+) -> list[Facts]:
     """The facts about many runs, from their documents alone: no log is read."""
     now = await store.now()
-    return [_facts(record, people, now) for record in records]
+    found = [_facts(record, people, now) for record in records]
+    return found if stale_after_s is None else [replace(each, stale_after_s=stale_after_s) for each in found]
 
 
 async def facts_of_run(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from buoy.core.diagnose import diagnose
 from buoy.core.document import Document
 from buoy.core.facts import Facts
-from buoy.core.findings import Finding, first_trouble
+from buoy.core.findings import Finding, first_notice, first_trouble
 from buoy.core.ids import BranchId, RunId
 from buoy.core.limits import RECOVERY_PASSES_MAX
 from buoy.core.policy import Lookup, Ruling, decide, lookup_policy
@@ -30,7 +30,7 @@ UNREADABLE = "R1"
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it. `error`: why a run that needs a recovery did not get one, or not all of it; `note`: what is left
-    for a person or another process to do.
+    for a person or another process to do, or a notice about a healthy run.
 
     `action`: none, resume, restart, retry, compensate, fail, hold, quarantine; report (only a person or another process
     can act), skip (its policy is not known), lost (somebody else was quicker), unknown (it could not be read).
@@ -149,7 +149,10 @@ def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: boo
     finding = first_trouble(seen.findings)
     if finding is None:
         told = next((each for each in seen.findings if each.trouble), None)
-        return found if told is None else replace(found, action="report", note=told.text())
+        if told is not None:
+            return replace(found, action="report", note=told.text())
+        notice = first_notice(seen.findings)
+        return found if notice is None else replace(found, note=notice.text())
     found = replace(found, needed=True, reason=finding.text())
     ruling = ruling_of(client, document, policy)
     if ruling.policy is None:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
@@ -24,19 +22,7 @@ from buoy.recovery.evidence import Crew, crew
 from buoy.recovery.liveness import Coroner
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
-
-_TROUBLES_KEPT = 100
-_ACTIONS = {
-    "none": "healthy",
-    "resume": "resumed",
-    "retry": "resumed",
-    "compensate": "resumed",
-    "restart": "restarted",
-    "fail": "failed",
-    "hold": "held",
-    "quarantine": "held",
-    "unknown": "unknown",
-}
+from buoy.recovery.tally import Swept, Tally
 
 
 class SweepOptions(ScanOptions, frozen=True, kw_only=True):
@@ -46,70 +32,6 @@ class SweepOptions(ScanOptions, frozen=True, kw_only=True):
     rate: float | None = None
     looks_max: int | None = None
     dry_run: bool = False
-
-
-class Swept(msgspec.Struct, frozen=True, kw_only=True):
-    """What one sweep did, in runs."""
-
-    scanned: int = 0
-    healthy: int = 0
-    restarted: int = 0
-    resumed: int = 0
-    failed: int = 0
-    held: int = 0
-    skipped: int = 0
-    unknown: int = 0
-    dead_runners: int = 0
-    # One line for each run that still is in trouble, or could not be read; the first of them.
-    troubles: tuple[str, ...] = ()
-    # The limit was reached: there may be more.
-    more: bool = False
-
-    @property
-    def moved(self) -> int:
-        """Runs that can go on now."""
-        return self.restarted + self.resumed
-
-
-class Tally:
-    """Counts while a sweep goes on."""
-
-    def __init__(self, limit: int | None) -> None:
-        self._counts: dict[str, int] = {}
-        self._limit = limit
-        self.troubles: list[str] = []
-        self.recovered = 0
-        self.dead_runners = 0
-        # What could not be read or done, as a number for the sweeper's own health.
-        self.errors = 0
-
-    def add(self, found: Recovery) -> None:
-        word = _ACTIONS.get(found.action, "skipped")
-        self.count(word)
-        if word not in ("healthy", "skipped", "unknown"):
-            self.recovered += 1
-        # A run that was just brought back has every right to wait for a worker.
-        left = found.error or (found.note if found.action == "report" else None)
-        if left is not None and found.action != "lost":
-            self.trouble(f"{found.run_id}: {left}")
-        if word == "unknown":
-            self.errors += 1
-
-    def trouble(self, text: str, error: Problem | None = None) -> None:
-        self.errors += error is not None
-        if len(self.troubles) < _TROUBLES_KEPT:
-            self.troubles.append(text)
-
-    def count(self, word: str, number: int = 1) -> None:
-        self._counts[word] = self._counts.get(word, 0) + number
-        self._counts["scanned"] = self._counts.get("scanned", 0) + number
-
-    def full(self) -> bool:
-        """Whether the limit is reached."""
-        return self._limit is not None and self.recovered >= self._limit
-
-    def total(self) -> Swept:
-        return Swept(**self._counts, dead_runners=self.dead_runners, troubles=tuple(self.troubles), more=self.full())
 
 
 class Sweep:
@@ -231,7 +153,8 @@ class Sweep:
         record = await self._store.run(orphan.run_id)
         if record is None or not self._options.scope.covers(record.document) or orphan.run_id in self._seen:
             return
-        if self._options.dry_run or self._has_other_policy(record):
+        # A paused run may need no task: that is seen only with its messages.
+        if self._options.dry_run or record.document.pause is not None or self._has_other_policy(record):
             await self._mend(orphan.run_id)
             return
         adopted = await self._store.adopt(orphan)
@@ -301,7 +224,7 @@ class Sweep:
             return
         self._seen.add(found.run_id)
         self.tally.add(found)
-        if self._told is not None and found.action != "none":
+        if self._told is not None and (found.action != "none" or found.note is not None):
             self._told(found)
 
     async def _pause(self) -> None:

@@ -22,7 +22,8 @@ from buoy.ports import Liveness, Store, SweepHealth
 from buoy.recovery.liveness import Coroner, proven_dead
 from buoy.recovery.reconcile import Reconciled, reconcile
 from buoy.recovery.recover import Recovery
-from buoy.recovery.sweep import Sweep, SweepOptions, Swept, Tally
+from buoy.recovery.sweep import Sweep, SweepOptions
+from buoy.recovery.tally import Swept, Tally
 from buoy.recovery.versions import go_on_with_this_code
 
 _LOCKS_S = 1.0

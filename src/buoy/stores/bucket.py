@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
+from buoy.custody import Refusal
 from buoy.errors import BadInput
 
 # S3 allows 1,024 bytes; a file name 255.
@@ -58,6 +59,10 @@ class Bucket(Protocol):
 
     def durability(self) -> str | None:
         """Why what was answered may be lost all the same; None if it may not."""
+        ...
+
+    async def refusal(self) -> Refusal | None:
+        """Why it takes no more data now, by an attempt that leaves nothing behind; None: it does, as it seems."""
         ...
 
     async def close(self) -> None: ...

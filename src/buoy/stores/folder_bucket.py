@@ -24,8 +24,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from buoy.custody import Refusal
 from buoy.errors import StoreUnusable, Unavailable
 from buoy.stores.bucket import Changed, Exists, check_key
+from buoy.stores.write_probe import write_refusal
 
 T = TypeVar("T")
 
@@ -104,6 +106,9 @@ class FolderBucket:
 
     def durability(self) -> str | None:
         return None if self._durable else "writes are not synced"
+
+    async def refusal(self) -> Refusal | None:
+        return await self._run(lambda: write_refusal(self._root / ".tmp"))
 
     async def close(self) -> None:
         self._closed = True

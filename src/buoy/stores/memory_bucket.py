@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
+from buoy.custody import Refusal
 from buoy.errors import Unavailable
 from buoy.stores.bucket import Changed, Exists, check_key
 
@@ -98,6 +99,9 @@ class MemoryBucket:
 
     def durability(self) -> str | None:
         return "it is kept in memory only"
+
+    async def refusal(self) -> Refusal | None:
+        return None
 
     async def close(self) -> None:
         self._closed = True

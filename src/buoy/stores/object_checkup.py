@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from buoy.core.ids import RunId, RunnerId
+from buoy.custody import Refusal
 from buoy.ports import Clock, IndexTrouble, StoreCheck
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed
@@ -54,6 +55,9 @@ class ObjectCheckup:
             StoreCheck("durability", kept is None, kept or "every write is on the disk before it is answered"),
             clock_check(max(times, default=None), self._clock.now()),
         ]
+
+    async def refusal(self) -> Refusal | None:
+        return await self._bucket.refusal()
 
     async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
         for prefix, look in self._looks().items():

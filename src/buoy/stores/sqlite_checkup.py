@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import msgspec
 
 from buoy.core.ids import RunId
+from buoy.custody import Refusal
 from buoy.ports import Clock, IndexTrouble, StoreCheck
 from buoy.stores.clock_check import clock_check
 from buoy.stores.sqlite_lanes import ReadLane, Work, WriteLane
 from buoy.stores.sqlite_runs import document_of
 from buoy.stores.sqlite_schema import MIGRATIONS
+from buoy.stores.write_probe import write_refusal
 
 # Of one kind of trouble so many are told by one look; mending them and looking again finds the rest.
 TROUBLES_MAX = 1_000
@@ -94,6 +97,12 @@ _UNREADABLE = frozenset({"unreadable document", "unreadable document of an ended
 _SET_DOCUMENT = "UPDATE runs SET doc = ? WHERE number = ?"
 
 
+def _refusal(connection: sqlite3.Connection) -> Refusal | None:
+    """Beside the file: only SQLite itself may open that."""
+    (file,) = connection.execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
+    return write_refusal(Path(file).parent)
+
+
 class SqliteCheckup:
     """The checkup of one SQLite store, on its lanes."""
 
@@ -115,6 +124,9 @@ class SqliteCheckup:
         ok = mode == "wal" and sync >= 2
         told = f"journal mode {mode}, synchronous {('off', 'normal', 'full', 'extra')[min(max(sync, 0), 3)]}"
         return StoreCheck("durability", ok, told if ok else f"{told}; a commit must be on the disk: expected wal, full")
+
+    async def refusal(self) -> Refusal | None:
+        return await self._reader.read(_refusal)
 
     async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
         for name in await self._reader.read(_missing_indexes):

@@ -177,6 +177,10 @@ class KnownDeaths:
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         return {"proof": "it was dropped"} if record.info.id in self.dead else None
 
+    def stopped(self, record: RunnerRecord) -> bool:
+        """Never: a process of a test is dropped, not stopped."""
+        return False
+
 
 class Shelf:
     """Where the data of one test lies, and how a process opens it."""

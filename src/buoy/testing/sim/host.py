@@ -68,3 +68,7 @@ class SimLiveness:
         if self._one_host and self._dead(record.info.id):
             return {"proof": "lock free"}
         return None
+
+    def stopped(self, record: RunnerRecord) -> bool:
+        """A frozen process does not show it: only its silence does."""
+        return False

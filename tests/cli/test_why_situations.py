@@ -1,0 +1,279 @@
+"""`buoy why` for people who know nothing: each situation is made with real processes on a real store."""
+
+from __future__ import annotations
+
+import json
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Buoy, Process, Spawn, until
+from .test_recovering import change, killed
+
+LAB = """
+import asyncio, buoy
+from pathlib import Path
+
+def note(witness: str, line: str) -> None:
+    with Path(witness).open("a") as file:
+        file.write(line + "\\n")
+
+@buoy.step
+async def slow(witness: str) -> None:
+    note(witness, "slow")
+    await asyncio.sleep(3600)
+
+@buoy.step
+async def one() -> int:
+    return 1
+
+@buoy.workflow(recovery="fail")
+async def failing(witness: str) -> None:
+    await slow(witness)
+
+@buoy.workflow
+async def long_one(witness: str) -> None:
+    await slow(witness)
+
+@buoy.workflow
+async def naps() -> None:
+    while True:
+        await buoy.sleep(0.5)
+
+@buoy.workflow
+async def asks() -> object:
+    async with asyncio.timeout(600):
+        return await buoy.ask("Ship it?", kind="confirm")
+
+@buoy.workflow
+async def stuck() -> None:
+    await one()
+    await asyncio.Event().wait()
+
+@buoy.workflow
+async def waits() -> object:
+    return await buoy.wait_signal("go")
+"""
+
+
+@pytest.fixture
+def lab(buoy: Buoy) -> Path:
+    file = buoy.folder / "lab.py"
+    file.write_text(LAB)
+    return file
+
+
+def begun(buoy: Buoy, worker: Process, run_id: str, status: str) -> None:
+    until(lambda: buoy.json("show", run_id, code=0)["document"]["status"] == status, worker)
+
+
+def sections(text: str) -> dict[str, str]:
+    """What stands under each title."""
+    found, title = {"": ""}, ""
+    for line in text.splitlines():
+        if line in ("Wrong", "Evidence", "Next", "You can"):
+            title = line
+        found[title] = found.get(title, "") + line + "\n"
+    return found
+
+
+def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:failing", "--arg", f"witness={buoy.witness}", "--id", "r")
+    until(lambda: "slow" in buoy.seen(), worker)
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    buoy("sweeper", "--once")
+    text = buoy("why", "r").stdout
+    assert text.startswith("r has failed: its process ended in the middle of slow#1")
+    told = sections(text)
+    assert "policy of its workflow is fail" in told["Wrong"] and "RecoveryRefused" not in text
+    assert f"process {worker.popen.pid}" in told["Evidence"] and "H1 (dead worker)" in told["Evidence"]
+    assert "it is over" in told["Next"]
+    assert "how much of slow#1 was done" in told["You can"] and "buoy retry r" in told["You can"]
+
+
+def test_workers_of_another_env_are_named_with_the_way_to_set_one(
+    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BUOY_ENV", "e1")
+    worker = spawn("worker", str(lab))
+    monkeypatch.delenv("BUOY_ENV")
+    buoy("start", f"{lab}:waits", "--id", "r")
+    until(lambda: buoy.json("status", code=1)["runners"], worker)
+    told = sections(buoy("why", "r").stdout)
+    assert "works in the default env: the live ones work in env 'e1'" in told["Wrong"]
+    assert "Q5 (no worker can run it)" in told["Evidence"]
+    assert "nothing is lost" in told["Next"] and "BUOY_ENV" in told["Next"]
+    assert "BUOY_ENV= buoy worker FILE.py" in told["You can"]
+
+
+def test_a_process_killed_on_another_host_says_when_it_would_be_taken_over(
+    buoy: Buoy, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed(buoy, spawn)
+    monkeypatch.setenv("BUOY_HOST", "far-away")
+    told = sections(buoy("why", "p1").stdout)
+    assert "its last heartbeat is number" in told["Evidence"] and "by the clock of" in told["Evidence"]
+    assert "If it has died" in told["Next"] and "2 min" in told["Next"] and "45 s later" in told["Next"]
+    assert "no worker and no sweeper is alive here" in told["Next"]
+    assert "see at once whether it lives" in told["You can"] and "buoy sweeper --once" in told["You can"]
+
+
+def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:naps", "--id", "r")
+    begun(buoy, worker, "r", "waiting")
+    worker.send(signal.SIGSTOP)
+    try:
+        until(lambda: "is stopped" in buoy("why", "r").stdout)
+        text = buoy("why", "r").stdout
+        told = sections(text)
+        assert "health suspect" in told[""] and f"process {worker.popen.pid}" in told["Wrong"]
+        assert "Nothing happens before that process is continued or ended" in told["Next"]
+        assert f"kill -CONT {worker.popen.pid}" in told["You can"] and "goes on by itself" not in text
+        assert "is stopped" in buoy("status", code=1).stdout and "is stopped" in buoy("why", "--all", code=1).stdout
+        buoy("start", f"{lab}:waits", "--id", "q")
+        assert "the worker that could take it does not react" in buoy("why", "q").stdout
+    finally:
+        worker.send(signal.SIGCONT)
+    until(lambda: "health live" in buoy("why", "r").stdout, worker)
+
+
+def test_a_question_with_a_time_out_names_the_timer_that_ends_it(buoy: Buoy, lab: Path) -> None:
+    buoy("start", f"{lab}:asks", "--id", "r")
+    buoy("worker", str(lab), "--until-idle")
+    told = sections(buoy("why", "r").stdout)
+    assert "timer#1" in told["Next"] and "(in " in told["Next"] and "even without an answer" in told["Next"]
+    assert "however long" not in told["Next"]
+
+
+def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:stuck", "--id", "r")
+    until(lambda: "can never continue" in buoy("why", "r").stdout, worker)
+    told = sections(buoy("why", "r").stdout)
+    assert "no step, question, signal, timer or child is open" in told[""] and "health stalled" in told[""]
+    assert "W1 (waits for nothing)" in told["Wrong"] and "no event could wake it" in told["Next"]
+    assert "buoy cancel r" in told["You can"]
+    assert "W1 (waits for nothing)" in buoy("why", "--all", code=1).stdout
+    buoy("cancel", "r")
+    begun(buoy, worker, "r", "cancelled")
+
+
+def test_a_long_step_of_a_healthy_worker_is_a_notice_wherever_one_looks(
+    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
+    until(lambda: "slow" in buoy.seen(), worker)
+    # An hour does not pass in a test: any standstill counts as long.
+    monkeypatch.setattr("buoy.cli.why.STALE_AFTER_S", 0.0)
+    monkeypatch.setattr("buoy.cli.status.STALE_AFTER_S", 0.0)
+    told = sections(buoy("why", "r").stdout)
+    assert "health live" in told[""] and "Wrong" not in told
+    assert "may hang" in told["Next"] and "its worker is alive" in told["Next"]
+    assert f"kill -9 {worker.popen.pid}" in told["You can"] and "same idempotency key" in told["You can"]
+    assert "timeout=" in told["You can"]
+    everywhere = buoy.json("why", "--all")
+    assert everywhere["troubles"] == [] and everywhere["notices"][0]["code"] == "H3"
+    status = buoy.json("status")
+    assert status["troubles"] == [] and "nothing in it has moved" in status["notices"][0]
+    swept = buoy("sweeper", "--once", "--stale-after", "0")
+    assert "H3" in swept.stdout and swept.stderr == "", "cron writes a mail for what stands on stderr"
+    buoy("sweeper", "--once", "--stale-after", "0", "--strict", code=1)
+
+
+def damaged(buoy: Buoy, body: bytes) -> None:
+    with sqlite3.connect(buoy.folder / "buoy.db") as connection:
+        connection.execute("UPDATE log SET body = ? WHERE first_seq = 1", (body,))
+
+
+def test_a_damaged_log_names_the_ways_back_and_the_dead_process(buoy: Buoy, spawn: Spawn) -> None:
+    killed(buoy, spawn)
+    damaged(buoy, b'{"no": "events"}')
+    told = sections(buoy("why", "p1").stdout)
+    assert "health unknown" in told[""] and "has ended too" in told["Wrong"]
+    assert "Buoy does not act on what it cannot read" in told["Next"]
+    assert "keep a copy" in told["You can"] and "backup" in told["You can"] and "buoy doctor" in told["You can"]
+
+
+def document_of(buoy: Buoy, run_id: str) -> dict[str, Any]:
+    with sqlite3.connect(buoy.folder / "buoy.db") as connection:
+        (found,) = connection.execute("SELECT doc FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    document: dict[str, Any] = json.loads(found)
+    return document
+
+
+def test_a_wrong_summary_is_told_without_the_inside_of_python(buoy: Buoy, lab: Path) -> None:
+    buoy("start", f"{lab}:waits", "--id", "r")
+    buoy("worker", str(lab), "--until-idle")
+    document = document_of(buoy, "r") | {"open": [], "open_count": 0}
+    with sqlite3.connect(buoy.folder / "buoy.db") as connection:
+        connection.execute("UPDATE runs SET doc = ? WHERE run_id = 'r'", (json.dumps(document),))
+    text = buoy("why", "r").stdout
+    told = sections(text)
+    assert "OpenLeaf" not in text and "what is open = nothing" in text and "signal:go#1 (signal)" in text
+    assert "R2 (wrong summary)" in told["Wrong"]
+    assert "The log is the truth" in told["Next"] and "buoy recover r" in told["You can"]
+
+
+def limited(buoy: Buoy, *words: str, bytes_max: int = 48 * 1024) -> tuple[int, str]:
+    """The command in a process that may write files of that size only: as on a full disk, without filling one."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_max, bytes_max))
+
+    command = [sys.executable, "-m", "buoy", *words, "--store", buoy.store]
+    done = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, cwd=buoy.folder, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
+    until(lambda: "slow" in buoy.seen(), worker)
+    assert "cannot be written" not in buoy("why", "r").stdout
+    code, text = limited(buoy, "why", "r")
+    told = sections(text)
+    assert code == 0 and "cannot move on: its store cannot be written" in told[""], text
+    assert "File too large" in told["Wrong"] and str(buoy.folder) in told["Wrong"] and "bytes free" in told["Wrong"]
+    assert "Nothing before the store can be written again" in told["Next"] and "same key" in told["Next"]
+    assert "raise the limit" in told["You can"] and "When the step ends" not in text
+    for words in (("status",), ("why", "--all")):
+        code, text = limited(buoy, *words)
+        assert code == 1 and "the store cannot be written" in text, text
+    assert not list(buoy.folder.glob(".buoy-probe-*"))
+
+
+def test_a_store_that_takes_no_data_is_told_of_a_dead_worker_too(buoy: Buoy, spawn: Spawn) -> None:
+    killed(buoy, spawn)
+    code, text = limited(buoy, "why", "p1")
+    told = sections(text)
+    assert code == 0 and "health dead" in told[""] and "is dead" in told["Wrong"]
+    assert "the store cannot be written" in told["Wrong"]
+    assert "Nothing before the store can be written again" in told["Next"]
+
+
+def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: Path) -> None:
+    buoy("start", f"{lab}:waits", "--id", "r")
+    buoy("worker", str(lab), "--until-idle")
+    buoy("pause", "r", "--reason", "look first")
+    change(buoy, "DELETE FROM tasks WHERE run_id = 'r'")
+    told = sections(buoy("why", "r").stdout)
+    assert "health idle" in told[""] and "Paused by" in told[""] and "look first" in told[""]
+    assert "it is in no queue, and need not be" in told["Evidence"] and "Wrong" not in told
+    assert "buoy resume r" in told["You can"]
+    swept = buoy.json("sweeper", "--once", "--stale-after", "0")
+    assert (swept["scanned"], swept["healthy"], swept["resumed"]) == (1, 1, 0)
+    assert buoy.json("why", "--all")["troubles"] == []
+    buoy("resume", "r")
+    buoy("signal", "r", "go", "7")
+    buoy("worker", str(lab), "--until-idle")
+    assert buoy("result", "r").stdout == "7\n"
