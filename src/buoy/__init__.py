@@ -3,21 +3,8 @@
 `step` and `workflow` make them, `open` drives them in this process, `connect` only speaks to them.
 """
 
-from buoy.engine.calls import (
-    abandoned,
-    ask,
-    continue_as_new,
-    gather,
-    idempotency_key,
-    info,
-    now,
-    progress,
-    random,
-    sleep,
-    start_child,
-    uuid,
-    wait_signal,
-)
+from buoy.engine.attempt import abandoned, idempotency_key, info, progress
+from buoy.engine.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
 from buoy.engine.client import Client
 from buoy.engine.definitions import Step, Workflow, step, workflow
 from buoy.engine.run_handle import Run

@@ -1,4 +1,4 @@
-"""Calls: the durable calls of workflow code, sync and async, and what steps may ask about themselves.
+"""Calls: the durable calls of workflow code, sync and async.
 
 Invariant: a call takes its identity when it is made and stores its arguments then; what happens later to the caller's
 objects changes nothing.
@@ -14,14 +14,11 @@ from collections.abc import Coroutine, Generator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
-import msgspec
-
 from buoy.core import events as e
 from buoy.core.ids import LeafId, check_name
-from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
 from buoy.core.questions import Kind, Question, check_question
 from buoy.core.time_text import Duration, seconds
-from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, step_context, workflow_context
+from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, workflow_context
 from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
 
 if TYPE_CHECKING:
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-# What `idempotency_key` gives in a plain call, outside of workflows: in a unit test of a step, say.
-OUTSIDE_KEY = "outside-of-workflows"
 
 
 class _Call(Coroutine[Any, Any, T], Generic[T]):
@@ -269,40 +263,3 @@ def _derived(name: str) -> str:
     context = workflow_context(f"buoy.{name}")
     leaf: LeafId = context.scope().next_leaf(name)
     return context.key(leaf)
-
-
-def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
-    """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
-    if CURRENT.get() is not None:  # a plain call, in a unit test say, reports to nobody
-        context = step_context("buoy.progress")
-        context.report(context.leaf, done, total, note[:PROGRESS_NOTE_CHARS_MAX])
-
-
-class Info(msgspec.Struct, frozen=True):
-    """Where the calling code stands. `key` is the idempotency key, in steps only."""
-
-    run_id: str
-    step: str | None = None
-    leaf: str | None = None
-    attempt: int | None = None
-    key: str | None = None
-
-
-def info() -> Info:
-    """The run, and inside a step its name, attempt and idempotency key."""
-    context = CURRENT.get()
-    if context is None:
-        raise NotAllowedHere("buoy.info works in workflows and steps only")
-    if isinstance(context, StepContext):
-        return Info(context.run_id, context.name, context.leaf, context.attempt, context.key)
-    return Info(context.run_id)
-
-
-def idempotency_key() -> str:
-    """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call."""
-    return OUTSIDE_KEY if CURRENT.get() is None else step_context("buoy.idempotency_key").key
-
-
-def abandoned() -> bool:
-    """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
-    return CURRENT.get() is not None and step_context("buoy.abandoned").abandoned

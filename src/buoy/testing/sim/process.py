@@ -12,7 +12,7 @@ from contextvars import ContextVar, copy_context
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from buoy.engine.calls import info
+from buoy.engine.attempt import info
 from buoy.ports import Store
 from buoy.testing.sim.faults import Gate
 from buoy.testing.sim.host import SimClock, SimIds

@@ -1,0 +1,52 @@
+"""Attempt: what a step may ask and say about its own attempt.
+
+Outside of workflows, in a unit test of a step say, the same calls work and report to nobody.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
+from buoy.engine.context import CURRENT, StepContext, step_context
+from buoy.errors import NotAllowedHere
+
+# What `idempotency_key` gives in a plain call, outside of workflows: in a unit test of a step, say.
+OUTSIDE_KEY = "outside-of-workflows"
+
+
+def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
+    """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
+    if CURRENT.get() is not None:  # a plain call, in a unit test say, reports to nobody
+        context = step_context("buoy.progress")
+        context.report(context.leaf, done, total, note[:PROGRESS_NOTE_CHARS_MAX])
+
+
+class Info(msgspec.Struct, frozen=True):
+    """Where the calling code stands. `key` is the idempotency key, in steps only."""
+
+    run_id: str
+    step: str | None = None
+    leaf: str | None = None
+    attempt: int | None = None
+    key: str | None = None
+
+
+def info() -> Info:
+    """The run, and inside a step its name, attempt and idempotency key."""
+    context = CURRENT.get()
+    if context is None:
+        raise NotAllowedHere("buoy.info works in workflows and steps only")
+    if isinstance(context, StepContext):
+        return Info(context.run_id, context.name, context.leaf, context.attempt, context.key)
+    return Info(context.run_id)
+
+
+def idempotency_key() -> str:
+    """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call."""
+    return OUTSIDE_KEY if CURRENT.get() is None else step_context("buoy.idempotency_key").key
+
+
+def abandoned() -> bool:
+    """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
+    return CURRENT.get() is not None and step_context("buoy.abandoned").abandoned
