@@ -16,11 +16,12 @@ from buoy.config import configured_env, configured_stack, configured_store, log_
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
 from buoy.engine.beats import Beats
+from buoy.engine.calls import check_workflow
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.loop_watch import LoopWatch
 from buoy.engine.runner import Runner, RunnerOptions
-from buoy.errors import Problem
+from buoy.errors import BadInput, Problem
 from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
 from buoy.recovery.recover import write_down_loss
 from buoy.recovery.scheduler import Scheduler
@@ -276,14 +277,27 @@ async def open_app(
     """
     registry = Registry()
     registry.takes_specs = specs
-    for each in workflows:
-        registry.add(each.remote if isinstance(each, Step) else each)
+    for each in (workflows,) if isinstance(workflows, Step | Workflow) else workflows:
+        registry.add(_driven(each))
     async with open_worker(url, registry, queues=queues, options=options) as worker:
         try:
             await worker.start()
             yield worker.client()
         finally:
             await worker.stop()
+
+
+def _driven(each: Workflow[..., Any] | Step[..., Any]) -> Workflow[..., Any]:
+    """The workflow that a runner drives for it."""
+    if not isinstance(each, Step):
+        check_workflow(each, "workflows=")
+        return each
+    if each.queue is None:
+        raise BadInput(
+            f"workflows= takes workflows, and steps that have a queue: {each!r}; the steps that a workflow calls need "
+            "not be named, or write @buoy.step(queue=...)"
+        )
+    return each.remote
 
 
 @asynccontextmanager

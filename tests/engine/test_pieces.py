@@ -14,7 +14,7 @@ from buoy.core.ids import RunId
 from buoy.core.state import fold
 from buoy.engine.alarms import Alarms
 from buoy.engine.context import Scope
-from buoy.engine.definitions import Retry
+from buoy.engine.declaration import Retry
 from buoy.engine.journal import Journal
 from buoy.engine.pool import Pool
 from buoy.errors import Unavailable

@@ -29,6 +29,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]*\Z")
 
 def check_run_id(text: str) -> RunId:
     """The text as a run id, or a clear refusal."""
+    if not isinstance(text, str):
+        raise BadInput(f"a run id must be a text: {text!r}")
     if len(text) > RUN_ID_CHARS_MAX or not _RUN_ID.match(text):
         raise BadInput(
             f"run id {text[:60]!r} is not allowed: use letters, digits, '.', '_' and '-', "
@@ -39,6 +41,8 @@ def check_run_id(text: str) -> RunId:
 
 def check_name(text: str, what: str) -> str:
     """The text as the name of a step, workflow, signal or queue, or a clear refusal."""
+    if not isinstance(text, str):
+        raise BadInput(f"a {what} name must be a text: {text!r}")
     if len(text) > NAME_CHARS_MAX or not _NAME.match(text):
         raise BadInput(
             f"{what} name {text[:60]!r} is not allowed: use letters, digits, '_', '.', ':' and '-', "

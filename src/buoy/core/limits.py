@@ -14,6 +14,9 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 # Brackets within brackets. The decoder gives up at some 1,000 minus the reader's own stack, which is not ours to know.
 NESTING_MAX = 200
 PROGRESS_NOTE_CHARS_MAX = 500
+# A question is part of the run's document, which is rewritten at every commit. Its title is one line of a list.
+QUESTION_TITLE_CHARS_MAX = 1_000
+QUESTION_BYTES_MAX = 256 * 1024
 
 # Names become keys of object stores and parts of ids.
 RUN_ID_CHARS_MAX = 128

@@ -6,13 +6,17 @@ answer counts. A wrong answer leaves the question open.
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, assert_never, cast
+from collections.abc import Iterable
+from enum import Enum
+from typing import Literal, TypeAlias, assert_never, cast, get_args
 
 import msgspec
 
+from buoy.core.limits import QUESTION_BYTES_MAX, QUESTION_TITLE_CHARS_MAX
 from buoy.errors import BadInput
 
 Kind: TypeAlias = Literal["confirm", "choose", "choose_many", "text", "form"]
+KINDS: tuple[str, ...] = get_args(Kind)
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 
 _TRUE = {"yes", "y", "true"}
@@ -29,10 +33,67 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str | None = None
 
 
+def make_question(title: object, kind: object, options: object, schema: object, detail: object) -> Question:
+    """The question that workflow code asks, or a refusal that says what is wrong with it."""
+    named = _text(title, "the title of a question")
+    if kind is None:
+        kind = "form" if schema is not None else "choose" if options else "text"
+    if kind not in KINDS:
+        raise BadInput(f"unknown kind {_show(kind)} of question {named!r}; choose {', '.join(KINDS)}")
+    if schema is not None and not isinstance(schema, dict):
+        raise BadInput(f"the schema of question {named!r} must be a dict (JSON Schema): {_show(schema)}")
+    return check_question(
+        Question(
+            title=named,
+            kind=cast(Kind, kind),
+            options=_checked_options(named, options),
+            schema=None if schema is None else _plain(named, schema),
+            detail=None if detail is None else _text(detail, f"the detail of question {named!r}"),
+        )
+    )
+
+
+def _text(value: object, what: str) -> str:
+    """The value as a text that can be stored, or a refusal."""
+    if not isinstance(value, str):
+        raise BadInput(f"{what} must be a text: {_show(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(f"{what} cannot be stored: {_show(value)} has a lone surrogate; decode it first") from error
+    return str(value.value) if isinstance(value, Enum) else str(value)
+
+
+def _checked_options(title: str, options: object) -> tuple[str, ...]:
+    if isinstance(options, str) or not isinstance(options, Iterable):
+        raise BadInput(f"the options of question {title!r} must be a list of texts: {_show(options)}")
+    return tuple(_text(each, f"option {place} of question {title!r}") for place, each in enumerate(options, 1))
+
+
+def _plain(title: str, schema: dict[str, object]) -> dict[str, object]:
+    """The schema as plain JSON: as every reader of the log sees it."""
+    try:
+        found: dict[str, object] = msgspec.json.decode(msgspec.json.encode(schema))
+    except Exception as error:
+        raise BadInput(f"the schema of question {title!r} cannot be stored as JSON: {error}") from error
+    return found
+
+
 def check_question(question: Question) -> Question:
     """The question, or a refusal that says what is wrong with it."""
     if not question.title.strip():
         raise BadInput("a question needs a title")
+    if len(question.title) > QUESTION_TITLE_CHARS_MAX:
+        raise BadInput(
+            f"the title of a question has {len(question.title):,} characters, the limit is "
+            f"{QUESTION_TITLE_CHARS_MAX:,}; put the rest into `detail`"
+        )
+    size = len(msgspec.json.encode(question))
+    if size > QUESTION_BYTES_MAX:
+        raise BadInput(
+            f"question {question.title!r} has {size:,} bytes, the limit is {QUESTION_BYTES_MAX:,}; "
+            "store what it shows elsewhere, and ask with a reference"
+        )
     if question.kind in ("choose", "choose_many") and not question.options:
         raise BadInput(f"a question of kind {question.kind!r} needs options")
     if question.kind == "form":

@@ -5,11 +5,15 @@ Outside of workflows, in a unit test of a step say, the same calls work and repo
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 import msgspec
 
 from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
+from buoy.core.storable import storable_text
 from buoy.engine.context import CURRENT, StepContext, step_context
-from buoy.errors import NotAllowedHere
+from buoy.errors import BadInput, NotAllowedHere
 
 # What `idempotency_key` gives in a plain call, outside of workflows: in a unit test of a step, say.
 OUTSIDE_KEY = "outside-of-workflows"
@@ -17,9 +21,20 @@ OUTSIDE_KEY = "outside-of-workflows"
 
 def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
     """Tells how far the step has come; shown by `buoy show` and `buoy ps`. Cheap; not a durable record."""
+    if not isinstance(note, str):
+        raise BadInput(f"the note of buoy.progress must be a text: {note!r}")
+    numbers = _measure(done, "done"), _measure(total, "total")
     if CURRENT.get() is not None:  # a plain call, in a unit test say, reports to nobody
         context = step_context("buoy.progress")
-        context.report(context.leaf, done, total, note[:PROGRESS_NOTE_CHARS_MAX])
+        context.report(context.leaf, *numbers, storable_text(note, PROGRESS_NOTE_CHARS_MAX))
+
+
+def _measure(value: object, name: str) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | Real) or not math.isfinite(value):
+        raise BadInput(f"{name} of buoy.progress must be a number: {value!r}; write buoy.progress(3, 10, 'pages')")
+    return value if isinstance(value, int) else float(value)  # numbers of other libraries have no JSON form
 
 
 class Info(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, ca
 
 from buoy.core import events as e
 from buoy.core.ids import LeafId, check_name
-from buoy.core.questions import Kind, Question, check_question
+from buoy.core.questions import Kind, make_question
 from buoy.core.time_text import Duration, seconds
 from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, workflow_context
 from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
@@ -167,8 +167,7 @@ def ask(
     `kind`: confirm (a bool), choose (one of `options`), choose_many (a list of them), text, form (a JSON `schema`).
     """
     context = workflow_context("buoy.ask")
-    guessed: Kind = kind or ("form" if schema is not None else "choose" if options else "text")
-    question = check_question(Question(title, guessed, tuple(options), schema, detail))
+    question = make_question(title, kind, options, schema, detail)
     leaf = context.scope().next_leaf("ask")
     started = e.InteractionRequested(leaf=leaf, question_id=context.key(leaf), question=question)
     return _begin(context, Request(leaf, "ask", started))
@@ -209,8 +208,19 @@ def child(workflow: Workflow[..., Any], args: tuple[Any, ...], kwargs: dict[str,
     return _begin(context, Request(leaf, "child", started, None, workflow.arguments.returns, workflow, left_out))
 
 
+def check_workflow(workflow: object, what: str) -> None:
+    """Refuses what is no workflow, with what to write instead."""
+    from buoy.engine.definitions import Step, Workflow  # it needs this module
+
+    if isinstance(workflow, Step):
+        raise BadInput(f"{what} takes a workflow: {workflow!r}; call the step from a workflow")
+    if not isinstance(workflow, Workflow):
+        raise BadInput(f"{what} takes a workflow: {workflow!r}; pass the function that has @buoy.workflow")
+
+
 def start_child(workflow: Workflow[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
     """Starts a run of its own and gives its id, without waiting for it; cancelling this run does not cancel it."""
+    check_workflow(workflow, "buoy.start_child")
     return child(workflow, args, kwargs, detach=True)
 
 

@@ -23,6 +23,7 @@ from buoy.core.state import State, fold
 from buoy.engine import returns
 from buoy.engine.absence import absent_run
 from buoy.engine.arguments import Arguments, same_call
+from buoy.engine.calls import check_workflow
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.loading import read_log
 from buoy.engine.messages import Answer, Reason, Signal
@@ -82,11 +83,13 @@ class Client:
 
     async def start(self, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A new run, durable when this returns."""
+        check_workflow(workflow, "start")
         prefix = re.sub(r"[^a-z0-9_-]", "-", workflow.name.lower())[:40].lstrip("-_") or "run"
         return await self.start_as(self.ids.new(f"{prefix}-"), workflow, *args, **kwargs)
 
     async def start_as(self, run_id: str, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A run with an id of your own. If it exists already with the same input, that run is given back."""
+        check_workflow(workflow, "start_as")
         return await self.start_stored(run_id, workflow, workflow.arguments.encode(args, kwargs))
 
     async def start_stored(self, run_id: str, workflow: Workflow[P, T], stored: msgspec.Raw) -> Run[T]:

@@ -14,15 +14,13 @@ from collections.abc import Callable, Coroutine
 from functools import cached_property
 from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-import msgspec
-
 from buoy.core.ids import check_name
-from buoy.core.limits import BACKOFF_MAX_S, RETRIES_MAX
 from buoy.core.spec import ANY_SPEC, is_spec
 from buoy.core.time_text import Duration, seconds
 from buoy.engine.arguments import Arguments
 from buoy.engine.calls import StepCall, call_now, child
 from buoy.engine.context import CURRENT, StepContext
+from buoy.engine.declaration import Retry, checked_function, checked_retry
 from buoy.errors import BadInput, UnknownWorkflow
 
 P = ParamSpec("P")
@@ -30,23 +28,6 @@ T = TypeVar("T")
 
 Recovery = Literal["resume", "restart", "fail", "hold"]
 _POLICIES = ("resume", "restart", "fail", "hold")
-
-
-class Retry(msgspec.Struct, frozen=True):
-    """How often and how soon a failed attempt is repeated."""
-
-    retries: int = 0
-    backoff_s: float = 1.0
-    factor: float = 2.0
-    backoff_max_s: float = 60.0
-    never_on: tuple[type[BaseException], ...] = ()
-    # Its own word on what an error is: transient, permanent, resource, misconfiguration; None: no opinion.
-    classify: Callable[[BaseException], str | None] | None = None
-
-    def delay_s(self, attempt: int) -> float:
-        """The wait after attempt `attempt` failed. No jitter: a durable wait need not be random."""
-        most_s = max(self.backoff_max_s, min(self.backoff_s, BACKOFF_MAX_S))
-        return min(self.backoff_s * self.factor ** min(attempt - 1, 60), most_s)
 
 
 class Step(Generic[P, T]):
@@ -62,22 +43,21 @@ class Step(Generic[P, T]):
         compensate: Step[..., Any] | None,
         queue: str | None = None,
     ) -> None:
-        self.fn = fn
-        self.name = check_name(name or fn.__name__, "step")
+        self.fn, self.name = checked_function(fn, "step", name)
         self.queue = None if queue is None else check_name(queue, "queue")
         self.retry = retry
         self.timeout_s = timeout_s
         self.compensate = compensate
-        self.is_async = inspect.iscoroutinefunction(fn)
-        self.arguments = Arguments(fn, f"step {self.name}").checked()
+        self.is_async = inspect.iscoroutinefunction(self.fn)
+        self.arguments = Arguments(self.fn, f"step {self.name}").checked()
         self.name_results()
         if compensate is not None:
             _check_compensation(self, compensate)
             if queue is not None:
                 raise BadInput(f"step {self.name} has a queue and a compensation; wrap it in a workflow that undoes it")
         self.__name__ = self.name
-        self.__doc__ = fn.__doc__
-        self.__wrapped__ = fn
+        self.__doc__ = self.fn.__doc__
+        self.__wrapped__ = self.fn
 
     def name_results(self) -> None:
         """What errors about a result call it; made once, since every result comes by there."""
@@ -132,16 +112,15 @@ class Workflow(Generic[P, T]):
     def __init__(self, fn: Callable[P, Any], *, name: str | None, recovery: Recovery, queue: str) -> None:
         if recovery not in _POLICIES:
             raise BadInput(f"recovery={recovery!r} is unknown; choose one of {', '.join(_POLICIES)}")
-        self.fn = fn
-        self.name = check_name(name or fn.__name__, "workflow")
+        self.fn, self.name = checked_function(fn, "workflow", name)
         self.recovery = recovery
         self.queue = check_name(queue, "queue")
-        self.is_async = inspect.iscoroutinefunction(fn)
-        self.arguments = Arguments(fn, f"workflow {self.name}").checked()
-        self.version = content_hash(fn)
+        self.is_async = inspect.iscoroutinefunction(self.fn)
+        self.arguments = Arguments(self.fn, f"workflow {self.name}").checked()
+        self.version = content_hash(self.fn)
         self.__name__ = self.name
-        self.__doc__ = fn.__doc__
-        self.__wrapped__ = fn
+        self.__doc__ = self.fn.__doc__
+        self.__wrapped__ = self.fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """In a workflow: a child run, to be awaited. Elsewhere an ordinary call."""
@@ -229,7 +208,7 @@ def step(
     backoff: Duration = 1.0,
     backoff_factor: float = 2.0,
     backoff_max: Duration = 60.0,
-    never_retry: tuple[type[BaseException], ...] = (),
+    never_retry: type[BaseException] | tuple[type[BaseException], ...] = (),
     classify: Callable[[BaseException], str | None] | None = None,
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
@@ -244,7 +223,7 @@ def step(
     backoff: Duration = 1.0,
     backoff_factor: float = 2.0,
     backoff_max: Duration = 60.0,
-    never_retry: tuple[type[BaseException], ...] = (),
+    never_retry: type[BaseException] | tuple[type[BaseException], ...] = (),
     classify: Callable[[BaseException], str | None] | None = None,
     timeout: Duration | None = None,
     compensate: Step[..., Any] | None = None,
@@ -256,20 +235,18 @@ def step(
     is ("transient", "permanent", "resource", "misconfiguration"): the first may be tried again, the others are told.
     The waits between tries grow from `backoff` up to `backoff_max`, and are never shorter than `backoff`.
     """
-    if not 0 <= retries <= RETRIES_MAX:
-        raise BadInput(f"retries={retries} is out of range: 0 to {RETRIES_MAX}")
-    retry = Retry(
+    retry = checked_retry(
         retries=retries,
-        backoff_s=seconds(backoff, "backoff"),
+        backoff=backoff,
         factor=backoff_factor,
-        backoff_max_s=min(seconds(backoff_max, "backoff_max"), BACKOFF_MAX_S),
-        never_on=never_retry,
+        backoff_max=backoff_max,
+        never_retry=never_retry,
         classify=classify,
     )
     timeout_s = None if timeout is None else seconds(timeout, "timeout")
 
     def make(function: Callable[..., Any]) -> Step[..., Any]:
-        kind = AsyncStep if inspect.iscoroutinefunction(function) else SyncStep
+        kind = AsyncStep if inspect.iscoroutinefunction(getattr(function, "__func__", function)) else SyncStep
         return kind(function, name=name, retry=retry, timeout_s=timeout_s, compensate=compensate, queue=queue)
 
     return make if fn is None else make(fn)

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from buoy.engine.arguments import Arguments
-from buoy.engine.definitions import Retry, Step
+from buoy.engine.declaration import Retry
+from buoy.engine.definitions import Step
 from buoy.errors import BadInput, NotAllowedHere
 
 

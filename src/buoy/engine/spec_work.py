@@ -19,7 +19,7 @@ from buoy.core.spec_scope import Scope
 from buoy.core.spec_template import text_of
 from buoy.engine import definitions
 from buoy.engine.arguments import Arguments
-from buoy.engine.definitions import Retry
+from buoy.engine.declaration import Retry
 from buoy.engine.spec_calls import Called, Calls
 from buoy.engine.spec_commands import Commander, check_made, need_files
 from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
