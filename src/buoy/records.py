@@ -261,6 +261,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0
 
 
+# The type of the failure of a command whose guard ended without a word: perhaps killed, perhaps with its command.
+GUARD_LOST = "GuardLost"
+
+
 class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How a command ended: by an exit code or by a signal, never both."""
 
@@ -275,3 +279,5 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     # What it wrote into its result file.
     result: bytes | None = None
+    # A signal told the guard to stop it. That was not this process: it asks in another way.
+    stopped: bool = False

@@ -155,8 +155,8 @@ class Worker:
 
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
-        await self.sweeper.stop()
-        await self.scheduler.stop()
+        self.runner.stopping.set()  # at once: commands that the same signal reached are waiting for it
+        await asyncio.gather(self.sweeper.stop(), self.scheduler.stop())
         if self._first_look is not None:
             await asyncio.wait([self._first_look], timeout=1.0)
             self._first_look.cancel()

@@ -106,6 +106,11 @@ SPEC_PROBLEMS_MAX = 50
 SPEC_PARALLEL = 100
 SPEC_PARALLEL_MAX = 1_000
 SPEC_EXPRESSION_CHARS_MAX = 2_000
+# A stop of a whole service signals its worker and its commands in any order, up to seconds apart. So long the failure
+# of a command that a signal ended is held back, in case its worker is about to be stopped as well. A kill of them all
+# comes at once.
+STOP_ECHO_S = 5.0
+KILL_ECHO_S = 1.0
 # What a command may hand on as its result, and how much of its output an error shows.
 RESULT_FILE_BYTES_MAX = 256 * 1024
 # Linux hands a process no argument and no variable of more than 128 KiB, with its name and a zero byte.

@@ -20,7 +20,7 @@ from buoy.core.error_classes import CLASSES
 from buoy.core.events import ErrorInfo
 from buoy.core.limits import ERROR_TEXT_CHARS_MAX
 from buoy.core.storable import storable_text
-from buoy.engine.context import CURRENT, StepContext
+from buoy.engine.context import CURRENT, GivenBack, StepContext
 from buoy.engine.crew import Crew
 from buoy.engine.definitions import Step
 from buoy.engine.pool import Pool
@@ -48,7 +48,11 @@ class Crash(msgspec.Struct):
     error: Exception
 
 
-BodyEnd = Success | Failure | Crash
+class CutOff(msgspec.Struct):
+    """No outcome: the stop of this runner ended the body's work."""
+
+
+BodyEnd = Success | Failure | Crash | CutOff
 
 
 # From 3.14 on a thread has one current task, whatever its loops: workflow code then cannot run inside a step's task.
@@ -62,6 +66,7 @@ def certain(end: BodyEnd) -> Success | Failure:
     """The outcome of a body. A crash of the engine is raised, inside the door of the body's run."""
     if isinstance(end, Crash):
         raise end.error
+    assert not isinstance(end, CutOff), "only commands are cut off, and no command undoes a step"
     return end
 
 
@@ -131,6 +136,7 @@ class Body:
             return
         self._turn.clear()
         CURRENT.set(self._context)
+        outcome: BodyEnd
         try:
             step, (args, kwargs) = self._step, self._given
             if step.timeout_s is None:
@@ -141,6 +147,8 @@ class Body:
             if self._report is None:
                 raise  # given up: nobody wants an outcome
             outcome = self._failure(error)
+        except GivenBack:
+            outcome = CutOff()
         except (SystemExit, KeyboardInterrupt) as error:
             # A step must not end the runner and all the other runs in it.
             outcome = self._failure(RuntimeError(f"step {self._step.name} tried to end the process: {error!r}"))

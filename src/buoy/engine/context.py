@@ -93,6 +93,10 @@ class WorkflowContext(Protocol):
     def is_async(self) -> bool: ...
 
 
+class GivenBack(BaseException):
+    """Raised by a step's body that the stop of its runner cut off. It has no outcome: the next runner does it again."""
+
+
 class StepContext(msgspec.Struct):
     """What a step can know about itself. `key` is stable over retries and crashes: hand it to whatever you call."""
 

@@ -19,7 +19,7 @@ from buoy.core.limits import LOG_EVENTS_MAX, SPEC_LOG_EVENTS_MAX
 from buoy.core.spec import is_spec
 from buoy.core.state import Leaf
 from buoy.engine.alarms import Alarm
-from buoy.engine.bodies import Body, BodyEnd, Failure, Success, certain
+from buoy.engine.bodies import Body, BodyEnd, CutOff, Failure, Success, certain
 from buoy.engine.context import Request, StepContext
 from buoy.engine.definitions import Step, Workflow
 from buoy.engine.replay import BODIES, step_failed
@@ -195,6 +195,10 @@ class Leaves:
         execution, which = self._execution, leaf.id
         self._bodies.pop(which, None)
         if which not in execution.state.open:
+            return
+        if type(end) is CutOff:
+            # The leaf stays open in the log; whoever takes the run next starts the same attempt again.
+            execution.held_back = True
             return
         outcome = certain(end)
         if type(outcome) is Success:

@@ -90,7 +90,8 @@ class Runner:
         self.releases = Releases(store, self.id, lambda: self.intake.look_again())
         self.trouble_log.loops.append(self.releases)
         self.births = Births(self)
-        self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell))
+        self.stopping, self._moved = asyncio.Event(), asyncio.Event()
+        self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell, self.stopping))
         self.intake: Intake = Intake(self)
         # How the sweeper of this process fares, if it has one; it travels with the beats.
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
@@ -98,9 +99,8 @@ class Runner:
         self.on_ended: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters, self.crew = Waiters(), Crew()
-        self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._registered = self._stopping = False
+        self._registered = False
 
     # ---- life
 
@@ -116,7 +116,7 @@ class Runner:
 
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
         """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
-        self._stopping = True
+        self.stopping.set()
         await self.intake.stop()
         await self._say_that_it_stops()
         for execution in list(self.executions.values()):
@@ -215,7 +215,7 @@ class Runner:
     @property
     def full(self) -> bool:
         # What one holds whom nobody knows is taken for an orphan.
-        return not self._registered or self._stopping or self.gone is not None or self.room() <= 0
+        return not self._registered or self.stopping.is_set() or self.gone is not None or self.room() <= 0
 
     def room(self) -> int:
         """How many more runs may be driven at the same time."""
@@ -225,7 +225,7 @@ class Runner:
 
     def rested(self, execution: Execution) -> None:
         self._moved.set()
-        if self._stopping:
+        if self.stopping.is_set():
             return
         if execution.state.status is Status.PAUSED:
             self._release(execution)

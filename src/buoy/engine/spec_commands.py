@@ -6,6 +6,7 @@ kill for want of memory is told apart as far as the system tells.
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,21 +14,26 @@ from typing import Any, TypeAlias
 import msgspec
 
 from buoy.core.ids import LeafId
+from buoy.core.limits import KILL_ECHO_S, STOP_ECHO_S
 from buoy.core.spec_problems import shown
-from buoy.engine.context import step_context
+from buoy.engine.context import GivenBack, step_context
 from buoy.errors import BadInput, CommandFailed
 from buoy.ports import Command, CommandEnd, Shell
+from buoy.records import GUARD_LOST
 
 Facts: TypeAlias = dict[str, str | int | float | bool | None]
 
+# Signals that stop a whole service, or all that runs in a terminal.
+_STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _MISCONFIGURED = {126: "the command cannot be executed", 127: "the command was not found"}
 
 
 class Commander:
     """Runs the commands of specs."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, stopping: asyncio.Event) -> None:
         self._shell = shell
+        self._stopping = stopping
 
     @property
     def slots(self) -> int:
@@ -54,7 +60,7 @@ class Commander:
             "BUOY_ATTEMPT": str(context.attempt),
             "BUOY_IDEMPOTENCY_KEY": context.key,
         }
-        end = await self._shell.run(
+        end = await self._end_of(
             Command(
                 run_id=context.run_id,
                 leaf=LeafId(context.leaf),
@@ -70,6 +76,36 @@ class Commander:
             raise _failure(end, facts)
         check_made(directory, outputs, facts)
         return {**facts, **({} if end.result is None else {"result": _read_result(end.result)})}
+
+    async def _end_of(self, command: Command) -> CommandEnd:
+        """How the command ended; `GivenBack` if it was the stop of this whole process with all that it started."""
+        try:
+            end = await self._shell.run(command)
+        except CommandFailed as error:
+            await self._give_back_if_stopped(STOP_ECHO_S if error.type == GUARD_LOST else 0.0)
+            raise
+        if end.exit_code != 0 or end.stopped:
+            await self._give_back_if_stopped(_echo_s(end))
+        return end
+
+    async def _give_back_if_stopped(self, patience_s: float) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+        except asyncio.CancelledError:
+            # The step's own time is up, or its run is cancelled: the command had ended before that.
+            return
+        raise GivenBack
+
+
+def _echo_s(end: CommandEnd) -> float:
+    """How long the stop of this process may lag behind such an end."""
+    number = _signal_number(end)
+    if end.stopped or number in _STOPS:
+        return STOP_ECHO_S
+    return KILL_ECHO_S if number == signal.SIGKILL else 0.0
 
 
 def _facts(end: CommandEnd) -> Facts:

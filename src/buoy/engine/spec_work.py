@@ -5,6 +5,7 @@ Invariant: the arguments of a leaf follow from the spec and the log alone; a bod
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -68,9 +69,11 @@ def _refuse(error: str) -> None:
 class SpecKit:
     """What this process has for the leaves of specs: functions that may be called, and a shell."""
 
-    def __init__(self, calls: Calls | None = None, shell: Shell | None = None) -> None:
+    def __init__(
+        self, calls: Calls | None = None, shell: Shell | None = None, stopping: asyncio.Event | None = None
+    ) -> None:
         self.calls = calls or Calls()
-        self._commander = None if shell is None else Commander(shell)
+        self._commander = None if shell is None else Commander(shell, stopping or asyncio.Event())
         self._run_arguments = None if self._commander is None else Arguments(self._commander.run, "a command")
         self._refusal = Arguments(_refuse, "a step")
 

@@ -17,6 +17,7 @@ from buoy.core.limits import LOG_TAIL_BYTES, RESULT_FILE_BYTES_MAX
 from buoy.core.log_names import log_name
 from buoy.errors import BadInput, CommandFailed
 from buoy.ports import Clock, Command, CommandEnd
+from buoy.records import GUARD_LOST
 
 _GUARD = Path(__file__).with_name("guard.py")
 _LOST = "the guard of the command ended without a word; what was left of the command was killed"
@@ -48,7 +49,7 @@ class GuardedShell:
         except OSError as error:
             raise _not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
         words = await _until_end(guard)
-        kind, number, peak_kib = _ended(words)
+        kind, number, peak_kib, stopped = _ended(words)
         return CommandEnd(
             exit_code=number if kind == "code" else None,
             signal=number if kind == "signal" else None,
@@ -58,6 +59,7 @@ class GuardedShell:
             tail=_tail(log),
             out_of_memory=_oom_kills() > killed_before,
             result=_result(result),
+            stopped=stopped,
         )
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
@@ -106,15 +108,15 @@ def _say_stop(guard: asyncio.subprocess.Process) -> None:
         return  # it has ended
 
 
-def _ended(words: list[str]) -> tuple[str, int, int]:
+def _ended(words: list[str]) -> tuple[str, int, int, bool]:
     last = words[-1].split() if words else []
     if len(last) == 5 and last[0] == "ended":
-        return last[1], int(last[2]), int(last[3])
+        return last[1], int(last[2]), int(last[3]), last[4] == "1"
     for line in words:
         if line.startswith("started "):
             _kill_group(int(line.split()[1]))
     said = f": {words[-1]}" if words else ""
-    raise CommandFailed(f"{_LOST}{said}", type="GuardLost", kind="transient", facts={})
+    raise CommandFailed(f"{_LOST}{said}", type=GUARD_LOST, kind="transient", facts={})
 
 
 def _kill_group(group: int) -> None:
