@@ -17,7 +17,7 @@ from .conftest import Buoy, Process, Spawn, until
 from .test_recovering import change, killed
 
 LAB = """
-import asyncio, buoy
+import asyncio, buoy, time
 from pathlib import Path
 
 def note(witness: str, line: str) -> None:
@@ -45,6 +45,16 @@ async def long_one(witness: str) -> None:
 async def naps() -> None:
     while True:
         await buoy.sleep(0.5)
+
+@buoy.step
+async def blocking(witness: str) -> None:
+    note(witness, "blocking")
+    while not Path(witness + ".go").exists():
+        time.sleep(0.05)
+
+@buoy.workflow
+async def blocks(witness: str) -> None:
+    await blocking(witness)
 
 @buoy.workflow
 async def asks() -> object:
@@ -143,6 +153,28 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
         assert "the worker that could take it does not react" in buoy("why", "q").stdout
     finally:
         worker.send(signal.SIGCONT)
+    until(lambda: "health live" in buoy("why", "r").stdout, worker)
+
+
+def test_a_step_that_blocks_its_worker_is_named_by_all_who_are_asked(
+    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The worker reports after some seconds; whether that is long already is another matter.
+    monkeypatch.setattr("buoy.core.takers.LOOP_HELD_S", 0.0)
+    worker = spawn("worker", str(lab))
+    buoy("start", f"{lab}:naps", "--id", "r")
+    begun(buoy, worker, "r", "waiting")
+    buoy("start", f"{lab}:blocks", "--arg", f"witness={buoy.witness}", "--id", "b")
+    until(lambda: "blocking" in buoy.seen(), worker)
+    until(lambda: "has held the event loop" in buoy("why", "r").stdout, worker)
+    told = sections(buoy("why", "r").stdout)
+    assert "Step blocking#1 of run b" in told[""] and "health suspect" in told[""]
+    assert "lab.py:" in told["Wrong"] and "When that call returns" in told["Next"]
+    assert "plain `def` step" in told["You can"] and f"kill -9 {worker.popen.pid}" in told["You can"]
+    assert buoy("why", "b").stdout.startswith("b blocks its whole worker")
+    buoy("start", f"{lab}:waits", "--id", "q")
+    assert "blocked for" in buoy("why", "q").stdout and "blocked for" in buoy("status", code=1).stdout
+    Path(f"{buoy.witness}.go").touch()
     until(lambda: "health live" in buoy("why", "r").stdout, worker)
 
 

@@ -7,10 +7,11 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.branching import plan_return
 from buoy.core.explain import explain
-from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story, what_is_missing
+from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
 from buoy.core.ids import LeafId, RunId
 from buoy.core.lifecycle import Status
 from buoy.core.state import Pause
+from buoy.core.takers import what_is_missing
 
 from .cases import DEAD, NOW, WORKER, facts_of, planned
 from .logbook import RUN, asked, branched, child, child_ended, claimed, completed, created, failed, log, started

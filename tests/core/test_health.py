@@ -8,10 +8,11 @@ import pytest
 
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.events import ErrorInfo
-from buoy.core.facts import Facts, RunnerFacts, what_is_missing
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.health import Health, judge
 from buoy.core.ids import LeafId, RunId
 from buoy.core.lifecycle import Status
+from buoy.core.takers import what_is_missing
 
 NOW = 10_000.0
 STEP = OpenLeaf(leaf=LeafId("pack#1"), kind="step", name="pack", since=NOW - 30)

@@ -43,7 +43,10 @@ def test_a_long_step_under_a_living_owner_is_a_notice() -> None:
             {"loop": LoopFacts(38.0, "other", "blocking#1")},
             {},
             "loop",
-            ["its worker is blocked: blocking#1 of run other has held the event loop for 38 s", "asyncio.to_thread"],
+            [
+                "its worker is blocked. Step blocking#1 of run other has held the event loop for 38 s",
+                "asyncio.to_thread",
+            ],
         ),
         ({"beat_age_s": 130.0}, {}, "silent", ["silent for 2 min", "kill -CONT 7"]),
         ({"beat_age_s": None, "suspected": True}, {}, "noted", ["looked at from another machine"]),

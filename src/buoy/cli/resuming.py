@@ -16,10 +16,11 @@ from buoy.cli.recovering import done_text, recovery_fields, strike_off
 from buoy.cli.render import local
 from buoy.cli.run_ids import run_argument, run_arguments
 from buoy.core.document import Document, OpenLeaf
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.ids import RunId
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.phrases import Wording, answer_words, counted, questions
+from buoy.core.takers import what_is_missing
 from buoy.core.told import answered, take_up
 from buoy.engine.client import Client
 from buoy.engine.requests import Requested

@@ -19,12 +19,12 @@ from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, is_s
 from buoy.cli.watching import Watch
 from buoy.cli.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
-from buoy.core.facts import what_is_missing
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.lifecycle import Status
 from buoy.core.limits import STOP_GRACE_S
 from buoy.core.phrases import status_text
 from buoy.core.spec import SPEC_PREFIX
+from buoy.core.takers import what_is_missing
 from buoy.engine.client import Client
 from buoy.engine.definitions import Registry
 from buoy.engine.runner import RunnerOptions

@@ -10,12 +10,13 @@ from rich.text import Text
 from buoy.cli import render
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.core.facts import Facts, RunnerFacts, hindrance
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.health import TROUBLES, death_of, judge
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
 from buoy.core.phrases import counted, runner_text
 from buoy.core.standstill import without_progress_s
+from buoy.core.takers import hindrance
 from buoy.core.time_text import in_words
 from buoy.engine.client import Client
 from buoy.ports import RunQuery

@@ -16,11 +16,11 @@ from buoy.cli.signals import Stop, end_at_once, stop_signals
 from buoy.cli.spec_targets import allowed_calls, calls_option
 from buoy.cli.workflow_files import load_all
 from buoy.config import configured_store, load_settings
-from buoy.core.facts import can_run
 from buoy.core.ids import check_name
 from buoy.core.lifecycle import ACTIVE, RESTING, Status
 from buoy.core.limits import DRIVING_RUNS_MAX, RUNS_PAGE_MAX, STOP_GRACE_S
 from buoy.core.phrases import counted
+from buoy.core.takers import can_run
 from buoy.core.time_text import in_words
 from buoy.engine.definitions import Registry
 from buoy.engine.execution import Execution

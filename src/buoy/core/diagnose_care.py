@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from buoy.core.case import Case
-from buoy.core.facts import Facts, RunnerFacts, what_is_missing
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.findings import Evidence, Finding
 from buoy.core.lifecycle import Status
 from buoy.core.standstill import standing_still, waits_for_nothing, without_progress_s
+from buoy.core.takers import what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.wakes import lost_wakes, task_gone
 

@@ -19,13 +19,14 @@ from buoy.core.explain_standstill import suspect, with_standstill
 from buoy.core.explain_status import TELLERS, wait_line
 from buoy.core.explain_store import with_store
 from buoy.core.explain_takers import about_takers
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.findings import Finding
 from buoy.core.health import Health, Verdict, death_of, judge
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import POISON_CAP
 from buoy.core.phrases import Wording
 from buoy.core.policy import decide
+from buoy.core.takers import what_is_missing
 from buoy.core.told import Told, answers, bring_back, signals, stops, take_up, under_way
 
 

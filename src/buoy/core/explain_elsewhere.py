@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.limits import LOOKS_APART_S, SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
+from buoy.core.takers import what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.told import Told
 

@@ -9,10 +9,11 @@ import re
 
 from buoy.core import events as e
 from buoy.core import phrases
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
 from buoy.core.spec import is_spec
+from buoy.core.takers import what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.told import Told
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from buoy.core.explain_status import TELLERS
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
 from buoy.core.spec import knows
+from buoy.core.takers import can_run, what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.told import Told, answers, bring_back, signals, stops, take_up, under_way
 from buoy.core.wakes import would_use
@@ -65,7 +66,9 @@ def _scope_rule(facts: Facts) -> tuple[str, ...]:
     """Workers that know the workflow are there, but none of the run's own env and stack."""
     document = facts.document
     others = [each for each in facts.runners if each.role == "worker" and not each.gone]
-    if not any(knows(each.workflows, document.workflow) and document.queue in each.queues for each in others):
+    if any(can_run(document, each) for each in others) or not any(
+        knows(each.workflows, document.workflow) and document.queue in each.queues for each in others
+    ):
         return ()
     env = "the default env" if document.env is None else f"env {document.env!r}"
     stack = "" if document.stack is None else f" and stack {document.stack!r}"

@@ -13,6 +13,7 @@ from buoy.core.explain_status import wait_line
 from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.phrases import Wording
 from buoy.core.standstill import Standstill, standing_still, waits_for_nothing, without_progress_s
+from buoy.core.takers import blocker
 from buoy.core.time_text import in_words
 from buoy.core.told import Told, stops, under_way
 
@@ -76,17 +77,19 @@ def _held_up(facts: Facts, holder: RunnerFacts) -> tuple[str, tuple[str, ...], t
     """One call holds the event loop of the whole worker."""
     loop = holder.loop
     assert loop is not None
-    own = loop.run_id == facts.document.run_id
-    call = f"{loop.leaf or 'a call'}{'' if own or not loop.run_id else f' of run {loop.run_id}'}"
-    what = "blocks its whole worker" if own else "does not move: its worker is blocked"
+    what = "blocks its whole worker" if loop.run_id == facts.document.run_id else "does not move: its worker is blocked"
     return (
-        f"{what}: {call} has held the event loop for {in_words(loop.held_s)}.",
-        ("When that call returns, the worker continues with all its runs by itself.",),
+        f"{what}. {_capital(blocker(loop))} has held the event loop for {in_words(loop.held_s)}.",
+        ("When that call returns, the worker continues with all its runs by itself. Until then none of them moves.",),
         (
             "make that call not block: a plain `def` step runs in a thread of its own; in an async step, await "
             "asyncio.to_thread(...) or asyncio.sleep(...)",
         ),
     )
+
+
+def _capital(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def with_standstill(told: Told, facts: Facts, words: Wording) -> Told:

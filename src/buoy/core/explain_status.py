@@ -10,10 +10,11 @@ from buoy.core.explain_ended import cancelled, cause_of, completed, failed, undo
 from buoy.core.explain_paused import paused
 from buoy.core.explain_undone import names as undoable
 from buoy.core.explain_undone import standing
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.lifecycle import Status
 from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
 from buoy.core.phrases import Wording
+from buoy.core.takers import what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.told import Teller, Told, answered, answers, bring_back, served, signals, stops, take_up
 

@@ -7,9 +7,10 @@ elsewhere.
 from __future__ import annotations
 
 from buoy.core import phrases
-from buoy.core.facts import Facts, RunnerFacts, can_run
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.limits import BEAT_S
 from buoy.core.spec import is_spec
+from buoy.core.takers import can_run
 from buoy.core.time_text import in_words
 
 

@@ -14,10 +14,7 @@ from msgspec.structs import replace
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.ids import LeafId, RunId
-from buoy.core.limits import LOOP_HELD_S
 from buoy.core.lineage import visible
-from buoy.core.spec import knows
-from buoy.core.time_text import in_words
 
 TaskState: TypeAlias = Literal["due", "held", "parked", "missing", "ended"]
 # "unneeded": runs of that workflow are driven by code, not by a stored definition.
@@ -25,11 +22,15 @@ Presence: TypeAlias = Literal["present", "absent", "unneeded", "unknown"]
 
 
 class LoopFacts(msgspec.Struct, frozen=True):
-    """An event loop that does not move: for how long, and which call of which run holds it, if that is known."""
+    """An event loop that does not turn: for how long, which step of which run holds it, and where in the code.
+
+    Without a leaf it is the workflow code of the run; without a run, code outside of any.
+    """
 
     held_s: float
     run_id: str = ""
     leaf: str = ""
+    where: str = ""
 
 
 class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -243,67 +244,3 @@ def task_ended(events: Sequence[e.Event]) -> bool:
         if isinstance(event.body, e.Claimed) and event.body.cause not in ("requested", "recovered"):
             return False
     return False
-
-
-def hindrance(runner: RunnerFacts) -> str | None:
-    """Why a living runner can do nothing now, or None."""
-    place = f"process {runner.pid} on {runner.host}"
-    if runner.stopped:
-        return f"{place} is stopped (by SIGSTOP or Ctrl-Z)"
-    if runner.loop is None or runner.loop.held_s < LOOP_HELD_S:
-        return None
-    by = f" by {runner.loop.leaf}" if runner.loop.leaf else ""
-    of = f" of run {runner.loop.run_id}" if runner.loop.run_id else ""
-    return f"the event loop of {place} has been held up for {in_words(runner.loop.held_s)}{by}{of}"
-
-
-def can_run(document: Document, runner: RunnerFacts) -> bool:
-    """Whether this runner takes work of that kind: it knows the workflow and serves its queue, stack and env."""
-    return (
-        runner.role == "worker"
-        and not runner.gone
-        and knows(runner.workflows, document.workflow)
-        and document.workflow not in runner.unable
-        and document.queue in runner.queues
-        and runner.env == document.env
-        and (runner.stack is None or document.stack is None or runner.stack == document.stack)
-    )
-
-
-def what_is_missing(document: Document, runners: Sequence[RunnerFacts]) -> str | None:
-    """What keeps every live runner from taking this run, or None if one can."""
-    alive = [each for each in runners if each.role == "worker" and not each.gone]
-    able = [each for each in alive if can_run(document, each)]
-    if able:
-        hindered = [text for each in able if (text := hindrance(each)) is not None]
-        return f"the worker that could take it does not react: {hindered[0]}" if len(hindered) == len(able) else None
-    if not alive:
-        return "no worker is alive"
-    knowing = [each for each in alive if knows(each.workflows, document.workflow)]
-    if not knowing:
-        return f"no live worker knows workflow {document.workflow!r}"
-    knowing = [each for each in knowing if document.workflow not in each.unable]
-    if not knowing:
-        return f"no live worker has the functions that {document.workflow!r} calls (see --allow-calls of buoy worker)"
-    serving = [each for each in knowing if document.queue in each.queues]
-    if not serving:
-        return f"no live worker that knows workflow {document.workflow!r} serves queue {document.queue!r}"
-    serving = [each for each in serving if each.env == document.env]
-    if not serving:
-        return _other_env(document, [each for each in knowing if document.queue in each.queues])
-    have = ", ".join(sorted({repr(each.stack) for each in serving}))
-    return (
-        f"no live worker that knows workflow {document.workflow!r} takes runs of stack {document.stack!r}: "
-        f"the live ones take stack {have}"
-    )
-
-
-def _other_env(document: Document, runners: Sequence[RunnerFacts]) -> str:
-    """Workers are there, but of another env, whose runs only they may touch."""
-    have = ", ".join(sorted({_env_text(each.env) for each in runners}))
-    needed = _env_text(document.env)
-    return f"no live worker that knows workflow {document.workflow!r} works in {needed}: the live ones work in {have}"
-
-
-def _env_text(env: str | None) -> str:
-    return "the default env" if env is None else f"env {env!r}"

@@ -11,10 +11,11 @@ from enum import StrEnum
 
 import msgspec
 
-from buoy.core.facts import Facts, RunnerFacts, can_run, hindrance, what_is_missing
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
 from buoy.core.standstill import standing_still, waits_for_nothing
+from buoy.core.takers import can_run, hindrance, what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.wakes import lost_wakes, task_gone
 

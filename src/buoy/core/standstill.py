@@ -11,10 +11,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.facts import Facts, RunnerFacts, hindrance
+from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import BEAT_S, OVERDUE_S, SUSPECT_AFTER_S, WAKE_SLACK_S
 from buoy.core.spec import is_spec
+from buoy.core.takers import hindrance
 from buoy.core.time_text import in_words
 from buoy.core.wakes import would_use
 

@@ -9,9 +9,10 @@ import msgspec
 
 from buoy.core import phrases
 from buoy.core.document import OpenLeaf
-from buoy.core.facts import Facts, what_is_missing
+from buoy.core.facts import Facts
 from buoy.core.phrases import REMOTE_STEP, Wording
 from buoy.core.spec import is_spec
+from buoy.core.takers import what_is_missing
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):

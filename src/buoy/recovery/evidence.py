@@ -17,6 +17,7 @@ from buoy.core.events import Event
 from buoy.core.explain_store import refusal_text
 from buoy.core.facts import (
     Facts,
+    LoopFacts,
     ProgressFacts,
     RunnerFacts,
     StoreFacts,
@@ -82,6 +83,7 @@ def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -
         gone_why=record.gone_why if record.gone_at is not None else None,
         proof=liveness.proof_of_death(record) if record.gone_at is None else None,
         stopped=record.gone_at is None and liveness.stopped(record),
+        loop=_loop(record, 0.0 if now is None else max(now - record.beat_at, 0.0)),
         queues=info.queues,
         workflows=info.workflows,
         unable=info.unable,
@@ -91,6 +93,14 @@ def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -
         errors=record.beat.errors,
         last_error=record.beat.last_error,
     )
+
+
+def _loop(record: RunnerRecord, beat_age_s: float) -> LoopFacts | None:
+    """What held its event loop when it beat last. A loop that turns again is worth a beat of its own."""
+    held = record.beat.loop_held
+    if held is None or record.gone_at is not None:
+        return None
+    return LoopFacts(held.for_s + beat_age_s, held.run_id or "", held.leaf or "", held.where)
 
 
 async def store_facts(store: Store) -> StoreFacts | None:
