@@ -28,7 +28,10 @@ class FaultyStore:
         self._below = below
         self._faults: dict[str, list[tuple[str, Exception]]] = {}
         self._gates: dict[str, asyncio.Event] = {}
+        self._late: dict[str, asyncio.Event] = {}
         self.calls: Counter[str] = Counter()
+        # Calls whose work is done, answered or not.
+        self.done: list[tuple[str, tuple[Any, ...]]] = []
 
     def fail(self, method: str, how: str, times: int = 1, error: Exception | None = None) -> None:
         self._faults.setdefault(method, []).extend([(how, error or Unavailable("no answer (a test)"))] * times)
@@ -37,6 +40,11 @@ class FaultyStore:
         """Calls of that method wait from now on until the event is set."""
         self._gates[method] = asyncio.Event()
         return self._gates[method]
+
+    def hold_answer(self, method: str) -> asyncio.Event:
+        """Calls of that method do their work, and answer when the event is set: what they say is old by then."""
+        self._late[method] = asyncio.Event()
+        return self._late[method]
 
     @property
     def left(self) -> int:
@@ -57,6 +65,9 @@ class FaultyStore:
             if error is not None and how == "before":
                 raise error
             answer = await found(*args, **kwargs)
+            self.done.append((name, args))
+            if name in self._late:
+                await self._late[name].wait()
             if error is not None:
                 raise error
             return answer

@@ -78,6 +78,23 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
         "worker-1:121a,worker-2.2:2,worker-1:152a,worker-1:159a,worker-1:167a,worker-1:174,worker-1:214a,worker-1:242a,"
         "worker-2.2:81a,worker-2.2:231a",
     ),
+    # A run that was given back since the list of what is held was read: it is not taken again, whatever its queue.
+    (
+        "sqlite",
+        3141592657,
+        "run-1,run-2,run-4,run-5,run-7,worker-2,worker-7,schedule-1,outage-2,act-5,run-1/n1,run-1/n2,run-2/n4,run-4/n1,"
+        "run-4/n2,run-4/n3,run-4/n4,run-4/n7,run-4/n10,run-4/n8,run-4/last,run-5/n1,run-5/n5,run-7/n1,run-7/n2,"
+        "worker-7:7,worker-1:10,worker-2:19a,worker-7.2:6a,worker-7.3:5a,worker-2:63a,worker-2:83a,worker-1.2:99,"
+        "worker-7.4:8",
+    ),
+    # A slow runner whose task went to another one, which executes the run by now.
+    (
+        "objects",
+        1022632036,
+        "run-3,run-4,worker-2,worker-3,worker-7,sweeper-1,strike-2,freeze-1,deploy-1,damage-4,run-3/n1,run-4/n2,"
+        "run-4/n3,run-4/n4,run-4/n6,worker-3:22a,worker-3:26a,worker-7:33a,worker-2:63a,worker-7:63a,worker-2.2:1a,"
+        "worker-3:138a,worker-3:140a,worker-3:150a,worker-3:155a,worker-7:165",
+    ),
 ]
 
 

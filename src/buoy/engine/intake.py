@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
-from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.core.spec import is_spec
 from buoy.engine.births import Births
 from buoy.engine.containment import reason_of
@@ -23,6 +23,7 @@ from buoy.engine.deference import LEFT_PAUSE_S, Deference
 from buoy.engine.definitions import Registry, Workflow
 from buoy.engine.duties import duties_left
 from buoy.engine.execution import Execution
+from buoy.engine.forgotten import forgotten
 from buoy.engine.host import Host
 from buoy.engine.loading import read_log
 from buoy.engine.releases import Releases
@@ -31,7 +32,7 @@ from buoy.engine.spec_absence import hold
 from buoy.engine.spec_library import DefinitionGone
 from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
-from buoy.ports import Message, Released, RunnerInfo, RunQuery, Store, Task, Wants
+from buoy.ports import Message, Released, RunnerInfo, Store, Task, Wants
 
 _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
@@ -125,7 +126,8 @@ class Intake:
                     self._compare_at = self._runner.clock.monotonic() + _COMPARE_S
                     self._unclear = False
                     with self._unless_clear():
-                        await self._take_forgotten()
+                        async for task, head_seq in forgotten(self._runner, self._solo):
+                            await self.take(task, head_seq=head_seq)
                 found = await self._claim() if takes_work else 0
                 await self._read_inboxes()
                 if not found and not self._stopping:
@@ -168,37 +170,9 @@ class Intake:
         task = self._solo.next()
         if task is None:
             return 0
-        with self._unless_clear():
-            record = await self._runner.store.run(task.run_id)
-        if record is None or record.holder != self._runner.id:
-            return 0  # it waited long, and went to somebody else meanwhile
         await self.take(task, alone=True)
         self._solo.begun(task.run_id)
         return 1
-
-    async def _take_forgotten(self) -> None:
-        """After anything unclear: takes what the store says we hold and we do not drive, or drive from an old state."""
-        runner = self._runner
-        cursor: str | None = None
-        while True:
-            page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)
-            for record in page.runs:
-                doc = record.document
-                execution = runner.executions.get(doc.run_id)
-                if execution is not None and execution.ledger.in_flight:
-                    self._unclear = True  # what it knows may be old, or about to be new: looked at again
-                    continue
-                if execution is not None and execution.ledger.durable_seq >= doc.head_seq:
-                    continue
-                if execution is not None:
-                    runner.drop(doc.run_id)  # somebody moved the run on; its next write would be fenced
-                elif doc.run_id in runner.releases or doc.run_id in self._solo:
-                    continue
-                task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
-                await self.take(Task(task_id, doc.run_id, doc.workflow, doc.queue), head_seq=doc.head_seq)
-            cursor = page.cursor
-            if cursor is None:
-                return
 
     async def take(self, task: Task, *, alone: bool = False, head_seq: int = 0) -> None:
         """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events."""
@@ -207,12 +181,9 @@ class Intake:
             self._unclear = True  # Ours already, or a stale one: the log tells.
             return
         try:
-            if await runner.releases.forget(task.run_id):
-                # A release of ours whose answer was lost: it has nothing to do with this claim, unless it took it.
-                record = await runner.store.run(task.run_id)
-                if record is None or record.holder != runner.id:
-                    return
-            await self._take(task, alone=alone, head_seq=head_seq)
+            # A release of ours whose answer was lost: it has nothing to do with this claim, unless it undid it.
+            doubtful = await runner.releases.forget(task.run_id) or head_seq > 0
+            await self._take(task, alone=alone, head_seq=head_seq, doubtful=doubtful)
         except CorruptLog as error:
             # Its messages must not wake it over and over. Once its log can be read again, a sweep finds them unread.
             self._give_back(task, error, None, await last_message(runner, task.run_id))
@@ -227,9 +198,13 @@ class Intake:
             if not await hold_broken(runner, task, error):
                 self._give_back(task, error, _RETRY_S)
 
-    async def _take(self, task: Task, *, alone: bool, head_seq: int) -> None:
+    async def _take(self, task: Task, *, alone: bool, head_seq: int, doubtful: bool) -> None:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
+        # In this order: a runner that takes the task after the holder was read appends after the log was read, and
+        # fences us. One that took it before is found here. In a log without a claim no body can have begun.
+        if (doubtful or _was_claimed(events)) and not await self._holds(task.run_id):
+            return
         if len(events) < head_seq:
             runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {len(events)}")
             await leave_cut_short(runner, task, self.on_cut_short)
@@ -258,12 +233,23 @@ class Intake:
             return
         if verdict.solo:
             claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})
+        await self._drive(task, execution, events, claim, messages)
+
+    async def _drive(
+        self,
+        task: Task,
+        execution: Execution,
+        events: Sequence[e.Event],
+        claim: e.Claimed,
+        messages: Sequence[Message],
+    ) -> None:
+        runner = self._runner
         if task.cause == LOST and execution.state.pause is None:
             claimed = await claim_first(runner, task, events, claim)
             if claimed is None:
                 self._unclear = True
                 return
-            execution = Execution(runner, workflow, task.run_id, claimed)
+            execution = Execution(runner, execution.workflow, task.run_id, claimed)
             runner.executions[task.run_id] = execution
             await execution.resume(None, messages)
         else:
@@ -271,6 +257,11 @@ class Intake:
             await execution.resume(claim, messages)
         if self.on_taken is not None:
             self.on_taken(task)
+
+    async def _holds(self, run_id: RunId) -> bool:
+        """Whether the task of this run is still ours: we may have been slow, or have given it back since."""
+        record = await self._runner.store.run(run_id)
+        return record is not None and record.holder == self._runner.id
 
     async def _workflow_of(
         self, task: Task, events: Sequence[e.Event], messages: Sequence[Message]
@@ -318,3 +309,7 @@ class Intake:
                 raise  # the store is away, for every run
             except Exception as error:  # noqa: BLE001 - one inbox that cannot be read must not hide the others
                 runner.note(f"run {run_id}: its inbox cannot be read: {error}", error)
+
+
+def _was_claimed(events: Sequence[e.Event]) -> bool:
+    return any(isinstance(event.body, e.Claimed) for event in events)

@@ -1,0 +1,85 @@
+"""Whose run it is, between the claim of its task and the claim in its log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import buoy
+from buoy.core import events as e
+from buoy.core.ids import RunId
+from buoy.engine.client import Client
+from buoy.engine.runner import Runner
+from buoy.ports import Released, RunQuery
+
+from .faults import opened_with_faults
+from .lab import bodies_of, opened, until, until_status
+from .stage import WITNESS, never
+
+RUN = RunId("run")
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> None:
+    WITNESS.clear()
+
+
+@buoy.workflow
+async def waits() -> Any:
+    return await buoy.wait_signal("go")
+
+
+@buoy.workflow
+async def executes() -> Any:
+    return [await buoy.wait_signal("go"), await never("step")]
+
+
+async def holder_is(client: Client, runner: Runner | None) -> bool:
+    return (await client.record("run")).holder == (None if runner is None else runner.id)
+
+
+async def test_a_run_that_was_given_back_is_not_taken_again_because_of_an_old_list(any_url: str) -> None:
+    """The list of what a runner holds is read, then the run is given back, then the list is looked through."""
+    async with opened_with_faults(any_url, waits) as (app, store), buoy.connect(any_url) as client:
+        await app.start_as("run", waits)
+        await until_status(app, "run", "waiting_signal")
+        assert app.runner is not None
+        listed = store.hold_answer("find_runs")
+        app.runner.intake.look_again()
+        mine = RunQuery(holder=app.runner.id)
+        await until(lambda: any(name == "find_runs" and mine in args for name, args in store.done), "the list")
+        app.runner.give_back_resting()
+        await until(lambda: holder_is(client, None), "the run to be given back")
+        listed.set()
+        looks = store.calls["claim_tasks"]
+        await until(lambda: store.calls["claim_tasks"] > looks, "the runner to look for work again")
+        await app.runner.journal.settled()
+        assert len(await bodies_of(client, "run", e.Claimed)) == 1
+        assert app.runner.holding() == 0
+
+
+async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(any_url: str) -> None:
+    """A runner takes a task and sleeps. Its hold on the task is lost, and a living runner executes the run by now."""
+    async with buoy.connect(any_url) as client:
+        await client.start_as("run", executes)
+        async with opened(any_url, executes) as app:
+            await until_status(app, "run", "waiting_signal")
+        async with opened_with_faults(any_url, executes) as (slow, store):
+            assert slow.runner is not None
+            log = store.hold("events")
+            await client.signal("run", "go", 1)
+            await until(lambda: holder_is(client, slow.runner), "the slow runner to take the task")
+            now = slow.runner.clock.now()
+            assert await client.store.release(RUN, slow.runner.id, Released(due_at=now))
+            async with opened(any_url, executes) as quick:
+                await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
+                claims = len(await bodies_of(client, "run", e.Claimed))
+                looks = store.calls["pokes"]
+                log.set()
+                await until(lambda: store.calls["pokes"] > looks + 1, "the slow runner to be through with its task")
+                await slow.runner.journal.settled()
+                assert len(await bodies_of(client, "run", e.Claimed)) == claims
+                assert WITNESS.of("run")["never#1"] == 1
+                assert quick.runner is not None
+                assert quick.runner.holding() == 1
