@@ -19,13 +19,14 @@ import pytest
 from buoy import system
 from buoy.core.ids import RunnerId, check_run_id
 from buoy.errors import StoreUnusable
+from buoy.lock_files import LockFiles
 from buoy.ports import Beat, RunnerInfo, RunnerRecord
-from buoy.system import LockFiles, Processes, SystemClock, SystemIds, SystemThreads
+from buoy.system import Processes, SystemClock, SystemIds, SystemThreads
 
 ANNOUNCE = """
 import sys
 from pathlib import Path
-from buoy.system import LockFiles
+from buoy.lock_files import LockFiles
 LockFiles(Path(sys.argv[1])).announce(sys.argv[2])
 print("announced", flush=True)
 sys.stdin.read()
@@ -105,11 +106,11 @@ def test_a_stopped_process_is_not_dead(tmp_path: Path) -> None:
 LOOK = """
 import sys
 from pathlib import Path
-from buoy.system import LockFiles
+from buoy.lock_files import LockFiles
 locks = LockFiles(Path(sys.argv[1]))
 print("looking", flush=True)
 for _ in range(200_000):
-    assert locks._lock_state(sys.argv[2]) == "free"
+    assert locks.lock_state(sys.argv[2]).state == "free"
 """
 
 

@@ -7,6 +7,7 @@ made anew from the log.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from hashlib import blake2b
 from typing import Literal, Protocol, TypeAlias
 
 import msgspec
@@ -15,7 +16,7 @@ from buoy.core.document import Document
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.schedule import Schedule
-from buoy.records import Message
+from buoy.records import Broken, Message
 
 
 class TaskFound(msgspec.Struct, frozen=True):
@@ -89,6 +90,36 @@ class Tombstone(msgspec.Struct, frozen=True, omit_defaults=True):
     ended_at: float
     purged_at: float
     by: str | None = None
+    # Of a run that could not be read: why, and the digest of the remains that were copied before.
+    broken: str | None = None
+    digest: str | None = None
+
+
+class RawPart(msgspec.Struct, frozen=True):
+    """One stored thing of a run, byte by byte."""
+
+    name: str
+    data: bytes
+
+
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a store holds of a run, readable or not. `head_seq`: beyond it the log has nothing.
+
+    `digest` tells whether anything has changed since it was read.
+    """
+
+    parts: tuple[RawPart, ...]
+    head_seq: int
+    holder: RunnerId | None = None
+    workflow: str = ""
+    created_at: float = 0.0
+
+    @property
+    def digest(self) -> str:
+        found = blake2b(digest_size=16)
+        for part in sorted(self.parts, key=lambda each: each.name):
+            found.update(f"{len(part.name)} {part.name} {len(part.data)} ".encode() + part.data)
+        return found.hexdigest()
 
 
 class Archive(Protocol):
@@ -108,6 +139,18 @@ class Archive(Protocol):
         """Deletes a run that ended, with all that belongs to it, but for its tombstone.
 
         False if there is no such run, or if it has not ended, owes something or has moved on from `head_seq`.
+        """
+        ...
+
+    async def remains(self, run_id: RunId) -> Remains | None:
+        """All bytes of a run, whether they can be read or not; None: there are none."""
+        ...
+
+    async def purge_broken(self, tombstone: Tombstone, digest: str) -> bool:
+        """Deletes a run that cannot be read, with all that belongs to it, but for its tombstone.
+
+        False, and nothing is deleted, if it is not there or if its remains have another digest by now. The caller has
+        seen to it that it cannot be read, that nobody living holds it, and that a copy of the remains is kept.
         """
         ...
 
@@ -159,6 +202,14 @@ class Timetable(Protocol):
 
     async def schedules(self) -> list[Schedule]:
         """All of them by name, those that were removed, too: their names and numbers are known."""
+        ...
+
+    async def broken(self) -> list[Broken]:
+        """Schedules that cannot be read. They do not fire, and hide no other."""
+        ...
+
+    async def discard_broken(self, name: str) -> bool:
+        """Deletes a schedule that cannot be read. False: there is none, or it can be read."""
         ...
 
     async def save_schedule(self, schedule: Schedule) -> bool:

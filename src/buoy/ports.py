@@ -9,6 +9,8 @@ Invariants that every store keeps (and `buoy.testing.contracts` checks):
 - `send` numbers the messages of a run 1, 2, 3... with no gaps and no losses; a dedupe id that is there already gives
   back its number. A message for a run that nobody holds makes its task due at once.
 - A read that fails raises. An absent thing is None or an empty list, never the result of an error.
+- A record that cannot be read hides no other: lists name it (`RunPage.broken`, `RunnerRecord.unreadable`), and calls
+  that work on many records pass over it and keep it for `met`. Calls about that one record raise `CorruptLog`.
 Designed so that create-if-absent and per-object compare-and-swap are enough to keep it.
 """
 
@@ -20,9 +22,21 @@ from typing import Protocol
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
-from buoy.custody import Archive, Checkup, IndexTrouble, RunCopy, StoreCheck, TaskFound, Timetable, Tombstone
+from buoy.custody import (
+    Archive,
+    Checkup,
+    IndexTrouble,
+    RawPart,
+    Remains,
+    RunCopy,
+    StoreCheck,
+    TaskFound,
+    Timetable,
+    Tombstone,
+)
 from buoy.records import (
     Beat,
+    Broken,
     Command,
     CommandEnd,
     Committed,
@@ -53,6 +67,7 @@ from buoy.records import (
 __all__ = [
     "Archive",
     "Beat",
+    "Broken",
     "Checkup",
     "Clock",
     "Command",
@@ -71,8 +86,10 @@ __all__ = [
     "Orphan",
     "Outcome",
     "Progress",
+    "RawPart",
     "Receipt",
     "Released",
+    "Remains",
     "RunCopy",
     "RunPage",
     "RunQuery",
@@ -181,7 +198,17 @@ class Store(Protocol):
         """False: the runner was declared gone (or is unknown) and must stop."""
         ...
 
-    async def runners(self, *, gone: bool = False) -> list[RunnerRecord]: ...
+    async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
+        """The living; with `gone` also the latest of the dead. One whose record cannot be read is among the living."""
+        ...
+
+    async def unregistered(self) -> list[RunnerId]:
+        """Runners that began to register and have no record (yet). Their process may have been killed."""
+        ...
+
+    def met(self) -> tuple[Broken, ...]:
+        """What this process met and could not read. Each is told once, unless it is unreadable in another way."""
+        ...
 
     async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
         """Notes that its last beat is still that one: the first of two looks. The next beat clears it.
@@ -258,6 +285,14 @@ class Liveness(Protocol):
 
     def stopped(self, record: RunnerRecord) -> bool:
         """Whether its process is seen to be stopped by a signal (SIGSTOP). False also if that cannot be seen."""
+        ...
+
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        """The same for a runner of which only the id is known, since it has no record that can be read."""
+        ...
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        """Why it cannot be told from here whether that runner lives; None if it can, or if beats must tell."""
         ...
 
 

@@ -5,7 +5,7 @@ Absent on purpose: any behaviour.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -218,6 +218,20 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     # First of the two looks across hosts.
     suspected_at: float | None = None
     suspected_beat: int | None = None
+    # Why its record cannot be read; then only its id is certain. Such a runner may live.
+    unreadable: str | None = None
+
+
+class Broken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something in a store that is there and cannot be read. It hides nothing else, and is never taken for absent.
+
+    `place`: its key in a folder or bucket, or its table and row.
+    """
+
+    kind: Literal["run", "runner", "schedule", "task"]
+    id: str
+    reason: str
+    place: str = ""
 
 
 class RunQuery(msgspec.Struct, frozen=True):
@@ -234,10 +248,14 @@ class RunQuery(msgspec.Struct, frozen=True):
 
 
 class RunPage(msgspec.Struct, frozen=True):
-    """`cursor` None: that was the last page."""
+    """`cursor` None: that was the last page. `broken`: runs of this page that cannot be read.
+
+    A store may not know whether a broken run fits the query. It then tells of the run all the same.
+    """
 
     runs: tuple[RunRecord, ...]
     cursor: str | None = None
+    broken: tuple[Broken, ...] = ()
 
 
 class Orphan(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""The system: real time, ids, threads, and proof of life and death on this host.
+"""The system: real time, ids, threads, and proof of life and death by processes.
 
 Invariants: a runner of this very process is never dead. Death is only ever concluded from something that a living
 process cannot show (a lock that can be had, another boot, a PID that is gone or was given to somebody else); what
@@ -8,8 +8,6 @@ The only file that may ask for the time, for randomness or for a thread.
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import secrets
 import socket
@@ -18,12 +16,10 @@ import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
-from typing import ClassVar, Literal
 
 from buoy.config import configured_host
 from buoy.core.ids import RunnerId
-from buoy.errors import StoreUnusable
-from buoy.ports import Evidence, RunnerRecord
+from buoy.ports import Evidence, RunnerInfo, RunnerRecord
 
 # No letters that people mix up, and in the order of the characters, so that ids sort by time.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -146,109 +142,6 @@ def _text(path: Path) -> str:
         return ""
 
 
-class LockFiles:
-    """Proof by lock files: each runner holds a POSIX lock on its own file until its process ends, however it ends.
-
-    POSIX locks belong to the process, and closing *any* descriptor of the file drops them. So a file that this process
-    holds is never opened a second time: all instances share one table of what is held here.
-    Announce before registering: a runner that others can see without its lock would be taken for dead.
-    """
-
-    # Path -> (pid, descriptor). Shared by all instances of the process, since the locks are.
-    _held: ClassVar[dict[Path, tuple[int, int]]] = {}
-    _guard: ClassVar[threading.RLock] = threading.RLock()
-
-    def __init__(self, lock_dir: Path) -> None:
-        self._dir = lock_dir.absolute()
-
-    def announce(self, runner: RunnerId) -> None:
-        path = self._path(runner)
-        with self._guard:
-            if self._held_here(path):
-                return
-            try:
-                self._dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._held[path] = (os.getpid(), _locked(path, fcntl.LOCK_EX, os.O_CREAT))
-            except OSError as error:
-                raise StoreUnusable(
-                    f"the lock file {path} cannot be made and locked: {error}; "
-                    "correct the permissions, and use each runner id once"
-                ) from error
-
-    def withdraw(self, runner: RunnerId) -> None:
-        """Gives the lock back, and takes the file away while it is still locked."""
-        path = self._path(runner)
-        with self._guard:
-            if self._held_here(path):
-                path.unlink(missing_ok=True)
-                os.close(self._held.pop(path)[1])
-
-    def sees(self, record: RunnerRecord) -> bool:
-        """Locks reach across containers, but not to another host: a file that is free here may be held there."""
-        return record.info.host == host()
-
-    def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
-        info = record.info
-        if not self.sees(record):
-            return None
-        about = _about(record)
-        here = boot_id()
-        match self._lock_state(info.id):
-            case "held" | "unknown":
-                # Even under another boot id: two machines may bear one name.
-                return None
-            case "free" if info.boot_id == here:
-                return {"proof": "lock free", **about}
-            case "missing" if info.boot_id == here:
-                # Somebody removed the file; its lock may live on without a name. Only the process itself can tell.
-                gone = here and info.pid_namespace == pid_namespace() and process_gone(info.pid, info.process_started)
-                return {"proof": "the process is gone", **about} if gone else None
-            case _ if here and info.boot_id:
-                return {"proof": "the host was rebooted", **about, "boot_id_now": here}
-            case _:
-                return None
-
-    def stopped(self, record: RunnerRecord) -> bool:
-        return self.sees(record) and _stopped(record)
-
-    def _lock_state(self, runner: RunnerId) -> Literal["held", "free", "missing", "unknown"]:
-        path = self._path(runner)
-        with self._guard:
-            if self._held_here(path):
-                return "held"
-            try:
-                # Shared: two who look at the same moment must not take each other for the owner.
-                descriptor = _locked(path, fcntl.LOCK_SH)
-            except FileNotFoundError:
-                return "missing"
-            except OSError as error:
-                return "held" if error.errno in (errno.EACCES, errno.EAGAIN) else "unknown"
-            os.close(descriptor)
-        return "free"
-
-    def _held_here(self, path: Path) -> bool:
-        # A forked child inherits this table, but not the locks.
-        held = self._held.get(path)
-        return held is not None and held[0] == os.getpid()
-
-    def _path(self, runner: RunnerId) -> Path:
-        return self._dir / f"{runner}.lock"
-
-
-def _locked(path: Path, kind: int, flags: int = 0) -> int:
-    """A descriptor of that file with the lock on it. The lock is the process's; closing the descriptor drops it."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
-    try:
-        fcntl.lockf(descriptor, kind | fcntl.LOCK_NB)
-        # A file that was taken away meanwhile is not the one that others will look at.
-        if os.fstat(descriptor).st_ino != path.stat().st_ino:
-            raise OSError(errno.ESTALE, "the lock file was replaced", str(path))
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
 class Processes:
     """Proof by processes, for stores that have no place for lock files.
 
@@ -271,23 +164,31 @@ class Processes:
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         if not self.sees(record) or not process_gone(record.info.pid, record.info.process_started):
             return None
-        return {"proof": "the process is gone", **_about(record)}
+        return {"proof": "the process is gone", **about_process(record.info)}
+
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        """None: a name alone tells of no process."""
+        return None
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        """Only a runner whose record cannot be read: nothing tells which process it is."""
+        return record.unreadable
 
     def stopped(self, record: RunnerRecord) -> bool:
-        return self.sees(record) and _stopped(record)
+        return self.sees(record) and process_stopped(record.info)
 
 
-def _stopped(record: RunnerRecord) -> bool:
-    """Whether the kernel says so of that very process."""
-    info = record.info
+def process_stopped(info: RunnerInfo) -> bool:
+    """Whether the kernel says of that very process that a signal has stopped it."""
     if not info.pid_namespace or info.pid_namespace != pid_namespace() or not info.process_started:
         return False
     _, fields = _stat(info.pid)
     return len(fields) > 19 and fields[19] == info.process_started and fields[0] in ("T", "t")
 
 
-def _about(record: RunnerRecord) -> Evidence:
-    return {"host": record.info.host, "pid": record.info.pid, "boot_id": record.info.boot_id}
+def about_process(info: RunnerInfo) -> Evidence:
+    """Which process an evidence is about."""
+    return {"host": info.host, "pid": info.pid, "boot_id": info.boot_id}
 
 
 def process_gone(pid: int, started: str) -> bool:

@@ -22,6 +22,7 @@ from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.loop_watch import LoopWatch
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import BadInput, Problem
+from buoy.lock_files import LockFiles
 from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
 from buoy.recovery.recover import write_down_loss
 from buoy.recovery.scheduler import Scheduler
@@ -32,7 +33,6 @@ from buoy.recovery.versions import go_on_with_this_code
 from buoy.shell.guarded import GuardedShell
 from buoy.stores import open_store
 from buoy.system import (
-    LockFiles,
     Processes,
     SystemClock,
     SystemIds,

@@ -55,6 +55,12 @@ class Sight:
     def stopped(self, record: RunnerRecord) -> bool:
         return False
 
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        return None
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        return record.unreadable
+
 
 class Node:
     """A machine that beats, and one that looks, on the same data."""

@@ -60,6 +60,12 @@ class Deaths:
     def stopped(self, record: RunnerRecord) -> bool:
         return False
 
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        return {"proof": "lock free"} if runner in self.dead else None
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        return record.unreadable
+
 
 class Yard:
     """A store with what lies around in it."""

@@ -8,14 +8,15 @@ from msgspec.structs import replace
 from buoy.cli import render
 from buoy.cli.filters import Filters, run_filters
 from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
+from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.run_ids import meant_run
 from buoy.cli.run_table import run_lines
 from buoy.cli.run_view import run_view
 from buoy.core.facts import Facts
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.ports import RunPage
+from buoy.core.phrases import counted
+from buoy.ports import Broken, RunPage
 from buoy.recovery.evidence import crew, facts_of_page
 
 _NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
@@ -44,7 +45,8 @@ def ps(
     """List runs, newest first: those that have not ended, unless told otherwise.
 
     On a terminal the columns that matter least go first if there is no place for all of them. Ids are shown in full;
-    every command that takes a RUN also takes the beginning of an id, as long as no other id begins so.
+    every command that takes a RUN also takes the beginning of an id, as long as no other id begins so. Runs that cannot
+    be read are named with the reason, whatever their status is.
 
     \b
     Example:
@@ -55,15 +57,26 @@ def ps(
     wanted = statuses or (() if everything else _NOT_ENDED)
     page, found = go(_listed(wanted, filters, cursor, limit, store))
     if as_json:
-        print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor})
+        broken = {"broken": page.broken} if page.broken else {}
+        print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor, **broken})
         return Exit.OK
-    if not found:
+    if not found and not page.broken:
         click.echo("no runs" if everything or statuses else "no runs under way; `buoy ps --all` lists the ended ones")
         return Exit.OK
-    _print_runs(found, wide=wide)
+    if found:
+        _print_runs(found, wide=wide)
+    _print_broken(page.broken, store)
     if page.cursor is not None:
         click.echo(f"more: --cursor {page.cursor}", err=True)
     return Exit.OK
+
+
+def _print_broken(broken: tuple[Broken, ...], store: str | None) -> None:
+    for one in broken:
+        click.echo(f"{one.id}  cannot be read: {one.reason}", err=True)
+    if broken:
+        about = wording(store, render.local).command("why", broken[0].id)
+        click.echo(f"{counted(len(broken), 'run')} cannot be read; what to do: {about}", err=True)
 
 
 async def _listed(

@@ -125,15 +125,17 @@ async def _bring_back(store: str | None) -> tuple[list[Resumed], bool]:
     words = wording(store, local)
     async with connected(store) as client:
         found = [each async for each in lost_runs(client)]
-        return [await _try(client, each.run_id, words) for each in found], await _served(client)
+        return [await _try(client, each, words) for each in found], await _served(client)
 
 
-async def _try(client: Client, run_id: RunId, words: Wording) -> Resumed:
+async def _try(client: Client, lost: Lost, words: Wording) -> Resumed:
     """One of many: what cannot be done is told, and the others are seen to all the same."""
+    if lost.broken:
+        return Resumed(run_id=lost.run_id, done=False, text=lost.why, error=lost.why)
     try:
-        return await _go_on(client, run_id, words, strict=False)
+        return await _go_on(client, lost.run_id, words, strict=False)
     except Problem as error:
-        return Resumed(run_id=run_id, done=False, text=str(error), error=str(error))
+        return Resumed(run_id=lost.run_id, done=False, text=str(error), error=str(error))
 
 
 async def _resume(run_id: str, store: str | None, words: Wording) -> Resumed:

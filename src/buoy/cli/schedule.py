@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import click
 import msgspec
 
@@ -14,6 +16,8 @@ from buoy.cli.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
 from buoy.core.schedule import CatchUp, Schedule, told
 from buoy.core.time_text import in_words
+from buoy.engine.client import Client
+from buoy.ports import Broken
 from buoy.recovery.scheduler import next_fire
 from buoy.recovery.schedules import (
     Times,
@@ -106,10 +110,12 @@ def list_command(store: str | None, as_json: bool) -> int:
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    found, now = go(_listed(store))
+    found, broken, now = go(_listed(store))
     if as_json:
-        print_json({"schedules": found})
+        print_json({"schedules": found, **({"broken": broken} if broken else {})})
         return Exit.OK
+    for one in broken:
+        click.echo(f"schedule {one.id} cannot be read and does not fire: {one.reason}", err=True)
     if not found:
         click.echo("no schedules")
         return Exit.OK
@@ -123,9 +129,9 @@ def list_command(store: str | None, as_json: bool) -> int:
     return Exit.OK
 
 
-async def _listed(store: str | None) -> tuple[list[Schedule], float]:
+async def _listed(store: str | None) -> tuple[list[Schedule], list[Broken], float]:
     async with connected(store) as client:
-        return await all_schedules(client), client.clock.now()
+        return await all_schedules(client), await client.store.timetable.broken(), client.clock.now()
 
 
 @schedule_group.command("pause")
@@ -162,7 +168,7 @@ def resume_command(name: str, store: str | None, as_json: bool) -> int:
 @click.argument("name")
 @shared_options
 def remove_command(name: str, store: str | None, as_json: bool) -> int:
-    """Remove a schedule. Runs that it started stay.
+    """Remove a schedule, also one that cannot be read. Runs that it started stay.
 
     \b
     Example:
@@ -173,7 +179,7 @@ def remove_command(name: str, store: str | None, as_json: bool) -> int:
     return _change("remove", name, store, as_json=as_json)
 
 
-_CHANGES = {
+_CHANGES: dict[str, tuple[Callable[[Client, str], Awaitable[Schedule | Broken]], str]] = {
     "pause": (pause_schedule, "paused"),
     "resume": (resume_schedule, "resumed"),
     "remove": (remove_schedule, "removed"),
@@ -183,7 +189,7 @@ _CHANGES = {
 def _change(verb: str, name: str, store: str | None, *, as_json: bool) -> int:
     work, done = _CHANGES[verb]
 
-    async def changed() -> Schedule:
+    async def changed() -> Schedule | Broken:
         async with connected(store) as client:
             return await work(client, name)
 

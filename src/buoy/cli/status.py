@@ -19,7 +19,7 @@ from buoy.core.standstill import without_progress_s
 from buoy.core.takers import hindrance
 from buoy.core.time_text import in_words
 from buoy.engine.client import Client
-from buoy.ports import RunQuery
+from buoy.ports import Broken, RunQuery
 from buoy.recovery.evidence import Crew, facts_of_page, store_trouble
 from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
 from buoy.wiring import buoy_version
@@ -41,6 +41,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     health: dict[str, int]
     runners: tuple[RunnerFacts, ...]
     sweepers: tuple[SweeperState, ...] = ()
+    # Runs and schedules that cannot be read.
+    broken: tuple[Broken, ...] = ()
     troubles: tuple[str, ...]
     notices: tuple[str, ...] = ()
 
@@ -61,7 +63,7 @@ def status(store: str | None, as_json: bool) -> int:
         print_json(report)
     else:
         _show(report)
-    return Exit.FAILED if report.troubles else Exit.OK
+    return Exit.FAILED if report.troubles or report.broken else Exit.OK
 
 
 class Counts:
@@ -78,6 +80,8 @@ class Counts:
         self.alone = 0
         # Dead runners that still hold something.
         self.left_by: set[str] = set()
+        # Runs that cannot be read, each once: a store may not know which status they have.
+        self.broken: dict[str, Broken] = {}
         # How many runs each runner holds: a beat tells what it was a while ago.
         self.held: dict[str, int] = {}
 
@@ -106,6 +110,7 @@ async def _report(store: str | None) -> Report:
                 if each.gone_why is None and _shown(each, counts)
             ),
             sweepers=tuple(sweepers),
+            broken=tuple(counts.broken.values()) + tuple(await client.store.timetable.broken()),
             troubles=(
                 *([] if refused is None else [refused]),
                 *_runner_troubles(people, counts),
@@ -122,6 +127,7 @@ async def _look_at(client: Client, people: Crew, status: Status, counts: Counts)
     while number < _COUNTED_MAX:
         page = await client.runs(RunQuery((status,)), cursor, RUNS_PAGE_MAX)
         number += len(page.runs)
+        counts.broken.update((one.id, one) for one in page.broken)
         if status not in TERMINAL:
             for facts in await facts_of_page(client.store, people, page.runs, stale_after_s=STALE_AFTER_S):
                 _count(facts, counts)
@@ -169,7 +175,9 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
     for each in people.all.values():
         if each.gone_why is not None or not _shown(each, counts):
             continue
-        if each.gone:
+        if each.doubt is not None:
+            found.append(f"runner {each.id}: whether it lives is unknown: {each.doubt}")
+        elif each.gone:
             found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
         elif (why := hindrance(each)) is not None:
             found.append(f"{runner_text(each)} does not react: {why}; it holds {counted(_held(each, counts), 'run')}")
@@ -190,6 +198,8 @@ def _held(runner: RunnerFacts, counts: Counts) -> int:
 def _kind(runner: RunnerFacts) -> str:
     if runner.gone:
         return "dead"
+    if runner.doubt is not None:
+        return "unknown"
     if hindrance(runner) is not None:
         return "stopped" if runner.stopped else "held up"
     if runner.beat_age_s is None:
@@ -219,12 +229,13 @@ def _show(report: Report) -> None:
         out.print(f"{each.role:<9} {runner_text(each)}: {kind}{_last_beat(each)}, {holds}{knows}")
     for text in report.notices[:_TROUBLES_SHOWN]:
         out.print(f"notice    {text}")
-    if not report.troubles:
+    troubles = (*(f"{one.kind} {one.id} cannot be read: {one.reason}" for one in report.broken), *report.troubles)
+    if not troubles:
         out.print(Text("no troubles", style="green"))
         return
-    out.print(Text(counted(len(report.troubles), "trouble"), style="red"))
-    for text in report.troubles[:_TROUBLES_SHOWN]:
+    out.print(Text(counted(len(troubles), "trouble"), style="red"))
+    for text in troubles[:_TROUBLES_SHOWN]:
         out.print(f"  {text}")
-    if len(report.troubles) > _TROUBLES_SHOWN:
-        out.print(f"  and {len(report.troubles) - _TROUBLES_SHOWN} more")
+    if len(troubles) > _TROUBLES_SHOWN:
+        out.print(f"  and {len(troubles) - _TROUBLES_SHOWN} more")
     out.print("what to do about a run: `buoy why RUN`; a closer look at all, with their logs: `buoy why --all`")

@@ -13,7 +13,7 @@ from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options, wording
 from buoy.cli.render import HEALTH_STYLE, console, local
 from buoy.cli.run_ids import optional_run_argument
-from buoy.core.explain import Explanation, explain
+from buoy.core.explain import Explanation, explain, explain_broken
 from buoy.core.explain_findings import finding_text
 from buoy.core.findings import Finding, first_notice
 from buoy.core.health import TROUBLES, Health, judge
@@ -21,7 +21,7 @@ from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S
 from buoy.core.phrases import counted
 from buoy.engine.client import Client
-from buoy.errors import BadInput, Problem
+from buoy.errors import BadInput, CorruptLog, Problem
 from buoy.ports import RunQuery, RunRecord
 from buoy.recovery.evidence import Crew, crew, facts_of_run, store_facts, store_trouble
 from buoy.recovery.recover import Examined, examine
@@ -34,7 +34,8 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     workflow: str
-    status: Status
+    # None: it cannot be read.
+    status: Status | None
     health: Health
     code: str | None = None
     text: str
@@ -71,7 +72,10 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
 
 async def _explained(run_id: str, store: str | None) -> Explanation:
     async with connected(store) as client:
-        record = await client.record(run_id)
+        try:
+            record = await client.record(run_id)
+        except CorruptLog as error:
+            return explain_broken(run_id, str(error), wording(store, local))
         people = await crew(client.store, client.liveness)
         facts, _ = await facts_of_run(client.store, people, record, stale_after_s=STALE_AFTER_S)
         facts = replace(facts, store=await store_facts(client.store))
@@ -83,7 +87,7 @@ def _show(found: Explanation) -> None:
     out.print(Text(found.headline, style="bold"))
     if found.now:
         out.print(found.now)
-    state = Text("status ").append(found.status, style="cyan").append(", health ")
+    state = Text("status ").append(found.status or "unreadable", style="cyan").append(", health ")
     out.print(state.append(found.health, style=HEALTH_STYLE[found.health]))
     parts = (("Wrong", found.wrong), ("Evidence", found.evidence), ("Next", found.next), ("You can", found.you_can))
     for title, lines in parts:
@@ -103,7 +107,7 @@ def _tell_all(store: str | None, *, as_json: bool) -> int:
         if refused is not None:
             out.print(Text(refused, style="red"))
         for each in (*found, *notices):
-            line = Text(each.run_id, style="bold").append(f"  {each.status}  ", style="cyan")
+            line = Text(each.run_id, style="bold").append(f"  {each.status or 'unreadable'}  ", style="cyan")
             said = f"  {'notice: ' if each.notice else ''}{each.text}"
             out.print(line.append(each.health, style=HEALTH_STYLE[each.health]).append(said, style=""))
         out.print(Text(f"{counted(len(found), 'run')} in trouble", style="red" if found else "green"))
@@ -122,6 +126,9 @@ async def _troubles(client: Client) -> AsyncIterator[Trouble]:
     while True:
         page = await client.runs(RunQuery(statuses=_UNDER_WAY), cursor, RUNS_PAGE_MAX)
         people = await crew(client.store, client.liveness)
+        for one in page.broken:
+            text = f"it cannot be read: {one.reason}"
+            yield Trouble(run_id=one.id, workflow="", status=None, health=Health.UNKNOWN, code="R1", text=text)
         for record in page.runs:
             found = await _trouble(client, record, people)
             if found is not None:

@@ -288,7 +288,10 @@ _ENTRIES = (
         title="The log cannot be read",
         how="It has a gap, an unknown event or bytes that are none, or the store did not answer.",
         remedy="Nothing: what cannot be read is no evidence.",
-        you_can=(Advice("keep a copy of the store; upgrade Buoy if the log was written by a newer one"),),
+        you_can=(
+            Advice("keep a copy of the store; upgrade Buoy if the log was written by a newer one"),
+            Advice("give it up: copy its bytes to a file and remove it", ("purge", "RUN", "--broken")),
+        ),
     ),
     Entry(
         code="R2",

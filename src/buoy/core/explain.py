@@ -34,7 +34,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """One run in plain words."""
 
     run_id: str
-    status: Status
+    # None: nothing of the run can be read.
+    status: Status | None
     health: Health
     headline: str
     now: str
@@ -106,7 +107,50 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Told:
             return TELLERS[facts.document.status](facts, words)
 
 
+def explain_broken(run_id: str, reason: str, words: Wording) -> Explanation:
+    """A run of which neither the log nor a document can be read."""
+    return Explanation(
+        run_id=run_id,
+        status=None,
+        health=Health.UNKNOWN,
+        headline=f"What {run_id} is doing cannot be told: it cannot be read.",
+        now="Neither its log nor its summary can be read.",
+        wrong=(reason,),
+        next=("Nothing: Buoy does not act on what it cannot read. Other runs of this store are not affected.",),
+        you_can=_about_unread(run_id, words),
+    )
+
+
+def _about_unread(run_id: str, words: Wording) -> tuple[str, ...]:
+    return (
+        "keep a copy of the store before anything else",
+        f"see whether more of the store is damaged: {words.command('doctor')}",
+        "upgrade Buoy, if a newer one wrote the log",
+        "restore the log from a backup of the store, with all workers stopped; the run then continues from there",
+        "or bring the run into another store, from a file that an earlier export of it wrote (export, import)",
+        f"give it up: copy its bytes to a file and remove it: {words.command('purge', run_id, '--broken')}",
+    )
+
+
+def _undecided(facts: Facts, words: Wording) -> Told:
+    """Somebody holds it of whom nothing tells from here whether he lives."""
+    holder = facts.holder
+    assert holder is not None
+    return Told(
+        headline=f"Whether {facts.document.run_id} is being driven cannot be told from here.",
+        now=f"{phrases.runner_text(holder)} holds it; its last known status is {facts.document.status}.",
+        wrong=(f"whether that runner lives is unknown: {holder.doubt}",),
+        next=("A worker or sweeper that can look at the runner's lock takes the run over if the runner has ended.",),
+        you_can=(
+            "look again as the user who runs the workers, where the store can be read in full",
+            f"see all runners: {words.command('status')}",
+        ),
+    )
+
+
 def _unknown(facts: Facts, words: Wording) -> Told:
+    if facts.unreadable is None and facts.holder is not None and facts.holder.doubt is not None:
+        return _undecided(facts, words)
     run_id = facts.document.run_id
     return Told(
         headline=f"What {run_id} is doing cannot be told: its log is damaged or cannot be read.",
@@ -114,13 +158,7 @@ def _unknown(facts: Facts, words: Wording) -> Told:
         f"{phrases.counted(facts.document.head_seq, 'event')}. The log is the only record of what it has done.",
         wrong=(facts.unreadable or "its log cannot be read", *_holder_ended(facts)),
         next=("Nothing: Buoy does not act on what it cannot read. Other runs of this store are not affected.",),
-        you_can=(
-            "keep a copy of the store before anything else",
-            f"see whether more of the store is damaged: {words.command('doctor')}",
-            "upgrade Buoy, if a newer one wrote the log",
-            "restore the log from a backup of the store, with all workers stopped; the run then continues from there",
-            "or bring the run into another store, from a file that an earlier export of it wrote (export, import)",
-        ),
+        you_can=_about_unread(run_id, words),
     )
 
 

@@ -54,6 +54,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     loop: LoopFacts | None = None
     gone_why: str | None = None
     proof: dict[str, str | int | float | bool | None] | None = None
+    # Why nothing tells whether it lives: its lock cannot be looked at from here, or its record cannot be read.
+    doubt: str | None = None
     queues: tuple[str, ...] = ("default",)
     workflows: dict[str, tuple[str, ...]] = {}
     unable: tuple[str, ...] = ()

@@ -62,6 +62,8 @@ def _judge_holder(facts: Facts, holder: RunnerFacts) -> Verdict:
         known = holder.registered or holder.proof is not None or holder.gone_why is not None
         what = "is dead" if known else "is nobody whom this store knows"
         return Verdict(Health.DEAD, (f"runner {holder.id} holds it and {what}", *death_of(holder)))
+    if holder.doubt is not None:
+        return _verdict(Health.UNKNOWN, f"runner {holder.id} holds it, and whether it lives is unknown: {holder.doubt}")
     still = standing_still(facts)
     if still is not None:
         return _verdict(Health.SUSPECT, still.text, "nothing proves that its process has ended")

@@ -31,12 +31,17 @@ def check_run_id(text: str) -> RunId:
     """The text as a run id, or a clear refusal."""
     if not isinstance(text, str):
         raise BadInput(f"a run id must be a text: {text!r}")
-    if len(text) > RUN_ID_CHARS_MAX or not _RUN_ID.match(text):
+    if not is_run_id(text):
         raise BadInput(
             f"run id {text[:60]!r} is not allowed: use letters, digits, '.', '_' and '-', "
             f"beginning with a letter or digit, at most {RUN_ID_CHARS_MAX} characters"
         )
     return RunId(text)
+
+
+def is_run_id(text: str) -> bool:
+    """Whether the text may be the id of a run (or of a runner, or the name of a schedule)."""
+    return len(text) <= RUN_ID_CHARS_MAX and _RUN_ID.match(text) is not None
 
 
 def check_name(text: str, what: str) -> str:

@@ -144,10 +144,8 @@ class Intake:
         runner = self._runner
         limit = min(runner.room(), TASKS_CLAIM_MAX)
         self._full = limit <= 0 or self._solo.wanted
-        if self._solo.wanted:
-            return await self._go_alone()
         if self._full:
-            return 0
+            return await self._go_alone() if self._solo.wanted else 0
         wants = Wants(
             queues=runner.info.queues,
             workflows=tuple(name for name in runner.registry.names() if name not in runner.specs.unable),
@@ -158,6 +156,8 @@ class Intake:
         )
         with self._unless_clear():
             tasks = await runner.store.claim_tasks(runner.id, wants, limit)
+        for broken in runner.store.met():
+            runner.note(f"{broken.kind} {broken.id} cannot be read: {broken.reason}")
         mine = [task for task in tasks if not self._deference.leave_again(task)]
         for start in range(0, len(mine), _LOADS_AT_ONCE):
             await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))

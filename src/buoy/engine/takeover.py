@@ -29,7 +29,7 @@ from buoy.engine.containment import contain, reason_of
 from buoy.engine.duties import duties_left
 from buoy.engine.loading import read_log
 from buoy.engine.spec_absence import hold
-from buoy.errors import Problem
+from buoy.errors import CorruptLog, Problem
 from buoy.ports import Committed, Ended, Held, Outcome, Released, Task, TaskChange, Write
 
 if TYPE_CHECKING:
@@ -156,8 +156,16 @@ async def hold_broken(runner: Holder, task: Task, error: Exception) -> bool:
 
 
 async def last_message(runner: Holder, run_id: RunId) -> int:
-    """The number of the last message; 0 if they cannot be read either."""
+    """The number of the last message, readable or not; 0 if that is not known either."""
     try:
-        return max((each.number for each in await runner.store.inbox(run_id)), default=0)
+        return await _inbox_end(runner, run_id)
     except Problem:
         return 0
+
+
+async def _inbox_end(runner: Holder, run_id: RunId) -> int:
+    try:
+        record = await runner.store.run(run_id)
+    except CorruptLog:
+        return max((each.number for each in await runner.store.inbox(run_id)), default=0)
+    return 0 if record is None else record.inbox_head

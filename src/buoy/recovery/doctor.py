@@ -25,7 +25,7 @@ from buoy.core.state import fold
 from buoy.engine.client import Client
 from buoy.engine.loading import read_log
 from buoy.errors import CorruptLog
-from buoy.ports import IndexTrouble, Orphan, RunQuery, RunRecord, StoreCheck
+from buoy.ports import Broken, IndexTrouble, Orphan, RunQuery, RunRecord, StoreCheck
 from buoy.recovery.liveness import Coroner
 from buoy.recovery.recover import Recovery, examine, write_down_loss
 
@@ -148,17 +148,24 @@ class Doctor:
             async for record in self._records():
                 self._runs += 1
                 self._progress(f"looked at {counted(self._runs, 'run')}")
-                await self._look_at(record.document.run_id)
+                if isinstance(record, Broken):
+                    self._tell("R1", f"it cannot be read: {record.reason}", RunId(record.id))
+                else:
+                    await self._look_at(record.document.run_id)
+            for one in await self._store.timetable.broken():
+                self._tell(STORE, f"schedule {one.id} cannot be read and does not fire: {one.reason}")
         except CorruptLog as error:
             self._tell("R1", f"the list of runs cannot be read to its end: {error}")
 
-    async def _records(self) -> AsyncIterator[RunRecord]:
+    async def _records(self) -> AsyncIterator[RunRecord | Broken]:
         active = tuple(status.value for status in Status if status not in TERMINAL)
         query, cursor = RunQuery(() if self._rebuild else active), None
         while True:
             page = await self._store.find_runs(query, cursor, min(_PAGE, RUNS_PAGE_MAX))
             for record in page.runs:
                 yield record
+            for broken in page.broken:
+                yield broken
             cursor = page.cursor
             if cursor is None:
                 return
@@ -256,10 +263,10 @@ class Doctor:
         """Those whose death is seen from here; of others only a sweeper that stays can tell."""
         coroner = Coroner(self._store, self._client.liveness, self._client.clock)
         for record in await self._store.runners():
-            if not self._client.liveness.sees(record):
-                continue
-            proof = self._client.liveness.proof_of_death(record)
-            if proof is not None:
+            proof = self._client.liveness.proof_of_death(record) if self._client.liveness.sees(record) else None
+            if proof is None and record.unreadable is not None:
+                self._tell(STORE, f"runner {record.info.id}: {record.unreadable}")
+            elif proof is not None:
                 fixed = self._fix and await coroner.bury(record, proof) is not None
                 self._tell(
                     "H1", f"runner {record.info.id} is dead ({proof['proof']}) and not struck off yet", fixed=fixed

@@ -71,17 +71,19 @@ async def crew(store: Store, liveness: Liveness) -> Crew:
 def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -> RunnerFacts:
     """`now` None: its times are those of a clock that cannot be compared with ours."""
     info = record.info
+    proof = liveness.proof_of_death(record) if record.gone_at is None else None
     return RunnerFacts(
         id=info.id,
         host=info.host,
         pid=info.pid,
         role=info.role,
-        beat_age_s=None if now is None else max(now - record.beat_at, 0.0),
+        beat_age_s=None if now is None or record.unreadable is not None else max(now - record.beat_at, 0.0),
         beats=record.beat.number,
         beat_at=record.beat_at,
         suspected=record.suspected_beat is not None and record.suspected_beat == record.beat.number,
         gone_why=record.gone_why if record.gone_at is not None else None,
-        proof=liveness.proof_of_death(record) if record.gone_at is None else None,
+        proof=proof,
+        doubt=_doubt(record, liveness) if record.gone_at is None and proof is None else None,
         stopped=record.gone_at is None and liveness.stopped(record),
         loop=_loop(record, 0.0 if now is None else max(now - record.beat_at, 0.0)),
         queues=info.queues,
@@ -101,6 +103,11 @@ def _loop(record: RunnerRecord, beat_age_s: float) -> LoopFacts | None:
     if held is None or record.gone_at is not None:
         return None
     return LoopFacts(held.for_s + beat_age_s, held.run_id or "", held.leaf or "", held.where)
+
+
+def _doubt(record: RunnerRecord, liveness: Liveness) -> str | None:
+    """Why nothing tells whether that runner lives. A record that cannot be read may still name a held lock."""
+    return liveness.doubt(record) or record.unreadable
 
 
 async def store_facts(store: Store) -> StoreFacts | None:

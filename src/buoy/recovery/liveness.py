@@ -131,6 +131,14 @@ class Coroner:
         return max(seen_s, await self._store.now() - record.beat_at)
 
 
+async def strike_unregistered(store: Store, liveness: Liveness, *, dry_run: bool = False) -> None:
+    """Removes what is left of processes that were killed while they registered."""
+    for runner in () if dry_run else await store.unregistered():
+        evidence = liveness.proof_by_name(runner)
+        if evidence is not None:
+            await store.bury(runner, "killed while it registered", cause="taken_over", evidence=evidence)
+
+
 async def proven_dead(store: Store, liveness: Liveness, record: RunnerRecord) -> Evidence | None:
     """What a single look can prove without a trace: only what is seen from here."""
     return liveness.proof_of_death(record) if liveness.sees(record) else None

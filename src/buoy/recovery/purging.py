@@ -16,7 +16,7 @@ from buoy.core.ids import RunId
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.engine.client import Client
-from buoy.errors import BadInput
+from buoy.errors import BadInput, CorruptLog
 from buoy.ports import RunQuery, RunRecord, Tombstone
 from buoy.recovery.purged_logs import remove_logs, runs_with_logs
 
@@ -75,9 +75,17 @@ async def _clear_logs(client: Client, folder: Path) -> int:
     """After the runs: output without a run is waste, a run without its output is a loss."""
     cleared = 0
     for run_id in list(runs_with_logs(folder)):
-        if await client.store.archive.tombstone(run_id) is not None and await client.store.run(run_id) is None:
+        if await _is_purged(client, run_id):
             cleared += remove_logs(folder, run_id)
     return cleared
+
+
+async def _is_purged(client: Client, run_id: RunId) -> bool:
+    """What cannot be read is not known to be purged, and keeps its output."""
+    try:
+        return await client.store.archive.tombstone(run_id) is not None and await client.store.run(run_id) is None
+    except CorruptLog:
+        return False
 
 
 async def _found(client: Client, order: Purge, before: float) -> AsyncIterator[RunRecord]:

@@ -52,6 +52,7 @@ async def reconcile(
     replayed = skipped = pages = 0
     troubles: list[str] = []
     while pages_max is None or pages < pages_max:
+        # Those of the page that cannot be read are told by the sweep that comes before.
         page = await client.store.find_runs(RunQuery(statuses=_ACTIVE), cursor, _PAGE)
         now = await client.store.now()
         old = [record for record in page.runs if record.document.updated_at <= now - stale_after_s]

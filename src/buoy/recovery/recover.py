@@ -21,7 +21,7 @@ from buoy.core.policy import Lookup, Ruling, decide, lookup_policy
 from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
 from buoy.engine.client import Client
 from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError
-from buoy.ports import RunRecord
+from buoy.ports import Broken, RunRecord
 from buoy.recovery import remedies
 from buoy.recovery.evidence import Crew, crew, facts_of_run
 
@@ -50,6 +50,11 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     plan: RecoveryPlan | None = None
     # The store gave no answer: a later look may see more.
     unanswered: bool = False
+
+    @classmethod
+    def of_broken(cls, found: Broken) -> Recovery:
+        """A run that a list could not read."""
+        return cls(run_id=RunId(found.id), action="unknown", error=f"it could not be read: {found.reason}")
 
     @classmethod
     def unread(cls, run_id: RunId, error: Exception) -> Recovery:

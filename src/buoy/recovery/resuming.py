@@ -18,14 +18,15 @@ from buoy.ports import RunQuery
 from buoy.recovery.evidence import crew, facts_of_page
 
 
-class Lost(msgspec.Struct, frozen=True):
-    """A run that was left behind."""
+class Lost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A run that was left behind. `broken`: it cannot be read, and so it cannot be brought back."""
 
     run_id: RunId
     workflow: str
     status: str
     health: str
     why: str
+    broken: bool = False
 
 
 async def lost_runs(client: Client) -> AsyncIterator[Lost]:
@@ -35,6 +36,8 @@ async def lost_runs(client: Client) -> AsyncIterator[Lost]:
         page = await client.runs(RunQuery(statuses=tuple(sorted(ACTIVE))), cursor, RUNS_PAGE_MAX)
         # After the runs: a runner that took one of them meanwhile must be known.
         people = await crew(client.store, client.liveness)
+        for one in page.broken:
+            yield Lost(RunId(one.id), "", "", Health.UNKNOWN, f"it cannot be read: {one.reason}", broken=True)
         for facts in await facts_of_page(client.store, people, page.runs):
             verdict, doc = judge(facts), facts.document
             left = doc.status is Status.INTERRUPTED and facts.holder is None

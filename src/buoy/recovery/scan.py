@@ -112,8 +112,7 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
             found = await store.run(orphan.run_id)
         except Exception as error:  # noqa: BLE001 - as above
             seen.add(orphan.run_id)
-            unread = Recovery.unread(orphan.run_id, error)
-            yield Found(run_id=orphan.run_id, workflow="", status="", action="unknown", error=unread.error)
+            yield _unread(Recovery.unread(orphan.run_id, error))
             continue
         if found is not None and options.scope.covers(found.document) and orphan.run_id not in seen:
             seen.add(orphan.run_id)
@@ -121,12 +120,20 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
     cursor: str | None = None
     while True:
         page = await stale_page(store, options, cursor)
+        for one in page.broken:
+            if one.id not in seen:
+                seen.add(RunId(one.id))
+                yield _unread(Recovery.of_broken(one))
         for record in page.runs:
             if options.scope.covers(record.document) and record.document.run_id not in seen:
                 yield record
         cursor = page.cursor
         if cursor is None:
             return
+
+
+def _unread(seen: Recovery) -> Found:
+    return Found(run_id=seen.run_id, workflow="", status="", action="unknown", error=seen.error)
 
 
 async def held_by(store: Store, runner: RunnerId, by: str = "") -> AsyncIterator[RunRecord]:
@@ -163,4 +170,4 @@ async def stale_page(store: Store, options: ScanOptions, cursor: str | None) -> 
     page = await store.find_runs(RunQuery(statuses=_ACTIVE), cursor, _PAGE)
     before = await store.now() - options.stale_after_s
     stale = tuple(record for record in page.runs if record.document.updated_at <= before)
-    return RunPage(stale, page.cursor)
+    return RunPage(stale, page.cursor, page.broken)

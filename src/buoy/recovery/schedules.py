@@ -16,7 +16,8 @@ from buoy.core.schedule import CatchUp, Schedule, check_schedule
 from buoy.engine.client import Client
 from buoy.engine.definitions import Workflow
 from buoy.engine.spec_workflow import SpecWorkflow
-from buoy.errors import BadInput, Unavailable, WrongState
+from buoy.errors import BadInput, CorruptLog, Unavailable, WrongState
+from buoy.ports import Broken
 from buoy.recovery.scheduler import zone_of
 
 _TRIES_MAX = 20
@@ -106,8 +107,11 @@ async def resume_schedule(client: Client, name: str) -> Schedule:
     return await _change(client, name, change)
 
 
-async def remove_schedule(client: Client, name: str) -> Schedule:
-    """Fires no more. The runs that it started stay."""
+async def remove_schedule(client: Client, name: str) -> Schedule | Broken:
+    """Fires no more. The runs that it started stay. One that cannot be read is deleted."""
+    broken = await _broken(client, name)
+    if broken is not None and await client.store.timetable.discard_broken(name):
+        return broken
 
     def change(there: Schedule) -> Schedule:
         return msgspec.structs.replace(there, removed_at=client.clock.now())
@@ -123,12 +127,19 @@ async def _change(client: Client, name: str, change: Callable[[Schedule], Schedu
     for _ in range(_TRIES_MAX):
         known = {each.name: each for each in await all_schedules(client)}
         if name not in known:
+            broken = await _broken(client, name)
+            if broken is not None:
+                raise CorruptLog(f"schedule {name} cannot be read: {broken.reason}; remove it and add it again")
             names = ", ".join(sorted(known)[:10]) or "none"
             raise BadInput(f"there is no schedule {name!r}; there are: {names}")
         new = msgspec.structs.replace(change(known[name]), number=known[name].number + 1)
         if await client.store.timetable.save_schedule(new):
             return new
     raise _busy(name)
+
+
+async def _broken(client: Client, name: str) -> Broken | None:
+    return next((each for each in await client.store.timetable.broken() if each.id == name), None)
 
 
 def _busy(name: str) -> Unavailable:

@@ -16,10 +16,10 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import RESTING, Status
 from buoy.core.limits import SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
 from buoy.engine.client import Client
-from buoy.errors import Problem
+from buoy.errors import CorruptLog, Problem
 from buoy.ports import Evidence, Orphan, RunnerRecord, RunRecord
 from buoy.recovery.evidence import Crew, crew
-from buoy.recovery.liveness import Coroner
+from buoy.recovery.liveness import Coroner, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
 from buoy.recovery.tally import Swept, Tally
@@ -60,6 +60,7 @@ class Sweep:
     async def whole(self) -> Swept:
         """Dead runners, orphans, what the silent hold, and runs that have not moved for long."""
         await self.dead()
+        await strike_unregistered(self._store, self._client.liveness, dry_run=self._options.dry_run)
         await self.orphans()
         await self._silent()
         await self.stale()
@@ -80,6 +81,8 @@ class Sweep:
                 self.tally.trouble(f"runner {record.info.id}: {error}", error)
 
     async def _runner(self, record: RunnerRecord) -> None:
+        if record.unreadable is not None and not self._client.liveness.sees(record):
+            raise CorruptLog(record.unreadable)
         evidence = await self._proof(record)
         if evidence is None:
             return
@@ -177,6 +180,8 @@ class Sweep:
         while not self.tally.full() and (most is None or (looks < most and pages < SWEEP_PAGES_MAX)):
             page = await stale_page(self._store, self._options, self.cursor)
             self._people = await crew(self._store, self._client.liveness)
+            for broken in page.broken:
+                self._note(Recovery.of_broken(broken))
             for record in page.runs:
                 if self.tally.full():
                     return  # the next sweep sees this page again; those recovered are healthy by then

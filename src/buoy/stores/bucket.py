@@ -14,6 +14,8 @@ from typing import Protocol
 from buoy.custody import Refusal
 from buoy.errors import BadInput
 
+# So many names tell that something else uses this place.
+FOREIGN_MAX = 100
 # S3 allows 1,024 bytes; a file name 255.
 KEY_CHARS_MAX = 512
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~%-]*(/[A-Za-z0-9_%][A-Za-z0-9._~%-]*)*\Z")
@@ -45,6 +47,10 @@ class Bucket(Protocol):
         """Body and etag, or None if there is positively no such object."""
         ...
 
+    async def foreign(self, prefix: str) -> list[str]:
+        """Names at that place that are no keys: `list` passes over them. At most `FOREIGN_MAX`."""
+        ...
+
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
         """The keys with that prefix in byte order; only those greater than `after`; at most `limit`."""
         ...
@@ -68,8 +74,13 @@ class Bucket(Protocol):
     async def close(self) -> None: ...
 
 
+def is_key(key: str) -> bool:
+    """Whether an object may have that key."""
+    return len(key) <= KEY_CHARS_MAX and _KEY.match(key) is not None
+
+
 def check_key(key: str) -> str:
     """The key, or a refusal: nothing absolute, no `..`, nothing that a path or an address would read."""
-    if len(key) > KEY_CHARS_MAX or not _KEY.match(key):
+    if not is_key(key):
         raise BadInput(f"object key {key[:80]!r} is not allowed: letters, digits and . _ ~ % - between single slashes")
     return key

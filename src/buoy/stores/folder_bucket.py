@@ -16,7 +16,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -26,7 +26,8 @@ from typing import TypeVar
 
 from buoy.custody import Refusal
 from buoy.errors import StoreUnusable, Unavailable
-from buoy.stores.bucket import Changed, Exists, check_key
+from buoy.stores.bucket import FOREIGN_MAX, Changed, Exists, check_key
+from buoy.stores.folder_listing import foreign_names, keys_below, of_one_object
 from buoy.stores.write_probe import write_refusal
 
 T = TypeVar("T")
@@ -35,7 +36,6 @@ THREADS = 4
 LOCKS = 64
 # A temporary file lives for milliseconds; one of this age belongs to a process that was killed.
 LEFTOVER_AFTER_S = 3600.0
-OWN_NAMES = frozenset({".tmp", ".locks", ".poke", "runners-locks"})
 # `create` makes the directory again if a `delete` took it away, empty, in between. Many rounds mean something else.
 MAKE_TRIES_MAX = 50
 
@@ -91,8 +91,11 @@ class FolderBucket:
         check_key(key)
         return await self._run(lambda: self._get(key))
 
+    async def foreign(self, prefix: str) -> list[str]:
+        return await self._run(lambda: list(islice(foreign_names(self._root, prefix), FOREIGN_MAX)))
+
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
-        return await self._run(lambda: list(islice(self._walk("", prefix, after or ""), limit)))
+        return await self._run(lambda: list(islice(keys_below(self._root, prefix, after or ""), limit)))
 
     async def delete(self, key: str) -> None:
         check_key(key)
@@ -206,42 +209,27 @@ class FolderBucket:
             data = (self._root / key).read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise of_one_object(error, key) from error
         return data, _etag(data)
 
     def _delete(self, key: str) -> None:
         path = self._root / key
         with self._locked(key):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                # Something else stands in the file's place. It goes if it is empty.
+                with suppress(OSError):
+                    path.rmdir()
         # Empty directories would pile up and be walked by every listing.
-        for parent in path.relative_to(self._root).parents:
+        for parent in Path(key).parents:
             if parent == Path():
                 return
             try:
                 (self._root / parent).rmdir()
             except OSError:
                 return
-
-    def _walk(self, folder: str, prefix: str, after: str) -> Iterator[str]:
-        """The keys below `folder` in byte order of the whole keys, as S3 has it."""
-        for name, is_folder in self._entries(folder):
-            key = f"{folder}{name}/" if is_folder else f"{folder}{name}"
-            if is_folder:
-                # Everything below has `key` as its beginning: skip what cannot match or is not after `after`.
-                if (key.startswith(prefix) or prefix.startswith(key)) and (key > after or after.startswith(key)):
-                    yield from self._walk(key, prefix, after)
-            elif key.startswith(prefix) and key > after:
-                yield key
-
-    def _entries(self, folder: str) -> Sequence[tuple[str, bool]]:
-        try:
-            with os.scandir(self._root / folder) as found:
-                entries = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in found]
-        except FileNotFoundError:
-            return []
-        if not folder:
-            entries = [entry for entry in entries if entry[0] not in OWN_NAMES]
-        # 'a/' sorts after 'a-' and 'a.', and before 'a0': a folder counts with its slash.
-        return sorted(entries, key=lambda entry: entry[0] + "/" if entry[1] else entry[0])
 
     def _write_temporary(self, data: bytes) -> Path:
         number, name = tempfile.mkstemp(dir=self._root / ".tmp")

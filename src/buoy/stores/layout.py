@@ -20,17 +20,22 @@
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
 entry that the truth has passed can be deleted by anybody at any time, with no race.
 Ids hold no '~' and no '/', so these separate; '~' sorts after every character of an id.
+Every name that is read back is parsed strictly: a file that something else put there gives None and raises nothing, so
+that an editor's copy cannot hide a run. Callers pass over it; `buoy doctor` names it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from hashlib import blake2b
 from typing import NamedTuple
 from urllib.parse import quote
 
-from buoy.core.ids import RunId, RunnerId
+from buoy.core.ids import RunId, RunnerId, is_run_id
 
 MARKER = "buoy.json"
+WORKFLOW = "workflow/"
 TASKS = "tasks/"
 WAKE = "wake/"
 HELD = "held/"
@@ -45,6 +50,9 @@ SCHEDULES = "schedules/"
 _AT_ONCE = "0-now"
 # Microseconds until far beyond any timer; 17 digits.
 _TIME_MAX_US = 10**17 - 1
+# No number of ours is longer, and Python refuses to read numbers of thousands of digits.
+DIGITS_MAX = 18
+_NUMBERED = re.compile(r"([0-9]{12,18})\.json")
 
 
 class Version(NamedTuple):
@@ -114,11 +122,6 @@ def runs_prefix(beginning: str) -> str:
     return f"workflow/{beginning}"
 
 
-def run_of(key: str) -> RunId:
-    """The run that a key under `workflow/` belongs to."""
-    return RunId(key.split("/", 2)[1])
-
-
 def schedule_key(name: str) -> str:
     return f"{SCHEDULES}{name}.json"
 
@@ -135,9 +138,15 @@ def inbox_key(run_id: RunId, number: int) -> str:
     return f"{inbox_prefix(run_id)}{number:012}.json"
 
 
-def number_of(key: str) -> int:
-    """The number in the key of a commit or a message."""
-    return int(key.rpartition("/")[2].removesuffix(".json"))
+def number_of(key: str, prefix: str) -> int | None:
+    """The number in the key of a commit or a message below `prefix`; None: it is none."""
+    found = _NUMBERED.fullmatch(key.removeprefix(prefix)) if key.startswith(prefix) else None
+    return None if found is None else int(found[1])
+
+
+def numbers_of(keys: Iterable[str], prefix: str) -> list[int]:
+    """The numbers of the commits or messages among these keys, in order."""
+    return [number for key in keys if (number := number_of(key, prefix)) is not None]
 
 
 def dedupe_key(run_id: RunId, dedupe: str) -> str:
@@ -163,11 +172,18 @@ def active_key(run_id: RunId, created_at: float, seq: int) -> str:
 
 
 def run_entry(key: str) -> RunEntry | None:
-    parts = key.rpartition("/")[2].split("~")
-    if len(parts) not in (2, 3):
+    """What an entry of `index/` or `active/` says."""
+    prefix = INDEX if key.startswith(INDEX) else ACTIVE
+    parts = key.removeprefix(prefix).split("~")
+    seq = "0" if prefix == INDEX else parts[-1]
+    if len(parts) != (2 if prefix == INDEX else 3) or not (_digits(parts[0]) and _digits(seq)):
         return None
-    seq = parts[2] if len(parts) == 3 else "0"
-    return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(seq)) if seq.isdecimal() else None
+    return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(seq)) if is_run_id(parts[1]) else None
+
+
+def created_at_place(last: str) -> float:
+    """The time of creation that a place in a list names."""
+    return (_TIME_MAX_US - int(last.partition("~")[0])) / 1e6
 
 
 def after_place(prefix: str, last: str) -> str:
@@ -194,7 +210,7 @@ def task_entry(key: str) -> TaskEntry | None:
     folder, _, name = key.rpartition("/")
     parts = name.split("~")
     version = _version(parts[2]) if len(parts) == 4 else None
-    if version is None or not parts[0].isdecimal():
+    if version is None or not (_digits(parts[0]) and is_run_id(parts[1])):
         return None
     return TaskEntry(key, int(parts[0]), folder.endswith(_AT_ONCE), RunId(parts[1]), version, parts[3])
 
@@ -214,10 +230,12 @@ def held_key(runner: RunnerId, run_id: RunId, version: Version) -> str:
 
 
 def held_entry(key: str) -> HeldEntry | None:
-    _, runner, name = key.split("/", 2)
-    run_id, mark, text = name.partition("~")
+    runner, _, name = key.removeprefix(HELD).partition("/")
+    run_id, _, text = name.partition("~")
     version = _version(text)
-    return HeldEntry(key, RunnerId(runner), RunId(run_id), version) if mark and version is not None else None
+    if version is None or not (is_run_id(runner) and is_run_id(run_id)):
+        return None
+    return HeldEntry(key, RunnerId(runner), RunId(run_id), version)
 
 
 def wake_key(run_id: RunId, number: int) -> str:
@@ -229,12 +247,36 @@ def wake_prefix(run_id: RunId) -> str:
 
 
 def wake_entry(key: str) -> WakeEntry | None:
-    run_id, mark, number = key.removeprefix(WAKE).partition("~")
-    return WakeEntry(key, RunId(run_id), int(number)) if mark and number.isdecimal() else None
+    run_id, _, number = key.removeprefix(WAKE).partition("~")
+    return WakeEntry(key, RunId(run_id), int(number)) if is_run_id(run_id) and _digits(number) else None
 
 
 def runner_key(runner: RunnerId) -> str:
     return f"{RUNNERS}{runner}.json"
+
+
+def runner_of(key: str) -> RunnerId | None:
+    """The runner that an object of `living/` or `runners/` is about."""
+    name = key.removeprefix(LIVING) if key.startswith(LIVING) else _json_name(key, RUNNERS)
+    return RunnerId(name) if is_run_id(name) else None
+
+
+def schedule_of(key: str) -> str | None:
+    """The name of the schedule in this object."""
+    name = _json_name(key, SCHEDULES)
+    return name if is_run_id(name) else None
+
+
+def purged_run_of(key: str) -> RunId | None:
+    """The run whose purge was begun."""
+    name = key.removeprefix(PURGES)
+    return RunId(name) if is_run_id(name) else None
+
+
+def run_of(key: str) -> RunId | None:
+    """The run that an object below `workflow/` belongs to."""
+    name, mark, _ = key.removeprefix(WORKFLOW).partition("/")
+    return RunId(name) if mark and is_run_id(name) else None
 
 
 def definition_key(version: str) -> str:
@@ -250,6 +292,16 @@ def microseconds(at: float) -> int:
     return min(int(min(max(at, 0.0), 1e11) * 1e6), _TIME_MAX_US)
 
 
+def _json_name(key: str, prefix: str) -> str:
+    """The name of an object `{prefix}{name}.json`; empty if it has another form."""
+    name = key.removeprefix(prefix)
+    return name.removesuffix(".json") if name.endswith(".json") else ""
+
+
 def _version(text: str) -> Version | None:
-    seq, mark, rev = text.partition("-")
-    return Version(int(seq), int(rev)) if mark and seq.isdecimal() and rev.isdecimal() else None
+    seq, _, rev = text.partition("-")
+    return Version(int(seq), int(rev)) if _digits(seq) and _digits(rev) else None
+
+
+def _digits(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX

@@ -76,6 +76,10 @@ class MemoryBucket:
         await self._call("get", key, "after")
         return found
 
+    async def foreign(self, prefix: str) -> list[str]:
+        """None: nothing else can write here."""
+        return []
+
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
         await self._call("list", prefix, "before")
         keys = self.data.keys

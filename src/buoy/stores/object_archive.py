@@ -16,12 +16,13 @@ from buoy.core.codec import encode_events
 from buoy.core.document import Document
 from buoy.core.events import NULL
 from buoy.core.ids import RunId, check_run_id
-from buoy.errors import StoreUnusable, Unavailable, WrongState
-from buoy.ports import Message, RunCopy, TaskFound, Tombstone
+from buoy.errors import CorruptLog, StoreUnusable, Unavailable, WrongState
+from buoy.ports import Message, Remains, RunCopy, TaskFound, Tombstone
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
 from buoy.stores.object_records import DedupeObject, LogObject, TaskState, View, entry_of, newer_task
+from buoy.stores.object_remains import index_entries, remains
 from buoy.stores.object_runs import Runs
 
 # Events in one object: few objects to write, and none too large to be read for a page of events.
@@ -162,8 +163,7 @@ class ObjectArchive:
         for _ in range(SAVE_TRIES_MAX):
             # In this order: whoever commits after the listing changes nothing that this would spoil.
             saved, etag = await self._runs.saved(run_id)
-            keys = await self._bucket.list(layout.log_prefix(run_id))
-            last = await self._runs.log_object(run_id, layout.number_of(keys[-1])) if keys else None
+            last = await self._runs.last_commit(run_id)
             if last is None or last.purged is not None or last.last_seq != head_seq:
                 return False
             task = last.task if saved is None else newer_task(last.task, saved.task)
@@ -202,6 +202,35 @@ class ObjectArchive:
             await self._index.drop([layout.purge_key(run_id)])
         return there.purged
 
+    async def remains(self, run_id: RunId) -> Remains | None:
+        found = await remains(self._bucket, self._runs, check_run_id(run_id))
+        return None if found is None or await self._is_grave(run_id) else found
+
+    async def _is_grave(self, run_id: RunId) -> bool:
+        """Whether the log ends with a tombstone. One whose end cannot be read does not."""
+        try:
+            return await self.tombstone(run_id) is not None
+        except CorruptLog:
+            return False
+
+    async def purge_broken(self, tombstone: Tombstone, digest: str) -> bool:
+        run_id = check_run_id(tombstone.run_id)
+        found = await self.remains(run_id)
+        if found is None or found.digest != digest:
+            return False
+        await self._index.add([(layout.purge_key(run_id), b"{}")])
+        # As a purge does: from here on the run is not there, and a crash leaves what the next purge completes.
+        there = await self._put_log(run_id, tombstone.head_seq + 1, _grave(tombstone, TaskState("none", 1)))
+        if there.purged is None:
+            await self._index.drop([layout.purge_key(run_id)])
+            return False
+        entries = await index_entries(self._bucket, run_id)
+        await self._remove(run_id, tombstone)
+        await each(entries, self._bucket.delete)
+        # Also if a folder stands in its place, which no listing shows.
+        await self._bucket.delete(layout.state_key(run_id))
+        return True
+
     async def _remove(self, run_id: RunId, tombstone: Tombstone) -> None:
         """All but the tombstone, which stands at the first and the last place of the log. Can be repeated."""
         first, last = layout.log_key(run_id, 1), layout.log_key(run_id, tombstone.head_seq + 1)
@@ -215,8 +244,7 @@ class ObjectArchive:
         """The first place of the log is what every new run of that id would take."""
         key = layout.log_key(run_id, 1)
         found = await self._bucket.get(key)
-        there = None if found is None else await self._runs.log_object(run_id, 1)
-        if there is not None and there.purged is not None:
+        if found is not None and await self._buried(run_id):
             return
         data = msgspec.json.encode(_grave(tombstone, TaskState("none", 1)))
         try:
@@ -225,15 +253,23 @@ class ObjectArchive:
             # Another purge of the same run was quicker; it wrote the same.
             return
 
+    async def _buried(self, run_id: RunId) -> bool:
+        """Whether the first place of the log is a tombstone already. What cannot be read there is none."""
+        try:
+            return await self._runs.purged(run_id)
+        except CorruptLog:
+            return False
+
     async def tombstone(self, run_id: RunId) -> Tombstone | None:
-        keys = await self._bucket.list(layout.log_prefix(check_run_id(run_id)))
-        last = await self._runs.log_object(run_id, layout.number_of(keys[-1])) if keys else None
+        last = await self._runs.last_commit(run_id)
         return None if last is None else last.purged
 
     async def half_purged(self) -> list[RunId]:
         found: list[RunId] = []
         for key in await self._bucket.list(layout.PURGES):
-            run_id = RunId(key.removeprefix(layout.PURGES))
+            run_id = layout.purged_run_of(key)
+            if run_id is None:
+                continue
             if await self.tombstone(run_id) is None:
                 await self._index.doubt(key)
             else:

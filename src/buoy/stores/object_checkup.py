@@ -3,7 +3,8 @@
 Invariants: looking changes nothing. An entry that the truth has passed may be removed by anybody at once. One whose
 truth is not there may be a moment old: it is removed only if it is still so after longer than any writer goes without
 writing its entry again. Entries that are missing, and documents that cannot be read, are written as the truth has
-them; runs are never changed here.
+them; runs are never changed here. An entry of a run that cannot be read is left alone: whether it fits is not known.
+Files that something else put into the store are told and left alone.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
-from buoy.core.ids import RunId, RunnerId
+from buoy.core.ids import RunId
 from buoy.custody import Refusal
-from buoy.ports import Clock, IndexTrouble, StoreCheck
+from buoy.errors import CorruptLog
+from buoy.ports import Broken, Clock, IndexTrouble, StoreCheck
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed
 from buoy.stores.clock_check import clock_check
@@ -21,12 +23,15 @@ from buoy.stores.object_index import LATE_AFTER_S, Entry, Index, each
 from buoy.stores.object_records import View, entry_of, passed
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
+from buoy.stores.object_strays import FOREIGN, STRAY, strange, stray_of
 
 PAGE = 256
 # Longer than the oldest entry whose writer has not written it again.
 SURE_AFTER_S = LATE_AFTER_S + 5.0
 Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
 
+# These grow with all that ever ran.
+_DEEP = frozenset({layout.INDEX, layout.RUNNERS})
 _LEFT = "left over"
 _ALONE = "without truth"
 _MISSING = "missing entry"
@@ -48,7 +53,7 @@ class ObjectCheckup:
         times = [record.beat_at for record in await self._runners.all(gone=False)]
         for key in await self._bucket.list(layout.INDEX, limit=100):
             entry = layout.run_entry(key)
-            view = None if entry is None else await self._runs.load(entry.run_id)
+            view = None if entry is None else await self._view(entry.run_id)
             times += [] if view is None else [view.document.updated_at]
         return [
             StoreCheck("schema", True, "format 1"),
@@ -61,15 +66,17 @@ class ObjectCheckup:
 
     async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
         for prefix, look in self._looks().items():
-            if deep or prefix != layout.INDEX:
+            if deep or prefix not in _DEEP:
                 async for found in self._all(prefix, look):
                     yield found
-        for look in (self._unannounced, self._spoiled):
+                for name in await self._bucket.foreign(prefix):
+                    yield strange(name)
+        for look in (self._unannounced, self._spoiled, self._strays):
             async for found in self._all(layout.ACTIVE, look):
                 yield found
         if deep:
-            async for found in self._all(layout.RUNNERS, self._hidden_runner):
-                yield found
+            for name in (*await self._bucket.foreign(""), *await self._bucket.foreign(layout.WORKFLOW)):
+                yield strange(name)
             async for found in self._lost_runs():
                 yield found
 
@@ -80,7 +87,10 @@ class ObjectCheckup:
             layout.HELD: self._held,
             layout.WAKE: self._wake,
             layout.LIVING: self._living,
+            layout.SCHEDULES: self._schedule,
+            layout.PURGES: self._purge,
             layout.INDEX: self._indexed,
+            layout.RUNNERS: self._hidden_runner,
         }
 
     async def _all(self, prefix: str, look: Look) -> AsyncIterator[IndexTrouble | None]:
@@ -100,10 +110,10 @@ class ObjectCheckup:
     async def _active(self, key: str) -> IndexTrouble | None:
         entry = layout.run_entry(key)
         if entry is None:
-            return _strange(key)
-        view = await self._runs.load(entry.run_id)
-        if view is None:
-            return _alone(key, entry.run_id)
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
         valid = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
         over = view.task.kind == "none" and view.document.ended
         return None if (key == valid and not over) or entry.seq > view.head_seq else _left(key, entry.run_id)
@@ -111,10 +121,10 @@ class ObjectCheckup:
     async def _indexed(self, key: str) -> IndexTrouble | None:
         entry = layout.run_entry(key)
         if entry is None:
-            return _strange(key)
-        view = await self._runs.load(entry.run_id)
-        if view is None:
-            return _alone(key, entry.run_id)
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
         return None if key == layout.index_key(view.run_id, view.document.created_at) else _left(key, entry.run_id)
 
     async def _task(self, key: str) -> IndexTrouble | None:
@@ -125,35 +135,56 @@ class ObjectCheckup:
 
     async def _versioned(self, key: str, entry: layout.TaskEntry | layout.HeldEntry | None) -> IndexTrouble | None:
         if entry is None:
-            return _strange(key)
-        view = await self._runs.load(entry.run_id)
-        if view is None:
-            return _alone(key, entry.run_id)
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
         return _left(key, entry.run_id) if passed(key, entry.version, view) else None
 
     async def _wake(self, key: str) -> IndexTrouble | None:
         entry = layout.wake_entry(key)
         if entry is None:
-            return _strange(key)
-        view = await self._runs.load(entry.run_id)
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if isinstance(view, Broken):
+            return None
         if view is None or await self._bucket.get(layout.inbox_key(entry.run_id, entry.number)) is None:
             return _alone(key, entry.run_id)
         seen = view.task.kind == "none" or entry.number <= view.task.seen
         return _left(key, entry.run_id) if seen else None
 
     async def _living(self, key: str) -> IndexTrouble | None:
-        why = await self._runners.why_not_living(RunnerId(key.removeprefix(layout.LIVING)))
+        runner = layout.runner_of(key)
+        if runner is None:
+            return strange(key)
+        why = await self._runners.why_not_living(runner)
         if why is None:
             return None
         return _alone(key, None) if why == "is not registered" else _left(key, None)
+
+    async def _schedule(self, key: str) -> IndexTrouble | None:
+        return strange(key) if layout.schedule_of(key) is None else None
+
+    async def _purge(self, key: str) -> IndexTrouble | None:
+        return strange(key) if layout.purged_run_of(key) is None else None
 
     # ---- truth without entries
 
     async def _unannounced(self, key: str) -> IndexTrouble | None:
         """An active run whose task stands in no queue, or whose holder's burial would not find it."""
         entry = layout.run_entry(key)
-        view = None if entry is None else await self._runs.load(entry.run_id)
+        view = None if entry is None else await self._view(entry.run_id)
         return None if view is None else await self._missing(view)
+
+    async def _view(self, run_id: RunId) -> View | None:
+        """The run, if it is there and can be read."""
+        view = await self._runs.look(run_id)
+        return view if isinstance(view, View) else None
+
+    async def _strays(self, key: str) -> IndexTrouble | None:
+        """Files among those of an active run that Buoy did not write."""
+        entry = layout.run_entry(key)
+        return None if entry is None else await stray_of(self._bucket, entry.run_id)
 
     async def _missing(self, view: View) -> IndexTrouble | None:
         for key, _ in self._entries(view):
@@ -167,7 +198,10 @@ class ObjectCheckup:
         return None if entry is None else await self._damaged(entry.run_id)
 
     async def _damaged(self, run_id: RunId) -> IndexTrouble | None:
-        saved, etag = await self._runs.saved(run_id)
+        try:
+            saved, etag = await self._runs.saved(run_id)
+        except CorruptLog:
+            return None  # the run cannot be read, which is told elsewhere
         if saved is not None or etag is None:
             return None
         key = layout.state_key(run_id)
@@ -184,7 +218,9 @@ class ObjectCheckup:
 
     async def _hidden_runner(self, key: str) -> IndexTrouble | None:
         """A runner that is not gone, but whom no sweep would look at."""
-        runner = RunnerId(key.removeprefix(layout.RUNNERS).removesuffix(".json"))
+        runner = layout.runner_of(key)
+        if runner is None:
+            return strange(key)
         entry = layout.living_key(runner)
         if await self._bucket.get(entry) is not None or await self._runners.why_not_living(runner) is not None:
             return None
@@ -192,26 +228,38 @@ class ObjectCheckup:
 
     async def _lost_runs(self) -> AsyncIterator[IndexTrouble | None]:
         """Goes from run to run by their folders, whether any index knows them or not."""
-        after = "workflow/"
+        after = layout.WORKFLOW
         for number in range(1, 1 << 62):
-            keys = await self._bucket.list("workflow/", after=after, limit=1)
+            keys = await self._bucket.list(layout.WORKFLOW, after=after, limit=1)
             if not keys:
                 return
-            run_id = RunId(keys[0].split("/", 2)[1])
+            run_id = layout.run_of(keys[0])
+            if run_id is None:
+                after = keys[0]
+                yield strange(keys[0])
+                continue
             after = f"{layout.run_prefix(run_id)}~"
-            view = await self._runs.load(run_id)
+            view = await self._view(run_id)
             found = None if view is None else await self._missing(view)
-            spoiled = None if view is None or not view.document.ended else await self._damaged(run_id)
-            if spoiled is not None:
-                yield spoiled
+            for trouble in await self._of_an_ended(view) if view is not None and view.document.ended else ():
+                yield trouble
             if found is not None or number % PAGE == 0:
                 yield found
+
+    async def _of_an_ended(self, view: View) -> list[IndexTrouble]:
+        """Active runs were looked at by their index."""
+        found = (await self._damaged(view.run_id), await stray_of(self._bucket, view.run_id))
+        return [each for each in found if each is not None]
 
     # ---- mending
 
     async def still(self, trouble: IndexTrouble) -> bool:
         if trouble.name == _DAMAGED:
             return trouble.run_id is not None and await self._damaged(trouble.run_id) is not None
+        if trouble.name == STRAY:
+            return trouble.run_id is not None and await stray_of(self._bucket, trouble.run_id) is not None
+        if trouble.name == FOREIGN:
+            return True  # nobody is about to turn it into something of ours
         if trouble.name != _MISSING:
             look = self._looks().get(f"{trouble.key.partition('/')[0]}/")
             there = look is not None and await self._bucket.get(trouble.key) is not None
@@ -222,8 +270,9 @@ class ObjectCheckup:
 
     async def _missing_again(self, trouble: IndexTrouble) -> IndexTrouble | None:
         if trouble.run_id is None:
-            return await self._hidden_runner(layout.runner_key(RunnerId(trouble.key.removeprefix(layout.LIVING))))
-        view = await self._runs.load(trouble.run_id)
+            runner = layout.runner_of(trouble.key)
+            return None if runner is None else await self._hidden_runner(layout.runner_key(runner))
+        view = await self._view(trouble.run_id)
         return None if view is None else await self._missing(view)
 
     async def mend(self, trouble: IndexTrouble) -> bool:
@@ -256,7 +305,3 @@ def _alone(key: str, run_id: RunId | None) -> IndexTrouble:
 
 def _left(key: str, run_id: RunId | None) -> IndexTrouble:
     return IndexTrouble(_LEFT, f"{key} is left over from an earlier state", key, run_id)
-
-
-def _strange(key: str) -> IndexTrouble:
-    return IndexTrouble("not ours", f"{key} is no entry of Buoy", key, mendable=False)

@@ -15,7 +15,7 @@ import msgspec
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.errors import StoreUnusable, Unavailable
-from buoy.ports import Clock, Ended, Released, Task, Wants
+from buoy.ports import Broken, Clock, Ended, Released, Task, Wants
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket
 from buoy.stores.object_inbox import Inboxes
@@ -33,6 +33,7 @@ from buoy.stores.object_records import (
 )
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
+from buoy.stores.unreadable import GARBLED
 
 PAGE = 256
 # Entries of one queue that one call looks through; those of others may stand before one's own.
@@ -90,7 +91,9 @@ class Claims:
     async def _deliver(self, runner: RunnerId, taken: dict[RunId, Task]) -> None:
         """What an earlier call took without being able to say so."""
         for run_id, task in list(self._owed[runner].items()):
-            view = await self._runs.load(run_id)
+            view = await self._runs.look(run_id)
+            if isinstance(view, Broken):
+                continue
             if view is not None and view.task.version == task.version and view.task.holder == runner:
                 taken[run_id] = claimed_task(view, view.task, self._clock.now())
             else:
@@ -151,7 +154,10 @@ class Claims:
                 return None
             if len(self._hints) >= HINTS_MAX:
                 self._hints.clear()
-            hint = self._hints[entry.kind] = msgspec.json.decode(found[0], type=WorkHint)
+            try:
+                hint = self._hints[entry.kind] = msgspec.json.decode(found[0], type=WorkHint)
+            except GARBLED:
+                return None  # only a hint: the run itself says what it is
         return hint
 
     async def _take_some(
@@ -176,7 +182,9 @@ class Claims:
         self, runner: RunnerId, wants: Wants, now: float, candidate: Candidate, taken: dict[RunId, Task]
     ) -> None:
         run_id = candidate.run_id
-        view = await self._runs.load(run_id)
+        view = await self._runs.look(run_id)
+        if isinstance(view, Broken):
+            return
         if view is None:
             await self._doubt(candidate)
             return
@@ -230,8 +238,8 @@ class Claims:
 
     async def _give_back(self, run_id: RunId, runner: RunnerId) -> None:
         self._owed.get(runner, {}).pop(run_id, None)
-        view = await self._runs.load(run_id)
-        if view is not None and view.task.kind == "held" and view.task.holder == runner:
+        view = await self._runs.look(run_id)
+        if isinstance(view, View) and view.task.kind == "held" and view.task.holder == runner:
             task = view.task
             due_at = task.due_at or 0.0
             await self._runs.move(

@@ -19,6 +19,7 @@ from buoy.stores.bucket import Bucket, Exists
 from buoy.stores.object_index import Index, each
 from buoy.stores.object_records import DedupeObject, View
 from buoy.stores.object_runs import Runs
+from buoy.stores.unreadable import GARBLED, decoded
 
 _MESSAGES = msgspec.json.Decoder(Message)
 
@@ -83,8 +84,7 @@ class Inboxes:
             await self._bucket.create(key, msgspec.json.encode(DedupeObject(first=head + 1)))
         except Exists:
             found = await self._bucket.get(key)
-            mark = None if found is None else msgspec.json.decode(found[0], type=DedupeObject)
-            return head + 1 if mark is None else min(mark.first, head + 1)
+            return head + 1 if found is None else min(_first(found[0]), head + 1)
         return head + 1
 
     async def _put(self, message: Message) -> Receipt | None:
@@ -106,13 +106,9 @@ class Inboxes:
         return Receipt(message.number)
 
     async def read(self, run_id: RunId, after: int) -> list[Message]:
-        keys = await self._bucket.list(layout.inbox_prefix(run_id), after=layout.inbox_key(run_id, after))
-        if not keys:
-            return []
+        head = await self._runs.inbox_end(run_id, after)
         # By number, not by key: a listing may miss what is written while it goes on, but numbers have no gaps.
-        return await each(
-            range(after + 1, layout.number_of(keys[-1]) + 1), lambda number: self._message(run_id, number)
-        )
+        return await each(range(after + 1, head + 1), lambda number: self._message(run_id, number))
 
     async def _message(self, run_id: RunId, number: int) -> Message:
         key = layout.inbox_key(run_id, number)
@@ -121,10 +117,7 @@ class Inboxes:
             raise UnknownRun(f"there is no run {run_id} in this store")
         if found is None:
             raise CorruptLog(f"{key} is missing, though later messages are there")
-        try:
-            return _MESSAGES.decode(found[0])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptLog(f"{key} cannot be read: {error}") from error
+        return decoded(_MESSAGES.decode, found[0], key)
 
     async def pokes(self, runner: RunnerId) -> list[RunId]:
         """Runs of this runner with a message that it has not seen. Costs one listing while there are none."""
@@ -150,8 +143,8 @@ class Inboxes:
         return found
 
     async def _poked(self, run_id: RunId, runner: RunnerId, entries: list[layout.WakeEntry]) -> bool:
-        view = await self._runs.load(run_id)
-        if view is None or view.task.kind != "held" or view.task.holder != runner:
+        view = await self._runs.look(run_id)
+        if not isinstance(view, View) or view.task.kind != "held" or view.task.holder != runner:
             return False
         seen = max(view.task.seen, self._runs.seen.get(run_id, 0))
         return await self.unseen(view, entries, seen)
@@ -160,8 +153,7 @@ class Inboxes:
         """Whether there is a message beyond `seen`. Wake-ups that were seen are removed, early ones doubted."""
         await self._index.drop([entry.key for entry in entries if entry.number <= seen])
         left = [entry for entry in entries if entry.number > seen]
-        keys = await self._bucket.list(layout.inbox_prefix(view.run_id), after=layout.inbox_key(view.run_id, seen))
-        head = layout.number_of(keys[-1]) if keys else seen
+        head = await self._runs.inbox_end(view.run_id, seen)
         for entry in left:
             if entry.number <= head:
                 self._index.trust(entry.key)
@@ -178,3 +170,11 @@ class Inboxes:
         self._runs.seen[run_id] = max(number, self._runs.seen.get(run_id, 0))
         entries = [entry for key in keys if (entry := layout.wake_entry(key)) is not None]
         await self._index.drop([entry.key for entry in entries if entry.number <= number])
+
+
+def _first(data: bytes) -> int:
+    """From which number on a twin may stand; from the first on if the mark cannot be read."""
+    try:
+        return max(msgspec.json.decode(data, type=DedupeObject).first, 1)
+    except GARBLED:
+        return 1

@@ -6,19 +6,29 @@ happens meanwhile. Runs that have not ended are listed from `active/`, so that a
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from buoy.core.document import Document
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.errors import BadInput, CorruptLog
-from buoy.ports import Clock, RunPage, RunQuery
+from buoy.ports import Broken, Clock, RunPage, RunQuery, RunRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket
 from buoy.stores.object_index import Index, each
 from buoy.stores.object_records import View
 from buoy.stores.object_runs import Runs
+from buoy.stores.unreadable import UNREADABLE, broken
 
 PAGE = 100
+
+
+class Found(NamedTuple):
+    """A run of a list, and where it stands in it."""
+
+    place: str
+    run: View | Broken
 
 
 class Lists:
@@ -39,8 +49,12 @@ class Lists:
             active = bool(query.statuses) and not TERMINAL.intersection(query.statuses)
             found = await self._indexed(layout.ACTIVE if active else layout.INDEX, query, place, limit)
         now = self._clock.now()
-        records = await each(found[:limit], lambda view: self._runs.record(view, now))
-        return RunPage(tuple(records), _place_of(found[limit - 1]) if len(found) > limit else None)
+        shown = await each(found[:limit], lambda one: self._record(one.run, now))
+        return RunPage(
+            tuple(one for one in shown if isinstance(one, RunRecord)),
+            found[limit - 1].place if len(found) > limit else None,
+            tuple(one for one in shown if isinstance(one, Broken)),
+        )
 
     async def ids(self, prefix: str, limit: int) -> list[RunId]:
         """Each listing begins behind all that belongs to the last run of the one before."""
@@ -49,13 +63,14 @@ class Lists:
         after: str | None = None
         while len(found) < limit:
             keys = await self._bucket.list(layout.runs_prefix(prefix), after=after, limit=PAGE)
-            run_ids = list(dict.fromkeys(layout.run_of(key) for key in keys))
+            run_ids = list(dict.fromkeys(run_id for key in keys if (run_id := layout.run_of(key)) is not None))
             for run_id in run_ids:
                 if len(found) < limit and run_id not in exact and await self._there(run_id):
                     found.append(run_id)
             if len(keys) < PAGE:
                 break
-            after = f"{layout.run_prefix(run_ids[-1])}~"
+            # What stands there and is no run of ours is passed over by its own key.
+            after = max(keys[-1], f"{layout.run_prefix(run_ids[-1])}~" if run_ids else "")
         return found
 
     async def _there(self, run_id: RunId) -> bool:
@@ -65,36 +80,48 @@ class Lists:
         except CorruptLog:
             return True
 
-    async def _held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[View]:
+    async def _record(self, run: View | Broken, now: float) -> RunRecord | Broken:
+        if isinstance(run, Broken):
+            return run
+        try:
+            return await self._runs.record(run, now)
+        except UNREADABLE as error:
+            return broken("run", run.run_id, layout.inbox_prefix(run.run_id), error)
+
+    async def _held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[Found]:
         keys = await self._bucket.list(layout.held_prefix(holder))
         entries = [entry for key in keys if (entry := layout.held_entry(key)) is not None]
-        views = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.load)
-        held = [view for view in views if view is not None and _matches(view, query)]
-        return sorted((view for view in held if place is None or _place_of(view) > place), key=_place_of)
+        runs = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.look)
+        held = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
+        return sorted((one for one in held if place is None or one.place > place), key=lambda one: one.place)
 
-    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[View]:
+    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[Found]:
         """Up to one more than `limit`, so that the caller knows whether there is another page."""
         after = None if place is None else layout.after_place(prefix, place)
         if query.created_before is not None:
             after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
         oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
-        found: list[View] = []
+        found: list[Found] = []
         while len(found) <= limit:
             keys = await self._bucket.list(prefix, after=after, limit=PAGE)
             entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
-            views = await each(entries, self._listed)
-            found += [view for view in views if view is not None and _matches(view, query)]
+            runs = await each(entries, self._listed)
+            for entry, run in zip(entries, runs, strict=True):
+                if run is not None and (_may_match(entry, query) if isinstance(run, Broken) else _matches(run, query)):
+                    found.append(Found(entry.place, run))
             if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
                 break
             after = keys[-1]
         return found
 
-    async def _listed(self, entry: layout.RunEntry) -> View | None:
+    async def _listed(self, entry: layout.RunEntry) -> View | Broken | None:
         """The run of an entry, if it is the one entry of its index that stands for this run."""
-        view = await self._runs.load(entry.run_id)
+        view = await self._runs.look(entry.run_id)
         if view is None:
             await self._index.doubt(entry.key)
             return None
+        if isinstance(view, Broken):
+            return view
         document = view.document
         if entry.seq:
             valid = layout.active_key(view.run_id, document.created_at, view.task.active_seq)
@@ -120,16 +147,29 @@ def _matches(view: View, query: RunQuery) -> bool:
     return query.holder is None or (view.task.kind == "held" and view.task.holder == query.holder)
 
 
+def _may_match(entry: layout.RunEntry, query: RunQuery) -> bool:
+    """Whether a run that cannot be read fits, as far as its index entry tells. Children are not looked for so."""
+    created_at = layout.created_at_place(entry.place)
+    return query.parent is None and query.text in entry.run_id and _created_in_time(created_at, query)
+
+
 def _in_time(document: Document, query: RunQuery) -> bool:
+    late = query.updated_before is not None and document.updated_at >= query.updated_before
+    return not late and _created_in_time(document.created_at, query)
+
+
+def _created_in_time(created_at: float, query: RunQuery) -> bool:
     return not (
-        (query.created_from is not None and document.created_at < query.created_from)
-        or (query.created_before is not None and document.created_at >= query.created_before)
-        or (query.updated_before is not None and document.updated_at >= query.updated_before)
+        (query.created_from is not None and created_at < query.created_from)
+        or (query.created_before is not None and created_at >= query.created_before)
     )
 
 
-def _place_of(view: View) -> str:
-    return layout.place(view.run_id, view.document.created_at)
+def _found(run: View | Broken) -> Found:
+    """What a runner holds, in the order of creation; what cannot be read comes last."""
+    if isinstance(run, Broken):
+        return Found(layout.place(RunId(run.id), 0.0), run)
+    return Found(layout.place(run.run_id, run.document.created_at), run)
 
 
 def _place(cursor: str | None) -> str | None:

@@ -1,7 +1,8 @@
 """Runners in objects: one record each, changed by compare-and-swap only, so that a beat and a verdict cannot both win.
 
 Invariant: gone is final. `living/` is an index of those that are not gone: written before the record, removed after the
-verdict, so that the dead of years cost nothing.
+verdict, so that the dead of years cost nothing. A record that cannot be read proves nothing about its runner, which
+counts as living until somebody proves its death; the verdict is then written in place of what is there.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ import msgspec
 
 from buoy.core.ids import RunnerId, check_run_id
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.errors import Unavailable, WrongState
+from buoy.errors import CorruptLog, Unavailable, WrongState
 from buoy.ports import Beat, Clock, RunnerInfo, RunnerRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Index, each
 from buoy.stores.object_records import RunnerObject
+from buoy.stores.unreadable import decoded, nameless
 
 TRIES_MAX = 20
 
@@ -64,21 +66,37 @@ class Runners:
 
     async def declare_gone(self, runner: RunnerId, why: str, beat_number: int | None = None) -> bool:
         """False if it has beaten since `beat_number`."""
-        changed = await self._change(runner, beat_number, gone_at=self._clock.now(), gone_why=why)
+        try:
+            changed = await self._change(runner, beat_number, gone_at=self._clock.now(), gone_why=why)
+        except CorruptLog as error:
+            changed = await self._write_off(runner, why, error)
         if not changed and beat_number is not None and await self.why_not_living(runner) is None:
             return False
         self._last.pop(runner, None)
         await self._index.drop([layout.living_key(runner)])
         return True
 
+    async def _write_off(self, runner: RunnerId, why: str, error: CorruptLog) -> bool:
+        """A verdict in place of a record that cannot be read. False: somebody wrote it meanwhile."""
+        key, now = layout.runner_key(runner), self._clock.now()
+        found = await self._bucket.get(key)
+        stands = nameless(runner, str(error))
+        record = msgspec.structs.replace(stands, registered_at=now, beat_at=now, gone_at=now, gone_why=why)
+        try:
+            if found is not None:
+                await self._bucket.replace(key, msgspec.json.encode(RunnerObject(1, record)), found[1])
+        except Changed:
+            return False
+        return True
+
     async def _change(self, runner: RunnerId, beat_number: int | None = None, **fields: object) -> bool:
         """Changes the record of a runner that is not gone, or whose last beat is that one. False if it is not so."""
-        known = self._last.pop(runner, None)
+        mine = known = self._last.pop(runner, None)
         if beat_number is not None:
             # What is remembered may be older than what the caller saw.
-            known = None
+            mine = known = None
         for _ in range(TRIES_MAX):
-            known = known or await self._read(runner)
+            known = known or await self._read_or(runner, mine)
             if known is None or not _still(known[0].record, beat_number):
                 return False
             changed = RunnerObject(known[0].counter + 1, msgspec.structs.replace(known[0].record, **fields))
@@ -92,40 +110,61 @@ class Runners:
         raise Unavailable(f"the record of runner {runner} is changed by others all the time; try again")
 
     async def _read(self, runner: RunnerId) -> tuple[RunnerObject, str] | None:
-        found = await self._bucket.get(layout.runner_key(runner))
-        return None if found is None else (_OBJECTS.decode(found[0]), found[1])
+        key = layout.runner_key(runner)
+        found = await self._bucket.get(key)
+        return None if found is None else (decoded(_OBJECTS.decode, found[0], key), found[1])
+
+    async def _read_or(
+        self, runner: RunnerId, mine: tuple[RunnerObject, str] | None
+    ) -> tuple[RunnerObject, str] | None:
+        """The record. If it was damaged, its own runner, which remembers it, writes it again with the next beat."""
+        try:
+            return await self._read(runner)
+        except CorruptLog:
+            found = None if mine is None else await self._bucket.get(layout.runner_key(runner))
+            if mine is None or found is None:
+                raise
+            return mine[0], found[1]
 
     async def why_not_living(self, runner: RunnerId) -> str | None:
-        """None for a runner that is registered and not gone."""
-        found = await self._read(runner)
+        """None for a runner that is registered and not gone, so far as can be read."""
+        try:
+            found = await self._read(runner)
+        except CorruptLog:
+            return None
         if found is None:
             return "is not registered"
         return None if found[0].record.gone_at is None else "is gone"
 
     async def all(self, *, gone: bool) -> list[RunnerRecord]:
         """The living; with `gone` also the latest of the dead."""
-        if not gone:
-            records = await self._records([key.removeprefix(layout.LIVING) for key in await self._list(layout.LIVING)])
-            return sorted((one for one in records if one.gone_at is None), key=_since)
-        keys = await self._list(layout.RUNNERS)
-        records = await self._records([key.removeprefix(layout.RUNNERS).removesuffix(".json") for key in keys])
+        records = await self._records(await self._names(layout.RUNNERS if gone else layout.LIVING))
         living = sorted((one for one in records if one.gone_at is None), key=_since)
         dead = sorted((one for one in records if one.gone_at is not None), key=lambda one: -(one.gone_at or 0.0))
-        return living + dead[:RUNS_PAGE_MAX]
+        return living + dead[:RUNS_PAGE_MAX] if gone else living
 
     async def living(self) -> set[RunnerId]:
         return {record.info.id for record in await self.all(gone=False)}
 
-    async def _list(self, prefix: str) -> list[str]:
-        return await self._bucket.list(prefix)
+    async def unregistered(self) -> list[RunnerId]:
+        """Those whose entry stands in `living/` and who have no record."""
+        names = await self._names(layout.LIVING)
+        there = await each(names, lambda runner: self._bucket.get(layout.runner_key(runner)))
+        return [runner for runner, found in zip(names, there, strict=True) if found is None]
 
-    async def _records(self, names: list[str]) -> list[RunnerRecord]:
-        found = await each([RunnerId(name) for name in names], self._record)
+    async def _names(self, prefix: str) -> list[RunnerId]:
+        return [name for key in await self._bucket.list(prefix) if (name := layout.runner_of(key)) is not None]
+
+    async def _records(self, names: list[RunnerId]) -> list[RunnerRecord]:
+        found = await each(names, self._record)
         return [record for record in found if record is not None]
 
     async def _record(self, runner: RunnerId) -> RunnerRecord | None:
-        found = await self._read(runner)
         key = layout.living_key(runner)
+        try:
+            found = await self._read(runner)
+        except CorruptLog as error:
+            return nameless(runner, str(error))
         if found is None:
             await self._index.doubt(key)
             return None

@@ -18,7 +18,7 @@ from buoy.core.events import Event
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.state import fold
 from buoy.errors import CorruptLog, Unavailable
-from buoy.ports import Clock, RunRecord
+from buoy.ports import Broken, Clock, RunRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import Entry, Index, each
@@ -34,6 +34,7 @@ from buoy.stores.object_records import (
     saved_view,
     state_object,
 )
+from buoy.stores.unreadable import GARBLED, UNREADABLE, Met, broken, decoded
 
 # Runs of which this process remembers what it last saw: those that it drives, and then some.
 KNOWN_MAX = 20_000
@@ -52,6 +53,7 @@ class Runs:
         self._bucket = bucket
         self._index = index
         self._clock = clock
+        self.met = Met()
         self._known: dict[RunId, View] = {}
         self._known_at: dict[RunId, float] = {}
         # What owners in this process looked at; durable with their next commit or release.
@@ -81,19 +83,26 @@ class Runs:
         self._known.pop(run_id, None)
         self._known_at.pop(run_id, None)
 
+    async def look(self, run_id: RunId) -> View | Broken | None:
+        """As `load`, for those who look at many runs: one that cannot be read is told as such, and is not absent."""
+        try:
+            return await self.load(run_id)
+        except UNREADABLE as error:
+            return self.met.note(broken("run", run_id, layout.run_prefix(run_id), error))
+
     async def load(self, run_id: RunId) -> View | None:
         """The run as it is now, or None if there is positively none."""
         before = self._known.get(check_run_id(run_id))
         found = await self._bucket.get(layout.state_key(run_id))
         saved = None if found is None else _state(found[0])
         head = 0 if saved is None else saved.head_seq
-        keys = await self._bucket.list(layout.log_prefix(run_id), after=layout.log_key(run_id, head))
+        firsts = await self._commits(run_id, head)
         etag = None if found is None else found[1]
-        if not keys:
+        if not firsts:
             return None if saved is None or etag is None else self._read(saved_view(run_id, saved, etag), before)
-        last = await self.log_object(run_id, layout.number_of(keys[-1]))
+        last = await self.log_object(run_id, firsts[-1])
         if last is None and not await self.purged(run_id):
-            raise CorruptLog(f"{keys[-1]} was listed, but is not there")
+            raise CorruptLog(f"{layout.log_key(run_id, firsts[-1])} was listed, but is not there")
         if last is None or last.purged is not None:
             self._forget(run_id)
             return None
@@ -121,10 +130,7 @@ class Runs:
         found = await self._bucket.get(key)
         if found is None:
             return None
-        try:
-            return _LOGS.decode(found[0])
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptLog(f"{key} cannot be read: {error}") from error
+        return decoded(_LOGS.decode, found[0], key)
 
     async def purged(self, run_id: RunId) -> bool:
         """Whether somebody purges the run, or did. Its log begins with a tombstone before anything of it is removed."""
@@ -135,7 +141,7 @@ class Runs:
         """The document of the last commit; folded anew if another version of Buoy wrote it."""
         try:
             return _DOCUMENTS.decode(last.document)
-        except msgspec.DecodeError:
+        except GARBLED:
             return document_of(fold(run_id, await self.events(run_id, 0, None)))
 
     async def events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
@@ -189,18 +195,27 @@ class Runs:
     async def _firsts(self, run_id: RunId, after: int) -> list[int]:
         """The first numbers of the commits that hold the events after that one."""
         check_run_id(run_id)
-        prefix = layout.log_prefix(run_id)
-        keys = await self._bucket.list(prefix, after=layout.log_key(run_id, after))
-        if keys and layout.number_of(keys[0]) == after + 1:
-            return [layout.number_of(key) for key in keys]
-        if not keys:
+        later = await self._commits(run_id, after)
+        if later and later[0] == after + 1:
+            return later
+        if not later:
             known = self._known.get(run_id) or await self.load(run_id)
             if known is None or known.head_seq <= after:
                 return []
         # `after` is no last event of a commit, so far as we know: look for the commit that it is in.
-        firsts = [layout.number_of(key) for key in await self._bucket.list(prefix)]
+        firsts = await self._commits(run_id)
         inside = [first for first in firsts if first <= after + 1]
         return firsts[max(len(inside) - 1, 0) :]
+
+    async def _commits(self, run_id: RunId, after: int = 0) -> list[int]:
+        """The first numbers of the commits that begin after that one."""
+        prefix = layout.log_prefix(run_id)
+        return layout.numbers_of(await self._bucket.list(prefix, after=layout.log_key(run_id, after)), prefix)
+
+    async def last_commit(self, run_id: RunId) -> LogObject | None:
+        """The last commit of a log, whatever stands there; None: there is no log."""
+        firsts = await self._commits(check_run_id(run_id))
+        return await self.log_object(run_id, firsts[-1]) if firsts else None
 
     async def _between(self, run_id: RunId, first: int, end: int) -> list[Event]:
         """Commits that a listing left out."""
@@ -260,10 +275,13 @@ class Runs:
 
     async def inbox_head(self, view: View) -> int:
         """The number of the last message."""
-        keys = await self._bucket.list(
-            layout.inbox_prefix(view.run_id), after=layout.inbox_key(view.run_id, view.task.seen)
-        )
-        return layout.number_of(keys[-1]) if keys else view.task.seen
+        return await self.inbox_end(view.run_id, view.task.seen)
+
+    async def inbox_end(self, run_id: RunId, after: int) -> int:
+        """The number of the last message; `after` if none has a higher one."""
+        prefix = layout.inbox_prefix(run_id)
+        found = layout.numbers_of(await self._bucket.list(prefix, after=layout.inbox_key(run_id, after)), prefix)
+        return found[-1] if found else after
 
     async def record(self, view: View, now: float) -> RunRecord:
         """The run as the port shows it. An unseen message makes a task that nobody holds due at once."""
@@ -286,7 +304,7 @@ def _state(data: bytes) -> StateObject | None:
     """A damaged document loses nothing: the log has all of it."""
     try:
         return _STATES.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except GARBLED:
         return None
 
 

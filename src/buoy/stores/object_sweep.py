@@ -1,6 +1,7 @@
 """Sweep in objects: what the dead held is made due again, and what nobody cares for is found.
 
-Invariants: every step can be repeated after a crash at any point, by anybody. A claim that a buried runner had under
+Invariants: every step can be repeated after a crash at any point, by anybody. A run that cannot be read is passed over
+and noted (`Runs.look`). A claim that a buried runner had under
 way is made to fail by touching its run's `state.json`. Every call of `orphans` looks at all that the dead hold, and
 at a part of all active runs, going on from where the last call ended.
 """
@@ -10,13 +11,14 @@ from __future__ import annotations
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.errors import Unavailable
-from buoy.ports import Clock, Evidence, Orphan
+from buoy.ports import Broken, Clock, Evidence, Orphan
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed
 from buoy.stores.object_index import Index, each
 from buoy.stores.object_records import TaskState, View, entry_of, next_task, passed
 from buoy.stores.object_runners import Runners
 from buoy.stores.object_runs import Runs
+from buoy.stores.unreadable import UNREADABLE, broken
 
 MOVES_MAX = 20
 # Active runs that one call of `orphans` looks at: a million waiting runs must not make a sweep expensive.
@@ -56,7 +58,9 @@ class Sweeps:
     async def _free(self, entry: layout.HeldEntry, cause: str, evidence: Evidence) -> bool:
         """Makes due what this entry's runner holds. Whether it held it."""
         for _ in range(MOVES_MAX):
-            view = await self._runs.load(entry.run_id)
+            view = await self._runs.look(entry.run_id)
+            if isinstance(view, Broken):
+                return False  # its entry stays, so that it is found again once the run can be read
             if view is None:
                 await self._index.doubt(entry.key)
                 return False
@@ -102,7 +106,9 @@ class Sweeps:
         return list(found.values())[:limit]
 
     async def _left_behind(self, entry: layout.HeldEntry) -> Orphan | None:
-        view = await self._runs.load(entry.run_id)
+        view = await self._runs.look(entry.run_id)
+        if isinstance(view, Broken):
+            return None
         if view is not None and _holder(view) == entry.runner:
             why = await self._runners.why_not_living(entry.runner)
             return None if why is None else Orphan(entry.run_id, entry.runner, f"held by {entry.runner}, which {why}")
@@ -126,7 +132,7 @@ class Sweeps:
         async def one(key: str) -> Orphan | None:
             entry = layout.run_entry(key)
             view = None if entry is None else await self._active(entry)
-            return None if view is None else await self._judge(view, living, announced)
+            return None if view is None else await self._judge_one(view, living, announced)
 
         for begin in range(0, len(keys), 64):
             part = keys[begin : begin + 64]
@@ -137,7 +143,9 @@ class Sweeps:
 
     async def _active(self, entry: layout.RunEntry) -> View | None:
         """The run, if this entry is the one that it has now."""
-        view = await self._runs.load(entry.run_id)
+        view = await self._runs.look(entry.run_id)
+        if isinstance(view, Broken):
+            return None
         if view is None:
             await self._index.doubt(entry.key)
             return None
@@ -151,6 +159,16 @@ class Sweeps:
         else:
             await self._index.doubt(entry.key)
         return None
+
+    async def _judge_one(
+        self, view: View, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
+    ) -> Orphan | None:
+        """One of many: what is wrong with it is noted, and hides no other."""
+        try:
+            return await self._judge(view, living, announced)
+        except UNREADABLE as error:
+            self._runs.met.note(broken("run", view.run_id, layout.run_prefix(view.run_id), error))
+            return None
 
     async def _judge(
         self, view: View, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None

@@ -7,9 +7,11 @@ import msgspec
 from buoy.core.ids import check_run_id
 from buoy.core.schedule import Schedule
 from buoy.errors import CorruptLog, Unavailable
+from buoy.ports import Broken
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.object_index import each
+from buoy.stores.unreadable import broken, decoded
 
 _SCHEDULES = msgspec.json.Decoder(Schedule)
 
@@ -21,17 +23,37 @@ class ObjectTimetable:
         self._bucket = bucket
 
     async def schedules(self) -> list[Schedule]:
-        found = await each(await self._bucket.list(layout.SCHEDULES), self._get)
-        return [schedule for schedule, _ in (pair for pair in found if pair is not None)]
+        return [one for one in await self._all() if isinstance(one, Schedule)]
+
+    async def broken(self) -> list[Broken]:
+        return [one for one in await self._all() if isinstance(one, Broken)]
+
+    async def discard_broken(self, name: str) -> bool:
+        key = layout.schedule_key(check_run_id(name))
+        if not isinstance(await self._look(key), Broken):
+            return False
+        await self._bucket.delete(key)
+        return True
+
+    async def _all(self) -> list[Schedule | Broken]:
+        found = await each(await self._bucket.list(layout.SCHEDULES), self._look)
+        return [one for one in found if one is not None]
+
+    async def _look(self, key: str) -> Schedule | Broken | None:
+        name = layout.schedule_of(key)
+        if name is None:
+            return None
+        try:
+            found = await self._get(key)
+        except CorruptLog as error:
+            return broken("schedule", name, key, error)
+        return None if found is None else found[0]
 
     async def _get(self, key: str) -> tuple[Schedule, str] | None:
         found = await self._bucket.get(key)
         if found is None:
             return None
-        try:
-            return _SCHEDULES.decode(found[0]), found[1]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise CorruptLog(f"{key} cannot be read: {error}") from error
+        return decoded(_SCHEDULES.decode, found[0], key), found[1]
 
     async def save_schedule(self, schedule: Schedule) -> bool:
         key = layout.schedule_key(check_run_id(schedule.name))

@@ -18,6 +18,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.errors import StoreUnusable
 from buoy.ports import (
     Beat,
+    Broken,
     Clock,
     Ended,
     Evidence,
@@ -160,6 +161,12 @@ class ObjectStore:
     async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
         return await self._runners.all(gone=gone)
 
+    async def unregistered(self) -> list[RunnerId]:
+        return await self._runners.unregistered()
+
+    def met(self) -> tuple[Broken, ...]:
+        return self._runs.met.take()
+
     async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
         return await self._runners.suspect(runner, beat_number)
 
@@ -201,7 +208,8 @@ async def mark(bucket: Bucket) -> None:
     """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made."""
     found = await bucket.get(layout.MARKER)
     if found is None:
-        if await bucket.list("", limit=1) and await bucket.get(layout.MARKER) is None:
+        holds = await bucket.list("", limit=1) or await bucket.foreign("")
+        if holds and await bucket.get(layout.MARKER) is None:
             raise StoreUnusable(f"{bucket.url} holds other things and is no Buoy store; name an empty place or a store")
         with suppress(Exists):
             await bucket.create(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))

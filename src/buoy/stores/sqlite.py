@@ -15,6 +15,7 @@ from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
 from buoy.ports import (
     Beat,
+    Broken,
     Clock,
     Committed,
     Ended,
@@ -42,6 +43,7 @@ from buoy.stores.sqlite_lanes import ReadLane, WriteLane
 from buoy.stores.sqlite_opening import open_file
 from buoy.stores.sqlite_schema import Connection
 from buoy.stores.sqlite_timetable import SqliteTimetable
+from buoy.stores.unreadable import Met
 from buoy.stores.watch import Watch
 
 # More than this in one transaction, and the event loop would feel it.
@@ -70,6 +72,7 @@ class SqliteStore:
         self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
         self._watch = Watch(self._writer.data_version)
         self._numbers: dict[RunId, int] = {}
+        self._met = Met()
         self._until_busy = BUSY_WRITES
 
     @classmethod
@@ -164,7 +167,7 @@ class SqliteStore:
         due = await self._reader.read(lambda c: len(tasks.due_tasks(c, wants, limit, now)), quick=True)
         if not due:
             return []
-        work = tasks.claim_work(runner, wants, limit, now)
+        work = tasks.claim_work(runner, wants, limit, now, self._met)
         return await self._writer.write(work, small=due <= SMALL_CLAIMS_MAX)
 
     async def release(
@@ -188,6 +191,13 @@ class SqliteStore:
 
     async def runners(self, *, gone: bool = False) -> list[RunnerRecord]:
         return await self._reader.read(lambda c: tasks.all_runners(c, gone=gone))
+
+    async def unregistered(self) -> list[RunnerId]:
+        """None ever: a runner registers in one transaction."""
+        return []
+
+    def met(self) -> tuple[Broken, ...]:
+        return self._met.take()
 
     async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
         return await self._writer.write(tasks.suspect_work(runner, beat_number, self._clock.now()))

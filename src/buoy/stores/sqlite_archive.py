@@ -16,9 +16,11 @@ from buoy.core.document import Document
 from buoy.core.events import Event
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.errors import WrongState
-from buoy.ports import RunCopy, TaskFound, Tombstone
+from buoy.ports import Remains, RunCopy, TaskFound, Tombstone
 from buoy.stores.sqlite_commit import NEW_TASK, NO_EVIDENCE, TOMBSTONE, task_row
 from buoy.stores.sqlite_lanes import ReadLane, Row, Work, WriteLane
+from buoy.stores.sqlite_remains import purge_broken_work, remains
+from buoy.stores.unreadable import decoded
 
 # Events in one row: few rows to write, and few events to decode for one that is asked for.
 CHUNK_EVENTS = 256
@@ -60,7 +62,13 @@ class SqliteArchive:
 
     async def tombstone(self, run_id: RunId) -> Tombstone | None:
         row = await self._reader.read(lambda c: c.execute(_TOMB, (run_id,)).fetchone(), quick=True)
-        return None if row is None else _TOMBSTONES.decode(row[0])
+        return None if row is None else decoded(_TOMBSTONES.decode, row[0], f"the tombstone of {run_id}")
+
+    async def remains(self, run_id: RunId) -> Remains | None:
+        return await self._reader.read(lambda c: remains(c, run_id))
+
+    async def purge_broken(self, tombstone: Tombstone, digest: str) -> bool:
+        return await self._writer.write(purge_broken_work(tombstone, digest), small=False)
 
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
         return await self._writer.write(_rewrite_work(run_id, document, head_seq))

@@ -19,10 +19,11 @@ from buoy.core.ids import RunId, check_dedupe
 from buoy.core.lifecycle import TERMINAL
 from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.state import fold
-from buoy.errors import BadInput, TooLarge, UnknownRun, WrongState
-from buoy.ports import Envelope, Message, Receipt, RunPage, RunQuery, RunRecord
+from buoy.errors import BadInput, CorruptLog, TooLarge, UnknownRun, WrongState
+from buoy.ports import Broken, Envelope, Message, Receipt, RunPage, RunQuery, RunRecord
 from buoy.stores.sqlite_due import at_once, due_since
 from buoy.stores.sqlite_lanes import Work
+from buoy.stores.unreadable import GARBLED, UNREADABLE, broken
 
 # Commits of a log that are read on the event loop; a longer log goes to the reader's thread.
 QUICK_COMMITS_MAX = 32
@@ -30,11 +31,11 @@ QUICK_COMMITS_MAX = 32
 _DOCUMENTS = msgspec.json.Decoder(Document)
 _RECORD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
     CASE WHEN t.holder IS NULL THEN t.due_at END,
-    coalesce(t.inbox_head, (SELECT max(number) FROM inbox WHERE run = r.number), 0), t.run IS NOT NULL
+    coalesce(t.inbox_head, (SELECT max(number) FROM inbox WHERE run = r.number), 0), t.run IS NOT NULL, r.run_id
     FROM runs r LEFT JOIN tasks t ON t.run = r.number"""
 _RUN = f"{_RECORD} WHERE r.run_id = ?"
-_HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder, NULL, t.inbox_head, 1
-    FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
+_HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder, NULL, t.inbox_head, 1,
+    r.run_id FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
 # From the commit that holds event `after + 1`, which may have begun earlier.
 _LOG = """SELECT l.last_seq, l.body FROM runs r CROSS JOIN log l ON l.run = r.number WHERE r.run_id = ?1
     AND l.first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE run = r.number AND first_seq <= ?2 + 1), 0)
@@ -57,14 +58,17 @@ _DEFINITION = "SELECT body FROM definitions WHERE version = ?"
 
 def run_record(connection: sqlite3.Connection, run_id: RunId, now: float) -> RunRecord | None:
     row = connection.execute(_RUN, (run_id,)).fetchone()
-    return None if row is None else _record(connection, row, now)
+    found = None if row is None else _look(connection, row, now)
+    if isinstance(found, Broken):
+        raise CorruptLog(found.reason)
+    return found
 
 
 def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> Document:
     """The document as stored. It is a cache: a damaged one is made again from the log."""
     try:
         return _DOCUMENTS.decode(stored)
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError):
+    except (*GARBLED, TypeError):
         found = connection.execute("SELECT run_id FROM runs WHERE number = ?", (number,)).fetchone()
         if found is None:
             raise UnknownRun(f"run number {number} was purged while it was looked at") from None
@@ -74,7 +78,7 @@ def document_of(connection: sqlite3.Connection, number: int, stored: bytes) -> D
 
 def _record(connection: sqlite3.Connection, row: tuple[Any, ...], now: float) -> RunRecord | None:
     """None: it was purged while it was looked at."""
-    number, stored, task_id, generation, holder, due, inbox_head, has_task = row
+    number, stored, task_id, generation, holder, due, inbox_head, has_task, _ = row
     try:
         doc = document_of(connection, number, stored)
     except UnknownRun:
@@ -165,10 +169,20 @@ def page_of_runs(
         rows += connection.execute(f"{record} {where} {narrow} {order}", (*held, *values, *narrowed, before, limit + 1))
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
+    found = [_look(connection, row, now) for row in shown]
     return RunPage(
-        runs=tuple(found for row in shown if (found := _record(connection, row, now)) is not None),
+        runs=tuple(each for each in found if isinstance(each, RunRecord)),
         cursor=str(shown[-1][0]) if len(rows) > limit else None,
+        broken=tuple(each for each in found if isinstance(each, Broken)),
     )
+
+
+def _look(connection: sqlite3.Connection, row: tuple[Any, ...], now: float) -> RunRecord | Broken | None:
+    """One of many: what is wrong with it is told, and hides no other."""
+    try:
+        return _record(connection, row, now)
+    except UNREADABLE as error:
+        return broken("run", str(row[-1]), f"runs, row {row[0]}", error)
 
 
 def _searches(query: RunQuery) -> list[tuple[str, tuple[str, ...]]]:

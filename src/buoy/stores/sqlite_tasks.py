@@ -14,12 +14,13 @@ import msgspec
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
-from buoy.errors import WrongState
+from buoy.errors import CorruptLog, WrongState
 from buoy.ports import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
 from buoy.stores.sqlite_commit import END_TASK, NEW_TASK, RELEASE, released_row, task_row
 from buoy.stores.sqlite_due import at_once, now_due, since
 from buoy.stores.sqlite_lanes import Work
 from buoy.stores.sqlite_runs import document_of
+from buoy.stores.unreadable import GARBLED, Met, broken, nameless
 
 _ENCODER = msgspec.json.Encoder()
 _INFOS = msgspec.json.Decoder(RunnerInfo)
@@ -47,7 +48,8 @@ _REGISTER = """INSERT INTO runners (runner_id, info, registered_at, beat_at, bea
     SET info = excluded.info, suspected_at = NULL, suspected_beat = NULL WHERE gone_at IS NULL"""
 _BEAT = """UPDATE runners SET beat_at = ?, beat = ?, suspected_at = NULL, suspected_beat = NULL
     WHERE runner_id = ? AND gone_at IS NULL"""
-_RUNNERS = """SELECT info, registered_at, beat_at, beat, gone_at, gone_why, suspected_at, suspected_beat FROM runners"""
+_RUNNERS = """SELECT info, registered_at, beat_at, beat, gone_at, gone_why, suspected_at, suspected_beat, runner_id
+    FROM runners"""
 _RUNNERS_LIVING = f"{_RUNNERS} WHERE gone_at IS NULL ORDER BY registered_at"
 _RUNNERS_GONE = f"{_RUNNERS} WHERE gone_at IS NOT NULL ORDER BY gone_at DESC LIMIT {RUNS_PAGE_MAX}"
 _RUNNER = f"{_RUNNERS} WHERE runner_id = ? AND gone_at IS NULL"
@@ -88,7 +90,7 @@ def due_tasks(connection: sqlite3.Connection, wants: Wants, limit: int, now: flo
     return [rows[turn] for turn in range(depth) for rows in by_queue if turn < len(rows)][:limit]
 
 
-def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[list[Task]]:
+def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float, met: Met) -> Work[list[Task]]:
     def work(connection: sqlite3.Connection) -> list[Task]:
         if connection.execute(_LIVING, (runner,)).fetchone() is None:
             return []
@@ -96,11 +98,22 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, now: float) -> Work[l
         # Should it come back, it is due at once, at its old place in the queue.
         connection.executemany(_CLAIM, [(runner, now_due(row[5]), row[0]) for row in rows])
         return [
-            Task(task_id, run_id, workflow, queue, min(since(due), now), cause, _EVIDENCE.decode(evidence), due >= 0.0)
-            for _, task_id, run_id, workflow, queue, due, cause, evidence in rows
+            Task(
+                task_id, run_id, workflow, queue, min(since(due), now), cause, _evidence(run_id, data, met), due >= 0.0
+            )
+            for _, task_id, run_id, workflow, queue, due, cause, data in rows
         ]
 
     return work
+
+
+def _evidence(run_id: RunId, data: bytes, met: Met) -> Evidence:
+    """Why the task is there. It only tells; the run is driven without it."""
+    try:
+        return _EVIDENCE.decode(data)
+    except (*GARBLED, TypeError) as error:
+        met.note(broken("task", run_id, f"tasks, evidence of {run_id}", error))
+        return {}
 
 
 def release_work(
@@ -159,7 +172,13 @@ def all_runners(connection: sqlite3.Connection, *, gone: bool) -> list[RunnerRec
 
 
 def _runner(row: tuple[Any, ...]) -> RunnerRecord:
-    return RunnerRecord(_INFOS.decode(row[0]), row[1], row[2], _BEATS.decode(row[3]), *row[4:])
+    """A record that cannot be read is told with what the columns say: whether it is gone is certain."""
+    info, registered_at, beat_at, beat, *rest, runner_id = row
+    try:
+        return RunnerRecord(_INFOS.decode(info), registered_at, beat_at, _BEATS.decode(beat), *rest)
+    except (*GARBLED, TypeError) as error:
+        stands = nameless(RunnerId(str(runner_id)), f"its row in the table runners cannot be read: {error}")
+        return msgspec.structs.replace(stands, gone_at=rest[0], gone_why=rest[1])
 
 
 def suspect_work(runner: RunnerId, beat_number: int, now: float) -> Work[RunnerRecord | None]:
@@ -177,6 +196,8 @@ def _beating(connection: sqlite3.Connection, runner: RunnerId, beat_number: int)
     """The runner, if it is not gone and its last beat is that one."""
     row = connection.execute(_RUNNER, (runner,)).fetchone()
     record = None if row is None else _runner(row)
+    if record is not None and record.unreadable is not None:
+        raise CorruptLog(f"runner {runner}: {record.unreadable}")
     return record if record is not None and record.beat.number == beat_number else None
 
 

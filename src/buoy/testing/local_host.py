@@ -175,7 +175,13 @@ class KnownDeaths:
         return True
 
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
-        return {"proof": "it was dropped"} if record.info.id in self.dead else None
+        return self.proof_by_name(record.info.id)
+
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        return {"proof": "it was dropped"} if runner in self.dead else None
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        return record.unreadable
 
     def stopped(self, record: RunnerRecord) -> bool:
         """Never: a process of a test is dropped, not stopped."""

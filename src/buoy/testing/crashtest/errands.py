@@ -20,7 +20,8 @@ from buoy.core import codec
 from buoy.core.ids import RunnerId
 from buoy.engine.definitions import Workflow
 from buoy.errors import Problem
-from buoy.system import LockFiles, SystemClock
+from buoy.lock_files import LockFiles
+from buoy.system import SystemClock
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import NoteFile
 from buoy.testing.crashtest.process import Job, Process, make_job

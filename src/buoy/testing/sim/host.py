@@ -72,3 +72,9 @@ class SimLiveness:
     def stopped(self, record: RunnerRecord) -> bool:
         """A frozen process does not show it: only its silence does."""
         return False
+
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        return {"proof": "lock free"} if self._one_host and self._dead(runner) else None
+
+    def doubt(self, record: RunnerRecord) -> str | None:
+        return record.unreadable
