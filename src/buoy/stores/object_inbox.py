@@ -106,7 +106,7 @@ class Inboxes:
         return Receipt(message.number)
 
     async def read(self, run_id: RunId, after: int) -> list[Message]:
-        head = await self._runs.inbox_end(run_id, after)
+        head = await self._runs.inbox_ends.end(run_id, after)
         # By number, not by key: a listing may miss what is written while it goes on, but numbers have no gaps.
         return await each(range(after + 1, head + 1), lambda number: self._message(run_id, number))
 
@@ -153,7 +153,7 @@ class Inboxes:
         """Whether there is a message beyond `seen`. Wake-ups that were seen are removed, early ones doubted."""
         await self._index.drop([entry.key for entry in entries if entry.number <= seen])
         left = [entry for entry in entries if entry.number > seen]
-        head = await self._runs.inbox_end(view.run_id, seen)
+        head = await self._runs.inbox_ends.end(view.run_id, seen)
         for entry in left:
             if entry.number <= head:
                 self._index.trust(entry.key)

@@ -21,6 +21,7 @@ from buoy.errors import CorruptLog, Unavailable
 from buoy.ports import Broken, Clock, RunRecord
 from buoy.stores import layout
 from buoy.stores.bucket import Bucket, Changed, Exists
+from buoy.stores.object_inbox_ends import InboxEnds
 from buoy.stores.object_index import Entry, Index, each
 from buoy.stores.object_records import (
     LogObject,
@@ -54,6 +55,7 @@ class Runs:
         self._index = index
         self._clock = clock
         self.met = Met()
+        self.inbox_ends = InboxEnds(bucket)
         self._known: dict[RunId, View] = {}
         self._known_at: dict[RunId, float] = {}
         # What owners in this process looked at; durable with their next commit or release.
@@ -275,13 +277,7 @@ class Runs:
 
     async def inbox_head(self, view: View) -> int:
         """The number of the last message."""
-        return await self.inbox_end(view.run_id, view.task.seen)
-
-    async def inbox_end(self, run_id: RunId, after: int) -> int:
-        """The number of the last message; `after` if none has a higher one."""
-        prefix = layout.inbox_prefix(run_id)
-        found = layout.numbers_of(await self._bucket.list(prefix, after=layout.inbox_key(run_id, after)), prefix)
-        return found[-1] if found else after
+        return await self.inbox_ends.end(view.run_id, view.task.seen)
 
     async def record(self, view: View, now: float) -> RunRecord:
         """The run as the port shows it. An unseen message makes a task that nobody holds due at once."""

@@ -1,0 +1,128 @@
+"""What things cost on an object store, counted in calls and names, never in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core.ids import RunId
+from buoy.engine.definitions import Registry
+from buoy.engine.runner import RunnerOptions
+from buoy.stores import folder_listing, layout
+from buoy.stores.folder import FolderStore
+from buoy.stores.memory_bucket import MemoryBucket
+from buoy.stores.objects import ObjectStore
+from buoy.system import SystemClock
+from buoy.testing.clock import ManualClock
+from buoy.testing.contracts.stage import Author, message
+from buoy.wiring import Worker
+
+# Looked at again and again while a worker waits, however many children there are.
+_POLLED = (layout.WAKE, layout.TASKS, layout.HELD, layout.LIVING, layout.RUNNERS)
+
+
+@buoy.step
+async def same(number: int) -> int:
+    return number
+
+
+@buoy.workflow
+async def child(number: int) -> int:
+    return await same(number)
+
+
+@buoy.workflow
+async def family(number: int, at_once: bool) -> int:
+    if at_once:
+        return sum(await asyncio.gather(*(child(each) for each in range(number))))
+    return sum([await child(each) for each in range(number)])
+
+
+class Counting(MemoryBucket):
+    """Counts the calls, and the names that listings give; not those of polls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    async def _call(self, operation: str, key: str, phase: str) -> None:
+        if phase == "before" and not (operation == "list" and key.startswith(_POLLED)):
+            self.counts["calls"] += 1
+        await super()._call(operation, key, phase)
+
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        found = await super().list(prefix, after, limit)
+        self.counts["names"] += 0 if prefix.startswith(_POLLED) else len(found)
+        return found
+
+
+async def _cost(children: int, *, at_once: bool) -> Counter[str]:
+    bucket = Counting()
+    store = await ObjectStore.on(bucket, clock=SystemClock())
+    registry = Registry()
+    registry.add(child)
+    registry.add(family)
+    worker = Worker(store, registry, role="worker", queues=("default",), options=RunnerOptions())
+    await worker.runner.start(takes_work=True)
+    run = await worker.client().start_as("parent", family, children, at_once)
+    assert await run.result() == sum(range(children))
+    found = bucket.counts.copy()
+    await worker.runner.stop()
+    return found
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_child_costs_the_same_among_few_and_among_many(at_once: bool) -> None:
+    few, many = (asyncio.run(_cost(number, at_once=at_once)) for number in (80, 200))
+    assert (many["calls"] - few["calls"]) / 120 <= 40, (few, many)
+    # A document may lag behind its log by 64 events, whose names are then listed to read the run.
+    assert (many["names"] - few["names"]) / 120 <= 64, (few, many)
+
+
+def test_an_unread_message_does_not_make_the_next_one_dearer() -> None:
+    async def cost(number: int) -> Counter[str]:
+        bucket = Counting()
+        store = await ObjectStore.on(bucket, clock=ManualClock())
+        await Author(RunId("one"), ManualClock(), count(1), {}).create(store)
+        bucket.counts.clear()
+        for each in range(number):
+            await store.send(message("one", f"d{each}"))
+        return bucket.counts
+
+    few, many = asyncio.run(cost(10)), asyncio.run(cost(100))
+    assert many["calls"] == 10 * few["calls"]
+    assert many["names"] <= 2 * 100, "the last one that was known, and those that came since"
+
+
+def test_to_look_at_one_run_of_a_folder_costs_the_same_however_many_others_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = Counter[str]()
+    entries = folder_listing._entries
+
+    def counted(root: Path, folder: str) -> object:
+        found = entries(root, folder)
+        looked["names"] += len(found)
+        return found
+
+    monkeypatch.setattr(folder_listing, "_entries", counted)
+
+    async def cost(others: int) -> int:
+        clock = ManualClock()
+        store = await FolderStore.open(tmp_path / f"{others}", clock=clock, durable=False)
+        for name in ("one", *(f"other-{number}" for number in range(others))):
+            await Author(RunId(name), clock, count(1), {}).create(store)
+        looked.clear()
+        assert await store.run(RunId("one")) is not None
+        assert len(await store.events(RunId("one"))) == 1
+        assert await store.inbox(RunId("one")) == []
+        await store.send(message("one", "d"))
+        await store.close()
+        return looked["names"]
+
+    assert asyncio.run(cost(2)) == asyncio.run(cost(40))
