@@ -365,6 +365,10 @@ def test_a_run_without_its_task(state: Any, code: str) -> None:
     assert codes(facts_of(over, task=TaskFacts("t", 3, state))) == []
 
 
+def held_until(at: float) -> e.Paused:
+    return e.Paused(reason="rewind", expires_at=at)
+
+
 SLEEPS = log(created(), claimed(), timer("t#1", NOW - 60))
 CHILD = log(created(), claimed(), child("c#1"))
 
@@ -394,6 +398,10 @@ Q4: list[tuple[str, Facts, bool]] = [
     ("its own code, parked", facts_of(log(created(), claimed())), True),
     ("a question", facts_of(PENDING), False),
     ("a paused run", facts_of(log(created(), claimed(), timer("t#1", NOW - 60), PAUSED)), False),
+    ("a paused run and a child that was never made", facts_of(log(created(), claimed(), child("c#1"), PAUSED),
+                                                              children={RunId("child-1"): "absent"}), False),
+    ("a pause that is to end by itself", facts_of(log(created(), claimed(), held_until(NOW + 20))), False),
+    ("a pause that should have ended by itself", facts_of(log(created(), claimed(), held_until(NOW - 60))), True),
     ("a paused run and its resume", facts_of(log(created(), claimed(), PAUSED), messages=(MessageFacts(1, "resume"),)),
      True),
     ("an ended run", facts_of(log(created(), claimed(), CANCEL, DONE), messages=(MessageFacts(1, "cancel"),)), False),

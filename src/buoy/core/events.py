@@ -69,12 +69,13 @@ class Claimed(Payload, frozen=True, tag="claimed", kw_only=True):
 
 
 class Paused(Payload, frozen=True, tag="paused", kw_only=True):
-    """`reason`: user, version, nondeterminism, poison, hold."""
+    """`reason`: user, rewind, version, nondeterminism, poison, hold. `expires_at`: the run resumes by itself then."""
 
     reason: str
     detail: str | None = None
     message: int | None = None
     by: str | None = None
+    expires_at: float | None = None
 
 
 class Resumed(Payload, frozen=True, tag="resumed", kw_only=True):

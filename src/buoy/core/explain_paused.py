@@ -20,6 +20,11 @@ from buoy.core.told import Told
 # reason -> (what, what happens next, what a person can do before resuming)
 _PAUSES = {
     "user": ("somebody asked for it.", "No step starts before it is resumed; what was under way still ends.", ""),
+    "rewind": (
+        "a request to go back to an earlier step holds it for a moment.",
+        "The request makes it continue from the earlier step. If the request does not follow, it resumes by itself.",
+        "",
+    ),
     "version": (
         "the code of the workflow has changed, and the run no longer fits.",
         "It goes on by itself as soon as a worker has the version that it is bound to, or one that was not tried yet: "

@@ -17,6 +17,9 @@ PROGRESS_NOTE_CHARS_MAX = 500
 # A question is part of the run's document, which is rewritten at every commit. Its title is one line of a list.
 QUESTION_TITLE_CHARS_MAX = 1_000
 QUESTION_BYTES_MAX = 256 * 1024
+# A run that is held so that a client can send it back resumes by itself after this time: the client may have died.
+REWIND_HOLD_S = 30.0
+REWIND_HOLD_MAX_S = 600.0
 
 # Names become keys of object stores and parts of ids.
 RUN_ID_CHARS_MAX = 128

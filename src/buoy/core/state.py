@@ -59,6 +59,10 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str | None = None
     at: float = 0.0
     by: str | None = None
+    # The message that asked for it.
+    message: int | None = None
+    # When the run resumes by itself.
+    expires_at: float | None = None
 
 
 class State(msgspec.Struct):

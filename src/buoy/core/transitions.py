@@ -30,7 +30,7 @@ def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
 
 def _paused(state: State, event: e.Event, body: e.Paused) -> None:
     state.consume(event, body.message)
-    state.pause = Pause(reason=body.reason, detail=body.detail, at=event.at, by=body.by)
+    state.pause = Pause(body.reason, body.detail, event.at, body.by, body.message, body.expires_at)
 
 
 def _resumed(state: State, event: e.Event, body: e.Resumed) -> None:

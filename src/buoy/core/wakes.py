@@ -56,7 +56,7 @@ def _awake(facts: Facts) -> bool:
 
 def _overdue(facts: Facts) -> list[LostWake]:
     if facts.document.status is Status.PAUSED:
-        return []
+        return _overdue_pause(facts)
     late = [leaf for leaf in facts.document.open if leaf.due_at is not None and leaf.due_at < facts.now - WAKE_SLACK_S]
     found = [
         LostWake(
@@ -70,6 +70,16 @@ def _overdue(facts: Facts) -> list[LostWake]:
         late_s = facts.now - wake_at
         found.append(LostWake(f"it was due {in_words(late_s)} ago", {"due_at": wake_at, "late_s": round(late_s, 3)}))
     return found
+
+
+def _overdue_pause(facts: Facts) -> list[LostWake]:
+    """A pause that should be over by itself."""
+    ends_at = None if facts.document.pause is None else facts.document.pause.expires_at
+    if ends_at is None or ends_at >= facts.now - WAKE_SLACK_S:
+        return []
+    late_s = facts.now - ends_at
+    text = f"its pause was to end by itself {in_words(late_s)} ago"
+    return [LostWake(text, {"due_at": ends_at, "late_s": round(late_s, 3)})]
 
 
 def _due_name(leaf: OpenLeaf) -> str:

@@ -267,8 +267,13 @@ class Client:
         done = await direct_request(self, record, kind, reason)
         if done is not None:
             return done
-        await self._send(record.document, kind, f"{kind}:{self.ids.nonce()}", Reason(reason))
+        await self.request(run_id, kind, Reason(reason))
         return Requested(done=False, text=await waits_for_whom(self, record))
+
+    async def request(self, run_id: str, kind: str, body: Reason) -> Receipt:
+        """Sends a request to pause, resume or cancel through the inbox, for the run's owner to consume."""
+        document = (await self.record(run_id)).document
+        return await self._send(document, kind, f"{kind}:{self.ids.nonce()}", body)
 
     async def _send(self, doc: Document, kind: str, dedupe: str, body: msgspec.Struct) -> Receipt:
         if doc.ended:

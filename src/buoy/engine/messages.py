@@ -15,6 +15,7 @@ import msgspec
 from buoy.core import codec
 from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import REWIND_HOLD_MAX_S
 from buoy.core.questions import check_answer
 from buoy.core.state import Leaf
 from buoy.engine.replay import child_outcome
@@ -40,9 +41,15 @@ class Signal(msgspec.Struct, frozen=True):
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """Body of the messages `pause`, `resume` and `cancel`."""
+    """Body of the messages `pause`, `resume` and `cancel`.
+
+    `hold_s`: a pause that ends by itself after this time. `takes_back`: a resume that ends the pause of that message
+    and no other.
+    """
 
     reason: str | None = None
+    hold_s: float | None = None
+    takes_back: int | None = None
 
 
 class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,7 +121,7 @@ class Mailbox:
                 case "pause":
                     self._pause(message, codec.decode(message.body, Reason, "a pause request"))
                 case "resume":
-                    self._resume(message)
+                    self._resume(message, codec.decode(message.body, Reason, "a resume request"))
                 case "cancel":
                     self._cancel(message, codec.decode(message.body, Reason, "a cancel request"))
                 case _:
@@ -229,13 +236,25 @@ class Mailbox:
         if self._execution.state.pause is not None:
             self._refuse(message, "the run is paused already")
         else:
-            paused = e.Paused(reason="user", detail=body.reason, message=message.number, by=message.by)
+            ends_at = None
+            if body.hold_s is not None:
+                ends_at = self._execution.ledger.now() + min(body.hold_s, REWIND_HOLD_MAX_S)
+            paused = e.Paused(
+                reason="user" if ends_at is None else "rewind",
+                detail=body.reason,
+                message=message.number,
+                by=message.by,
+                expires_at=ends_at,
+            )
             self._execution.record(paused)
             self._execution.leaves.call_back()
 
-    def _resume(self, message: Message) -> None:
-        if self._execution.state.pause is None:
+    def _resume(self, message: Message, body: Reason) -> None:
+        pause = self._execution.state.pause
+        if pause is None:
             self._refuse(message, "the run is not paused")
+        elif body.takes_back is not None and pause.message != body.takes_back:
+            self._refuse(message, f"the pause that message {body.takes_back} asked for is over")
         else:
             self._execution.unpause(e.Resumed(message=message.number, by=message.by))
 

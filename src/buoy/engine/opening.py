@@ -35,13 +35,16 @@ class Opening:
         execution = self._execution
         state, mailbox = execution.state, execution.mailbox
         new_code = may_fit(state.pause, state.version, execution.workflow.version)
-        if state.pause is not None and not new_code and not mailbox.controls(messages):
+        expired = self._pause_is_over()
+        if state.pause is not None and not new_code and not expired and not mailbox.controls(messages):
             mailbox.glance(messages)
             execution.ledger.task_change = None
             return
         self._claim = [] if claimed is None else [claimed]
         if new_code:
             self._claim.append(e.Resumed(by=f"code of version {execution.workflow.version}"))
+        elif expired:
+            self._claim.append(e.Resumed(by="the end of its pause"))
         for body in self._claim:
             execution.record(body)
         if state.pause is not None:
@@ -55,6 +58,10 @@ class Opening:
             execution.kin.give_up_again()
         else:  # nothing was consumed; but what was looked at must not wake the run again and again
             mailbox.glance(messages)
+
+    def _pause_is_over(self) -> bool:
+        pause = self._execution.state.pause
+        return pause is not None and pause.expires_at is not None and pause.expires_at <= self._execution.ledger.now()
 
     async def _replay(self) -> bool:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""

@@ -36,6 +36,11 @@ async def live_runners(client: Client) -> list[RunnerRecord]:
     return [each for each in await client.store.runners() if client.liveness.proof_of_death(each) is None]
 
 
+async def driven(client: Client, record: RunRecord) -> bool:
+    """Whether a runner that is not known to be gone holds the run."""
+    return any(each.info.id == record.holder for each in await live_runners(client))
+
+
 async def waits_for_whom(client: Client, record: RunRecord) -> str:
     """Who will see to a request, in words."""
     doc = record.document

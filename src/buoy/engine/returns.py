@@ -1,13 +1,13 @@
 """Returns: brings a run back to an earlier step, on the user's word. What will run again is known before it is done.
 
-Invariants: the branch is one commit on a log that nobody else drives meanwhile: a run that is driven is paused first,
-and one that executes too long is left alone, with the pause taken back. A run of a spec goes on with the definition
-that it is bound to; another one is bound in the same commit, and only if it fits what stays.
+Invariants: all or nothing. The way back is planned before the run is touched, and the branch is one commit on a log
+that no worker drives. A run that a worker drives is held first (`engine.rewind_hold`); whatever fails after that, the
+hold is taken back. A run of a spec keeps the definition that it is bound to; another one is bound in the same commit,
+and only if it fits what stays.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,17 +21,17 @@ from buoy.core.spec import is_spec
 from buoy.core.spec_return import plan_spec_return
 from buoy.core.state import State, fold
 from buoy.engine.loading import read_log
-from buoy.engine.requests import live_runners
+from buoy.engine.requests import driven
+from buoy.engine.rewind_hold import RewindHold
 from buoy.engine.spec_trial import check_fit
 from buoy.engine.spec_workflow import SpecWorkflow, stored_workflow
 from buoy.errors import BadInput, WrongState
-from buoy.ports import Committed, Released, RunRecord, Write
+from buoy.ports import Committed, Released, Write
 
 if TYPE_CHECKING:
     from buoy.core.spec_plan import Plan as SpecPlan
     from buoy.engine.client import Client
 
-_PAUSE_WAIT_S = 15.0
 _TRIES = 5
 
 
@@ -41,7 +41,8 @@ async def plan(
     """What would be done, without doing it."""
     log = await read_log(client.store, run_id)
     found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
-    await _check(client, run_id, [*log, *_events(client, run_id, log, found, "retry", spec)], spec)
+    hold = RewindHold(client, run_id)
+    await _check(client, run_id, [*log, *_events(client, run_id, log, found, "retry", spec, hold)], spec)
     return found
 
 
@@ -54,48 +55,43 @@ async def go_back(
     keep_answers: bool,
     spec: SpecWorkflow | None = None,
 ) -> Plan:
-    """Makes the branch and lets the run go on from there."""
-    held = False
-    for _ in range(_TRIES):
-        record = await client.record(run_id)
-        was_paused = record.document.pause is not None and not held
-        if await driven(client, record):
-            held |= not was_paused
-            await _hold(client, run_id)
-        log = await read_log(client.store, run_id)
-        if await driven(client, await client.record(run_id)):
-            continue  # somebody took it meanwhile, and may be executing what this log has under way
-        found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
-        # Somebody may have let it go on since it was looked at.
-        stays_paused = was_paused and fold(run_id, log).pause is not None
-        events = _events(client, run_id, log, found, cause, spec, stays_paused=stays_paused)
-        await _check(client, run_id, [*log, *events], spec)
-        if spec is not None:
-            await client.store.define(spec.version, spec.stored)
-        if await _commit(client, run_id, log, events, stays_paused=stays_paused):
-            return found
-    raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
+    """Makes the branch and lets the run continue from there. All or nothing: whatever fails, the run is as it was."""
+    # What cannot be done at all is refused before the run is touched.
+    await plan(client, run_id, to, keep_answers=keep_answers, spec=spec)
+    hold = RewindHold(client, run_id)
+    try:
+        for _ in range(_TRIES):
+            found = await _try(client, run_id, to, hold, cause=cause, keep_answers=keep_answers, spec=spec)
+            if found is not None:
+                return found
+        raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
+    except BaseException as error:
+        await hold.give_up(error)
+        raise
 
 
-async def driven(client: Client, record: RunRecord) -> bool:
-    """Whether a runner that is not known to be gone holds the run."""
-    return any(each.info.id == record.holder for each in await live_runners(client))
-
-
-async def _hold(client: Client, run_id: RunId) -> None:
-    """Pauses a run that a live runner drives, and waits until that runner has let go of it."""
-    if (await client.record(run_id)).document.pause is None:
-        await client.pause(run_id, "to go back to an earlier step")
-    deadline = client.clock.monotonic() + _PAUSE_WAIT_S
-    while client.clock.monotonic() < deadline:
-        record = await client.record(run_id)
-        if record.document.ended or record.holder is None:
-            return
-        await client.store.changed(0.2)
-        await asyncio.sleep(0)
-    if (await client.record(run_id)).document.pause is not None:
-        await client.resume(run_id)
-    raise WrongState(f"run {run_id} still executes a step; try again when it has ended, or cancel the run first")
+async def _try(
+    client: Client,
+    run_id: RunId,
+    to: str | None,
+    hold: RewindHold,
+    *,
+    cause: str,
+    keep_answers: bool,
+    spec: SpecWorkflow | None,
+) -> Plan | None:
+    """None: another process moved the run in between."""
+    if await driven(client, await client.record(run_id)):
+        await hold.take()
+    log = await read_log(client.store, run_id)
+    if await driven(client, await client.record(run_id)):
+        return None  # it was taken in between, and what this log has under way may be executing
+    found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
+    events = _events(client, run_id, log, found, cause, spec, hold)
+    await _check(client, run_id, [*log, *events], spec)
+    if spec is not None:
+        await client.store.define(spec.version, spec.stored)
+    return found if await _commit(client, run_id, log, events) else None
 
 
 async def _plan(
@@ -147,13 +143,15 @@ def _events(
     found: Plan,
     cause: str,
     spec: SpecWorkflow | None,
-    *,
-    stays_paused: bool = True,
+    hold: RewindHold,
 ) -> list[e.Event]:
-    """What is appended: the claim, the branch, and what the run is bound to from there on."""
+    """What is appended: the claim, the end of our hold, the branch, and what the run is bound to from there on."""
     state = fold(run_id, log)
     before: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
-    if state.pause is not None and not stays_paused:
+    unread = hold.unread(state)
+    if unread is not None:
+        before.append(e.MessageRefused(message=unread, reason="it was not needed: the run went back already"))
+    if hold.is_ours(state):
         before.append(e.Resumed(by=client.actor))
     jump, branch = found.events(cause, client.actor)
     bodies: list[e.Body] = [*before, jump, branch]
@@ -173,11 +171,9 @@ def _events(
     ]
 
 
-async def _commit(
-    client: Client, run_id: RunId, log: Sequence[e.Event], events: list[e.Event], *, stays_paused: bool
-) -> bool:
-    """One commit; False if somebody else appended meanwhile."""
+async def _commit(client: Client, run_id: RunId, log: Sequence[e.Event], events: list[e.Event]) -> bool:
+    """One commit; False if another process appended in between. A run that a person paused stays paused."""
     doc = document(fold(run_id, [*log, *events]))
-    change = Released(due_at=None if stays_paused else client.clock.now(), cause="resumed")
+    change = Released(due_at=client.clock.now() if doc.pause is None else None, cause="resumed")
     outcome = (await client.store.commit([Write(run_id, log[-1].seq, tuple(events), doc, change)]))[0]
     return isinstance(outcome, Committed)

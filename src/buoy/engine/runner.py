@@ -251,10 +251,10 @@ class Runner:
 
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
-        paused = execution.state.status is Status.PAUSED
+        pause = execution.state.pause
         # As the log has it, though its time may be ahead of ours: who finds it due must find its timers due as well.
         due_at = self.clock.now() if execution.held_back else execution.state.wake_at
-        change = Released(due_at=None if paused else due_at, seen=execution.mailbox.seen)
+        change = Released(due_at if pause is None else pause.expires_at, seen=execution.mailbox.seen)
         head_seq = execution.ledger.durable_seq
         execution.detach()
         self._forget(execution)

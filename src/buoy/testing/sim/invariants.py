@@ -192,7 +192,8 @@ def disagreements(log: Sequence[e.Event], *, deployed: bool) -> Iterator[str]:
     crashes = sum(isinstance(event.body, e.Claimed) and event.body.cause == "taken_over" for event in log)
     for event in log:
         reason = event.body.reason if isinstance(event.body, e.Paused) else "user"
-        fine = reason == "user" or (reason == "version" and deployed) or (reason == "poison" and crashes >= POISON_CAP)
+        asked = reason in ("user", "rewind")
+        fine = asked or (reason == "version" and deployed) or (reason == "poison" and crashes >= POISON_CAP)
         fine = fine or (reason == "hold" and holds)
         if isinstance(event.body, e.Paused) and reason != "user" and not event.body.detail:
             yield f"event {event.seq}: paused for {reason}, and nobody says why"
