@@ -11,7 +11,10 @@
     audit               what the audit event must carry, its code and evidence
     status, task, generation, messages          of the run afterwards
     drives              how it stands when a worker has driven it (specs only); `once`: leaves that were started once
+                        `asked_once`: the question that was asked once; `question`: the id of the one that is open
     refused             the bundle must be refused, with these words; nothing is stored
+    doubts, error, reason                       words that the import, or the recovery, must say
+    document_left       the document stays as it was found: only the log is judged
     runners, adopt, watched, stale_after_s      what is around it
 """
 
@@ -50,6 +53,25 @@ NOW = 1_767_225_600.0
 # Unless the case says otherwise somebody lives who could take the run.
 ANYBODY = {"r2": "alive"}
 KNOWN: dict[str, tuple[str, ...]] = {"order": (), "part": (), "spec:pair": (), "spec:nightly": (), "spec:fan": ()}
+# All that `expect.json` may hold.
+EXPECTATIONS = {
+    *(
+        "about",
+        "trouble",
+        "healthy",
+        "remedy",
+        "action",
+        "then",
+        "tail",
+        "branch",
+        "cutoff",
+        "kept",
+        "dropped",
+        "again",
+    ),
+    *("audit", "status", "task", "generation", "messages", "drives", "once", "refused", "runners", "adopt", "watched"),
+    *("stale_after_s", "doubts", "error", "reason", "document_left", "asked_once", "question"),
+}
 # What cannot be read is refused as a bundle.
 NOT_IN_BUNDLES = {"R1"}
 
@@ -228,6 +250,12 @@ def test_every_code_of_the_catalogue_has_a_case() -> None:
         expect = Case(name).expect
         found |= {*expect.get("trouble", []), *expect.get("healthy", [])}
     assert found == CATALOGUE.keys() - NOT_IN_BUNDLES
+
+
+def test_every_expectation_is_read_by_somebody() -> None:
+    """A misspelt or forgotten key would expect nothing."""
+    unknown = {name: sorted(Case(name).expect.keys() - EXPECTATIONS) for name in CASES}
+    assert {name: keys for name, keys in unknown.items() if keys} == {}
 
 
 def test_every_case_says_what_it_is_about() -> None:
