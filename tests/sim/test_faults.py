@@ -17,6 +17,7 @@ from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.seed import run_seed
 from buoy.testing.sim.totals import Totals
 from buoy.testing.sim.widening import STORE_CALLS
+from buoy.testing.sim.windows import EVENTS
 
 # They ask nobody, or come after a silence that is longer than the chaos.
 NEVER_HIT = {"now", "changed", "close", "suspect"}
@@ -30,8 +31,9 @@ def test_every_call_of_a_store_can_be_hit() -> None:
 
 
 def test_over_many_seeds_every_call_is_aimed_at_before_and_after() -> None:
-    aimed = {(strike.call, strike.after) for seed in range(400) for strike in make_plan(seed, "sqlite").strikes}
-    assert aimed == {(call, after) for call in STORE_CALLS for after in (False, True)}
+    aimed = {(strike.call, strike.after) for seed in range(1_500) for strike in make_plan(seed, "sqlite").strikes}
+    calls = (*STORE_CALLS, *(f"event {kind}" for kind in EVENTS))
+    assert aimed == {(call, after) for call in calls for after in (False, True)}
 
 
 def test_a_strike_hits_once_and_waits_for_its_turn() -> None:
@@ -50,12 +52,14 @@ def test_crashes_are_counted_as_they_happened(store: str) -> None:
     for seed in range(60, 66):
         verdict = run_seed(seed, store, trace=True)
         for line in verdict.story:
-            found = re.search(r" CRASH (before|after|by) ", line)
+            found = re.search(r" CRASH (before|after|by|in) ", line)
             if found is not None:
                 told[found[1]] += 1
         for kind, number in verdict.faults.items():
             if kind == "crash":
                 counted["by"] += number
+            elif kind == "crash in a body":
+                counted["in"] += number
             elif kind.startswith("crash "):
                 when, call = kind.removeprefix("crash ").split()
                 assert call in STORE_CALLS
@@ -78,10 +82,10 @@ def test_a_crash_that_is_aimed_happens_where_it_is_aimed() -> None:
     hit = 0
     for seed in range(1, 40):
         plan = make_plan(seed, "sqlite")
-        aimed = {f"crash {'after' if each.after else 'before'} {each.call}" for each in plan.strikes}
+        aimed = {f"crash {'after' if each.after else 'before'} {_call(each)}" for each in plan.strikes}
         if not aimed:
             continue
-        only = [name for name in plan.names() if not name.startswith(("act-", "post-"))]
+        only = [name for name in plan.names() if not name.startswith(("act-", "post-", "window-"))]
         only = [name for name in only if not any(name == blow.name for blow in plan.blows)]
         verdict = run_seed(seed, "sqlite", only=only)
         assert verdict.violations == []
@@ -90,6 +94,11 @@ def test_a_crash_that_is_aimed_happens_where_it_is_aimed() -> None:
         if hit > 5:
             return
     pytest.fail("no aimed crash happened")
+
+
+def _call(strike: Strike) -> str:
+    """The call of the store in which it strikes."""
+    return "commit" if strike.call.startswith("event ") else strike.call
 
 
 def test_totals_tell_crashes_by_call_and_those_that_never_happened() -> None:

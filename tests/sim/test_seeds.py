@@ -104,28 +104,6 @@ def test_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, on
     assert verdict.violations == [], verdict.command
 
 
-# Where to begin to look for those that are rare: the first seed that noticed them.
-NEAR: dict[tuple[str, str], int] = {
-    ("bury-the-frozen", "objects"): 23,
-    ("bury-the-frozen", "sqlite"): 12,
-    ("drop-kept-leaves", "objects"): 17,
-    ("drop-kept-leaves", "sqlite"): 27,
-    ("forget-the-reason", "objects"): 63,
-    ("forget-the-reason", "sqlite"): 8,
-    ("hide-a-pause", "objects"): 42,
-    ("hide-a-pause", "sqlite"): 5,
-    ("ignore-the-stack", "objects"): 13,
-    ("ignore-the-stack", "sqlite"): 13,
-    ("order-by-timestamp", "objects"): 8,
-    ("order-by-timestamp", "sqlite"): 10,
-    ("outside-the-scope", "objects"): 15,
-    ("outside-the-scope", "sqlite"): 5,
-    ("read-error-is-absence", "objects"): 18,
-    ("settle-before-firing", "objects"): 43,
-    ("settle-before-firing", "sqlite"): 51,
-    ("sweep-outside-the-scope", "objects"): 6,
-    ("sweep-outside-the-scope", "sqlite"): 6,
-}
 _IN_TURN = [(mutant, STORES[place % 2]) for place, mutant in enumerate(sorted(MUTANTS))]
 PLANTED = [
     (mutant, store if store in MUTANTS[mutant].stores else MUTANTS[mutant].stores[0]) for mutant, store in _IN_TURN
@@ -134,7 +112,7 @@ PLANTED = [
 
 @pytest.mark.parametrize(("mutant", "store"), PLANTED)
 def test_each_planted_bug_is_found(mutant: str, store: str) -> None:
-    found = find_mutant(mutant, store, NEAR.get((mutant, store), 1))
+    found = find_mutant(mutant, store, MUTANTS[mutant].near.get(store, 1))
     assert found is not None, f"{mutant} was not found in {SEEDS_ENOUGH[mutant]} seeds"
     assert found.story
     assert f"--seed {found.seed} --store {store}" in found.command
@@ -161,11 +139,13 @@ def _about(seed: int) -> set[str]:
     found["stacks"] = [slot for slot in plan.slots if slot.stack is not None]
     found["policies"] = [run for run in plan.runs if run.policy != "resume"]
     found["foreign"] = [run for run in plan.runs if run.foreign]
+    found["windows"] = [run for run in plan.runs if run.name.startswith("window-")]
+    found["aims"] = [strike for strike in plan.strikes if strike.call.startswith("event ")]
     return {name for name, some in found.items() if some}
 
 
 def test_seeds_are_about_everything_that_came_later_also_at_once() -> None:
-    everything = {"posts", "schedules", "strikes", "renames", "stacks", "policies", "foreign"}
+    everything = {"posts", "schedules", "strikes", "renames", "stacks", "policies", "foreign", "windows", "aims"}
     assert set().union(*map(_about, SEEDS_IN_CI)) == everything
     assert max(len(_about(seed)) for seed in range(300)) >= 5
 
@@ -202,7 +182,7 @@ def test_a_plan_without_something_is_the_same_plan_otherwise() -> None:
 
 
 def test_a_story_shrinks_to_what_matters() -> None:
-    found = find_mutant("skip-compensation", "sqlite", NEAR.get(("skip-compensation", "sqlite"), 1))
+    found = find_mutant("skip-compensation", "sqlite", MUTANTS["skip-compensation"].near.get("sqlite", 1))
     assert found is not None
     short = shrink(found)
     assert short.violations[0].rule == found.violations[0].rule

@@ -8,7 +8,8 @@ from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.ports import Clock, Message, Store
 from buoy.testing.sim.faults import Gate
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, old_name, pause_of, still_ended
+from buoy.testing.sim.reading import old_name, pause_of
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, still_ended
 
 LEAF = LeafId("work#1")
 

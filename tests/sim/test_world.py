@@ -17,6 +17,7 @@ from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import Mutant
 from buoy.testing.sim.plan import LAB, Post, restricted
 from buoy.testing.sim.planning import make_plan
+from buoy.testing.sim.programs import Node
 from buoy.testing.sim.rest import adopters, has_ended, unrest
 from buoy.testing.sim.seed import run_seed
 from buoy.testing.sim.story import Story
@@ -84,6 +85,32 @@ def test_a_child_that_goes_on_as_another_run_has_not_ended_before_that_one(world
     _know(world, "c.c2", CREATED, CLAIMED, DONE)
     assert has_ended(world, "c")
     assert list(unrest(world, RUN)) == ["sim_sync#1 waits for c, which is completed"]
+
+
+FAILED = e.WorkflowFailed(error=e.ErrorInfo(type="Flaky", message="oh"))
+
+
+def test_a_child_that_outlives_its_parent_is_restless(world: World) -> None:
+    born = msgspec.structs.replace(CREATED, parent=e.Parent(RunId(RUN), LeafId("sim_sync#1")))
+    waits = e.SignalWaited(leaf=LeafId("signal:go#1"), name="go")
+    _know(world, "c", born, CLAIMED, waits)
+    for gives_up in (FAILED, e.WorkflowCancelled(), e.LeafCancelled(leaf=LeafId("sim_sync#1"))):
+        _know(world, RUN, CREATED, CLAIMED, CHILD, gives_up)
+        assert list(unrest(world, "c")) == ["its parent run-1 has given it up, and it lives on"]
+    for stays in ((CHILD,), (msgspec.structs.replace(CHILD, detach=True), FAILED)):
+        _know(world, RUN, CREATED, CLAIMED, *stays)
+        assert list(unrest(world, "c")) == []
+    _know(world, RUN, CREATED, CLAIMED, CHILD, FAILED)
+    _know(world, "c", born, CLAIMED, waits, e.WorkflowCancelled())
+    assert list(unrest(world, "c")) == []
+
+
+def test_a_run_that_was_promised_and_never_came_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    _know(world, RUN, CREATED, CLAIMED, msgspec.structs.replace(CHILD, detach=True), DONE)
+    world.programs[RUN] = world.programs["c"] = Node("seq", "main")
+    monkeypatch.setattr(World, "_goes_on_until", lambda world, done: done())
+    world._come_to_an_end()
+    assert _rules(world) == {"what was promised is started"}
 
 
 def test_a_run_that_waits_for_code_that_is_there_is_restless(world: World) -> None:

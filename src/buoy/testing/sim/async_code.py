@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import buoy
 from buoy.engine.definitions import Workflow
 from buoy.testing.sim.programs import Node
-from buoy.testing.sim.steps import book, errand, extra, labour, slow, work, work_sync
+from buoy.testing.sim.steps import book, deadly, errand, extra, labour, reserve, slow, work, work_sync
 
 
 class Names(Protocol):
@@ -72,6 +72,10 @@ class AsyncCode:
                 return await _caught(node, work_sync.call(node.id, node.fails, given))
             case "book":
                 return await book(node.id)
+            case "reserve":
+                return await reserve(node.id, node.takes_s)
+            case "deadly":
+                return await deadly(node.id, node.fails)
             case "errand":
                 return await errand(node.id, node.takes_s)
             case "child":

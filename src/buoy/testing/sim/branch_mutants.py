@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -23,6 +23,7 @@ class ReuseKey(Mutant):
     """A step that was called back runs under the key of its first effect."""
 
     name = "reuse-a-key"
+    rules = ("keys tell effects apart", "what is called back is new")
     enough = 60
 
     def install(self, world: World) -> None:
@@ -33,7 +34,9 @@ class DropKept(Mutant):
     """A jump drops what it promised to keep."""
 
     name = "drop-kept-leaves"
+    rules = ("branches keep what stands", "branches name what runs again")
     enough = 150
+    near: ClassVar[dict[str, int]] = {"objects": 17, "sqlite": 27}
 
     def install(self, world: World) -> None:
         def planned(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +49,9 @@ class HidePause(Mutant):
     """A new branch hides the pause of its run."""
 
     name = "hide-a-pause"
+    rules = ("a paused run starts nothing", "the document is the folded log")
     enough = 300
+    near: ClassVar[dict[str, int]] = {"objects": 42, "sqlite": 5}
 
     def install(self, world: World) -> None:
         def run_level(body: e.Body) -> bool:
@@ -59,6 +64,7 @@ class ForgetJump(Mutant):
     """The request for a branch is recorded under another branch's name."""
 
     name = "forget-the-jump"
+    rules = ("recoveries are audited",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -73,6 +79,7 @@ class HideTooMuch(Mutant):
     """Whoever reads a log with a branch does not see one of the steps that the branch keeps."""
 
     name = "hide-too-much"
+    rules = ("branches name what runs again", "the document is the folded log", "executed again")
     enough = 100
 
     def install(self, world: World) -> None:
@@ -88,7 +95,9 @@ class ForgetReason(Mutant):
     """A recovery hides history, and does not say by whom and on what evidence."""
 
     name = "forget-the-reason"
+    rules = ("recoveries are audited",)
     enough = 200
+    near: ClassVar[dict[str, int]] = {"objects": 63, "sqlite": 8}
 
     def install(self, world: World) -> None:
         def silent(plan: RecoveryPlan, *args: Any) -> tuple[e.Event, ...]:

@@ -107,7 +107,7 @@ def _all_mutants(stores: tuple[str, ...], start: int, *, as_json: bool) -> int:
         for store in (each for each in stores if each in planted.stores):
             found = find_mutant(mutant, store, start)
             seeds = None if found is None else found.seed - start + 1
-            rule = None if found is None else found.violations[0].rule
+            rule = None if found is None else noticed(found)[0]
             rows.append(_Found(mutant, store, SEEDS_ENOUGH[mutant], seeds, rule))
             if not as_json:
                 number = "NOT FOUND" if seeds is None else f"seed {seeds}"
@@ -122,11 +122,17 @@ def _all_mutants(stores: tuple[str, ...], start: int, *, as_json: bool) -> int:
 
 def find_mutant(mutant: str, store: str, start: int = 1) -> Verdict | None:
     """The first verdict that notices a planted bug, within the number of seeds that are enough for it."""
-    for seed in range(start, start + SEEDS_ENOUGH[mutant]):
+    for seed in range(start, start + MUTANTS[mutant].enough):
         verdict = run_seed(seed, store, mutant)
-        if verdict.violations and not run_seed(seed, store).violations:
+        if noticed(verdict) and not run_seed(seed, store).violations:
             return verdict
     return None
+
+
+def noticed(verdict: Verdict) -> list[str]:
+    """The rules that a planted bug broke, of those that must notice it."""
+    wanted = MUTANTS[verdict.mutant].rules
+    return [each.rule for each in verdict.violations if each.rule in wanted]
 
 
 def _tell_short(verdict: Verdict) -> None:

@@ -10,13 +10,11 @@ from collections.abc import Iterator
 import msgspec
 
 from buoy.core import events as e
-from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.lineage import visible
-from buoy.core.state import fold
+from buoy.core.lifecycle import TERMINAL
 from buoy.engine.messages import Answer
-from buoy.testing.sim.evidence import Evidence
-from buoy.testing.sim.invariants import CHECKS, Check, refused
-from buoy.testing.sim.witness import Violation, old_name
+from buoy.testing.sim.evidence import Check, Evidence
+from buoy.testing.sim.invariants import refused
+from buoy.testing.sim.reading import old_name, parts_of, shown, status_of, times_redone
 
 
 def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
@@ -33,12 +31,15 @@ def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
 
 
 def completed_steps_did_run(found: Evidence) -> Iterator[str]:
-    ran = {(body.leaf, body.attempt) for body in found.bodies if body.what == "start"}
+    """Once for each time that somebody called them back."""
+    ran = {(old_name(body.leaf), body.attempt, body.redone) for body in found.bodies if body.what == "start"}
     starts, kinds = e.StepStarted | e.ModuleStarted, e.StepCompleted | e.ModuleCompleted
     groups = {each.body.leaf for each in found.log if isinstance(each.body, starts) and each.body.group}
     for event in found.log:
         body = event.body
-        if isinstance(body, kinds) and body.leaf not in groups and (body.leaf, body.attempt) not in ran:
+        if not isinstance(body, kinds) or body.leaf in groups:
+            continue
+        if (old_name(body.leaf), body.attempt, times_redone(found.log[: event.seq], body.leaf)) not in ran:
             yield f"event {event.seq} says that {body.leaf} completed, but its body never ran"
 
 
@@ -51,15 +52,16 @@ def effects_are_undone_in_reverse(found: Evidence) -> Iterator[str]:
 
 def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
     """Judged at each end that the run ever had, on the lineage of that moment."""
-    seen, status = visible(log), fold(found.state.run_id, log).status
+    seen = shown(log)
+    status = status_of(log, seen, parts_of(seen))
     able = {one.body.leaf for one in seen if isinstance(one.body, e.StepStarted) and one.body.compensate}
     done = [one.body.leaf for one in seen if isinstance(one.body, e.StepCompleted) and one.body.leaf in able]
     kinds = e.CompensationCompleted | e.CompensationFailed
     undone = [one.body.leaf for one in seen if isinstance(one.body, kinds)]
-    wanted = done[::-1] if status in (Status.FAILED, Status.CANCELLED) else []
+    wanted = done[::-1] if status in ("failed", "cancelled") else []
     if refused(found, log[-1].body):
         wanted = wanted[: len(undone)]  # it ends where it stood
-    if status in TERMINAL and undone != wanted:
+    if undone != wanted:
         yield f"at event {len(log)} it {status}; {done} had their effects, and {undone} were undone"
 
 
@@ -79,7 +81,7 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
             yield f"event {event.seq} answers {body.question_id} with message {body.message}, which is about {about}"
     yield from _asked_again(found.log)
     asked: dict[str, int] = {}
-    for event in visible(found.log):
+    for event in shown(found.log):
         if isinstance(event.body, e.InteractionRequested):
             if event.body.question_id in asked:
                 yield f"events {asked[event.body.question_id]} and {event.seq} ask {event.body.question_id}"
@@ -123,19 +125,20 @@ def branches_name_what_runs_again(found: Evidence) -> Iterator[str]:
         before, after = _leaves(found.log[: event.seq - 1]), _leaves(found.log[: event.seq])
         undone = {leaf for leaf in before if leaf.endswith("!")}
         hidden = {leaf for leaf in before - after if not leaf.endswith("!") and f"{leaf}!" not in undone}
-        if hidden - set(body.dropped):
-            yield f"event {event.seq} hides {sorted(hidden - set(body.dropped))} and does not say so"
-        if set(body.kept) - after:
-            yield f"event {event.seq} promises to keep {sorted(set(body.kept) - after)}, and hides it"
+        kept, dropped = ({old_name(leaf) for leaf in leaves} for leaves in (body.kept, body.dropped))
+        if hidden - dropped:
+            yield f"event {event.seq} hides {sorted(hidden - dropped)} and does not say so"
+        if kept - after:
+            yield f"event {event.seq} promises to keep {sorted(kept - after)}, and hides it"
 
 
 def _leaves(log: list[e.Event]) -> set[str]:
     """The leaves that a log shows; with an exclamation mark those whose compensation began."""
     found: set[str] = set()
-    for event in visible(log):
+    for event in shown(log):
         leaf = e.leaf_of(event.body)
         if leaf is not None:
-            found.add(f"{leaf}!" if isinstance(event.body, e.CompensationStarted) else leaf)
+            found.add(f"{old_name(leaf)}!" if isinstance(event.body, e.CompensationStarted) else old_name(leaf))
     return found
 
 
@@ -189,8 +192,7 @@ def only_what_ended_is_purged(found: Evidence) -> Iterator[str]:
         yield f"it was purged while it was {found.state.status}"
 
 
-ALL_CHECKS: dict[str, Check] = {
-    **CHECKS,
+CONDUCT: dict[str, Check] = {
     "keys tell effects apart": keys_tell_effects_apart,
     "completed steps did run": completed_steps_did_run,
     "effects are undone in reverse": effects_are_undone_in_reverse,
@@ -200,8 +202,3 @@ ALL_CHECKS: dict[str, Check] = {
     "nobody acts outside his scope": nobody_acts_outside_his_scope,
     "only what ended is purged": only_what_ended_is_purged,
 }
-
-
-def broken(found: Evidence) -> list[Violation]:
-    """All that does not hold of one run."""
-    return [Violation(rule, f"{found.run_id}: {text}") for rule, check in ALL_CHECKS.items() for text in check(found)]

@@ -11,13 +11,15 @@ import msgspec
 from buoy.core import events as e
 from buoy.core import state as state_module
 from buoy.core.ids import LeafId
-from buoy.core.state import Handler, Leaf, State
+from buoy.core.state import Leaf, State
 from buoy.engine import client as client_module
 from buoy.engine.births import Births
 from buoy.engine.bodies import Body, Success
+from buoy.engine.crew import Crew
 from buoy.engine.execution import Execution
 from buoy.engine.ledger import Ledger
 from buoy.engine.messages import ChildEnd, Mailbox
+from buoy.engine.pool import Pool
 from buoy.engine.saga import Saga
 from buoy.ports import Committed, Message, Outcome
 from buoy.testing.sim.mutants import Mutant
@@ -30,6 +32,7 @@ class EffectsBeforeCommit(Mutant):
     """Bodies and alarms start at once, not when the commit that they rest on is durable."""
 
     name = "effects-before-commit"
+    rules = ("effect before commit",)
     enough = 5
 
     def install(self, world: World) -> None:
@@ -43,6 +46,12 @@ class GoOnAfterFence(Mutant):
     """A writer that was fenced goes on as if its events were there."""
 
     name = "go-on-after-a-fence"
+    rules = (
+        "acknowledged before it was durable",
+        "effect before commit",
+        "one writer at a time",
+        "executed twice at once",
+    )
     enough = 40
 
     def install(self, world: World) -> None:
@@ -58,6 +67,7 @@ class ReleaseWhileExecuting(Mutant):
     """A graceful stop gives runs back whose steps are under way."""
 
     name = "release-while-executing"
+    rules = ("what executes is not given back", "executed twice at once")
     enough = 80
 
     def install(self, world: World) -> None:
@@ -68,6 +78,12 @@ class ForgetCompletion(Mutant):
     """Code goes on with the result of a step that was not recorded."""
 
     name = "complete-without-commit"
+    rules = (
+        "code and log agree",
+        "a replay gives the same end",
+        "executed again",
+        "runs end or wait for something real",
+    )
     enough = 10
 
     def install(self, world: World) -> None:
@@ -86,41 +102,31 @@ class ForgetOutcome(Mutant):
     """A fold forgets some outcomes: their leaves count as open, and are taken up again."""
 
     name = "forget-an-outcome"
+    rules = ("executed again", "the document is the folded log", "a sound log")
     enough = 20
 
     def install(self, world: World) -> None:
-        handlers = state_module.HANDLERS
-        real: Handler = handlers[e.StepCompleted]
+        def completed(state: State, event: e.Event, body: e.StepCompleted) -> bool | None:
+            return real(state, event, body) if event.seq % 4 else None
 
-        def completed(state: State, event: e.Event, body: e.StepCompleted) -> None:
-            if event.seq % 4:
-                real(state, event, body)
-
-        handlers[e.StepCompleted] = completed
-
-        def restore() -> None:
-            handlers[e.StepCompleted] = real
-
-        self._restore: Callable[[], None] = restore
-
-    def remove(self) -> None:
-        self._restore()
+        real = self.patch_entry(state_module.HANDLERS, e.StepCompleted, completed)
 
 
 class CompleteUnrun(Mutant):
     """Some bodies are not executed, and called completed."""
 
     name = "complete-what-never-ran"
+    rules = ("completed steps did run", "the result is the expected one")
     enough = 10
 
     def install(self, world: World) -> None:
         number = count(1)
 
-        def start(body: Body, raw: msgspec.Raw, pool: Any, **rest: Any) -> None:
+        def start(body: Body, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
             if next(number) % 9 == 0:
                 body._finish(Success(msgspec.Raw(b'"n1"'), "n1"))
             else:
-                real(body, raw, pool, **rest)
+                real(body, raw, crew, pool)
 
         real = self.patch(Body, "start", start)
 
@@ -129,6 +135,7 @@ class ConsumeTwice(Mutant):
     """Nobody remembers which messages were consumed."""
 
     name = "consume-twice"
+    rules = ("messages are consumed once", "signals have one effect")
     enough = 20
 
     def install(self, world: World) -> None:
@@ -139,6 +146,7 @@ class WrongQuestion(Mutant):
     """An answer is given to whichever question is open."""
 
     name = "answer-the-wrong-question"
+    rules = ("questions are asked once",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -153,6 +161,7 @@ class AnyAnswer(Mutant):
     """Answers are not checked before they are stored."""
 
     name = "take-any-answer"
+    rules = ("wrong answer",)
     enough = 20
 
     def install(self, world: World) -> None:
@@ -163,6 +172,7 @@ class SkipCompensation(Mutant):
     """What was done is not undone."""
 
     name = "skip-compensation"
+    rules = ("effects are undone in reverse",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -173,6 +183,7 @@ class CompensateTwice(Mutant):
     """What was undone is undone once more."""
 
     name = "compensate-twice"
+    rules = ("effects are undone in reverse", "executed again")
     enough = 60
 
     def install(self, world: World) -> None:
@@ -193,6 +204,7 @@ class LieToParent(Mutant):
     """A parent is told that its child gave nothing."""
 
     name = "lie-to-the-parent"
+    rules = ("children are what their parent was told", "the result is the expected one")
     enough = 20
 
     def install(self, world: World) -> None:
@@ -210,6 +222,7 @@ class ForgetParent(Mutant):
     """A parent is not told of its child's end, and nobody looks for it."""
 
     name = "forget-the-parent"
+    rules = ("runs end or wait for something real", "runs end when all is answered")
     enough = 20
 
     def install(self, world: World) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -58,12 +58,22 @@ class Evidence(msgspec.Struct):
     sends: Sequence[Sent] = ()
     bodies: Sequence[BodyEvent] = ()
     folded: State | None = None
+    # Runs that the store has; and those among them that this run has asked to cancel.
+    born: frozenset[str] = frozenset()
+    told: frozenset[str] = frozenset()
+    # Somebody set a clock: what was to come in a minute comes in a minute, whatever that clock says then.
+    clocks_set: bool = False
+    # When faults ended, by the clock of the only host; None: lateness cannot be judged here.
+    calm_at: float | None = None
 
     @property
     def state(self) -> State:
         if self.folded is None or self.folded.head_seq != (self.log[-1].seq if self.log else 0):
             self.folded = fold(RunId(self.run_id), self.log)
         return self.folded
+
+
+Check = Callable[[Evidence], Iterator[str]]
 
 
 def text_of(what: object) -> str:

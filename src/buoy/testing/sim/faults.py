@@ -11,7 +11,7 @@ counted when it has happened, under the call of the store that it happened in.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextvars import ContextVar
 from random import Random
 from typing import TYPE_CHECKING
@@ -45,7 +45,8 @@ class Rates(msgspec.Struct):
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A crash that is aimed: before or after the n-th pass of a process through its gate in one call of the store.
+    """A crash that is aimed: before or after the n-th pass of a process through its gate in one call of the store, or
+    the n-th commit with an event of one type (`event child_started`).
 
     `turn`: not of the first process that comes so far, but of the second or third.
     """
@@ -160,6 +161,15 @@ class Gate:
         elif dice > 1.0 - rates.very_slow and faults.strikes(name, "slow call"):
             await asyncio.sleep(amount * _LONG_S)
         await self._dawdle(rates.slow)
+
+    async def at_events(self, kinds: Iterable[str], *, after: bool) -> None:
+        """Stands around a commit: a crash may be aimed at an event of these types."""
+        passes = self._process.passes
+        for call in (f"event {kind}" for kind in kinds):
+            if not after:
+                passes[call] = passes.get(call, 0) + 1
+            if self._faults.on and self._faults.aimed(call, passes[call], after=after):
+                await self._die("after" if after else "before", f"the commit of {call.removeprefix('event ')}")
 
     def late_s(self, what: str) -> float | None:
         """How much later this write will arrive, while its sender believes that it got no answer; None: in time."""

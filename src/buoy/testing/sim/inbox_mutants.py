@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
+from typing import ClassVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ class ForgetInbox(Mutant):
     """A message that somebody looked at is never shown again, although nobody consumed it."""
 
     name = "forget-inbox"
+    rules = ("runs end or wait for something real", "runs end when all is answered")
     enough = 80
 
     def __init__(self) -> None:
@@ -39,7 +41,9 @@ class TimestampCursor(Mutant):
     """Messages are read on from a time: one that was stamped earlier and stored later is never shown."""
 
     name = "order-by-timestamp"
+    rules = ("runs end or wait for something real", "runs end when all is answered", "signals come in their order")
     enough = 60
+    near: ClassVar[dict[str, int]] = {"objects": 8, "sqlite": 10}
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,6 +62,7 @@ class ForgetDedupe(Mutant):
     """A message that is sent again is another message."""
 
     name = "forget-dedupe"
+    rules = ("no acknowledged message is lost", "signals have one effect")
     enough = 10
 
     def __init__(self) -> None:
@@ -72,6 +77,7 @@ class LoseMessage(Mutant):
     """Some messages are called sent and are not."""
 
     name = "lose-a-message"
+    rules = ("no acknowledged message is lost", "runs end or wait for something real", "runs end when all is answered")
     enough = 10
 
     def __init__(self) -> None:

@@ -109,9 +109,12 @@ class _Observed:
             nonce = write.events[0].nonce
             assert nonce is not None, "a commit without a nonce"
             self._world.witness.writers[nonce] = self._process.name
+        kinds = dict.fromkeys(event.type for write in writes for event in write.events)
+        await self._gate.at_events(kinds, after=False)
         outcomes = await self._world.mutant.commit(self._store, writes)
         for write, outcome in zip(writes, outcomes, strict=True):
             self._note(write, outcome)
+        await self._gate.at_events(kinds, after=True)
         self._world.hints.changed()
         return outcomes
 

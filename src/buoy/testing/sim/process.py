@@ -128,6 +128,16 @@ class Process:
             self.loop.frozen = False
             self.loop.ripen(self.world.kernel.time)
 
+    def dies(self, leaf: str, times_max: int) -> bool:
+        """Whether the body of this step has ended its process. While things go wrong, and not more often than that."""
+        deaths, which = self.world.deaths, f"{info().run_id}/{leaf}"
+        if not self.world.faults.on or deaths.get(which, 0) >= times_max:
+            return False
+        deaths[which] = deaths.get(which, 0) + 1
+        self.crash(f"in the body of {which}")
+        self.world.faults.count("crash in a body")
+        return True
+
     # ---- bodies of steps
 
     @contextmanager

@@ -25,7 +25,7 @@ _PARTS = (
 _FORMS = ("seq", "seq", "gather", "group", "completed", "first", "rest", "cleanup")
 _SYNC_PARTS = ("step", "sync", "sync", "derive", "sleep", "ask", "signal", "signal_or", "book", "child", "errand")
 _SYNC_FORMS = ("seq", "seq", "both")
-_ALL_FORMS = frozenset((*_FORMS, *_SYNC_FORMS))
+_ALL_FORMS = frozenset((*_FORMS, *_SYNC_FORMS, "pack"))
 
 
 class Node(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -150,7 +150,7 @@ def expected(node: Node) -> Any:
         case "first":
             # Whoever wins: one that fails, and is not caught, may come too late to matter.
             return node.id
-        case "seq" | "gather" | "group" | "both" | "cleanup":
+        case "seq" | "gather" | "group" | "both" | "pack" | "cleanup":
             return [expected(kid) for kid in node.kids]
     return node.id
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from buoy.core import events as e
 from buoy.core.document import Document
 from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.lineage import visible
-from buoy.testing.sim.invariants import restless, unread
+from buoy.testing.sim.invariants import restless
+from buoy.testing.sim.mail import unread
+from buoy.testing.sim.reading import parts_of, shown
 
 if TYPE_CHECKING:
     from buoy.testing.sim.world import World
@@ -26,12 +27,28 @@ def unrest(world: World, run_id: str) -> Iterator[str]:
         yield "another system wrote it, and a sweeper that takes such runs in leaves it alone"
     if state.pause is not None and state.pause.reason == "version":
         yield f"it waits for other code, which is there: {state.pause.detail}"
+    parent = None if state.created is None else state.created.parent
+    # One that had ended, and that a person brought back, is no longer its parent's.
+    own = any(isinstance(event.body, e.ENDINGS) for event in log)
+    if parent is not None and not own and state.status is not None and gave_up(world, parent.run, run_id):
+        yield f"its parent {parent.run} has given it up, and it lives on"
     for leaf in state.open.values():
         if leaf.child is None or state.status is Status.PAUSED:
             continue
         child = world.state(leaf.child.child).status
         if child is None or (child in TERMINAL and not _goes_on(world, leaf.child.child)):
             yield f"{leaf.id} waits for {leaf.child.child}, which is {child or 'not there'}"
+
+
+def gave_up(world: World, parent: str, child: str) -> bool:
+    """Whether a run ended without this child's end, or its code gave the child up. One that was hidden is no matter."""
+    seen = shown(world.look(parent)[0])
+    failed = any(isinstance(each.body, e.WorkflowFailed | e.WorkflowCancelled) for each in seen)
+    for part in parts_of(seen).values():
+        body = part.begun.body
+        if isinstance(body, e.ChildStarted) and body.child == child and not body.detach:
+            return part.outcome == "cancelled" or (failed and part.outcome == "open")
+    return False
 
 
 def adopters(world: World, doc: Document) -> list[str]:
@@ -49,12 +66,16 @@ def _goes_on(world: World, run_id: str) -> bool:
 
 def has_ended(world: World, run_id: str) -> bool:
     """Nothing of it is left, nor of what it promised to start."""
-    log, state = world.look(run_id)
+    state = world.state(run_id)
+    return not unborn(world, run_id) and (state.status is None or state.status in TERMINAL)
+
+
+def unborn(world: World, run_id: str) -> list[str]:
+    """The runs that a run promised to start, and that are not there."""
     promised: list[str] = []
-    for body in (event.body for event in visible(log)):
+    for body in (event.body for event in shown(world.look(run_id)[0])):
         if isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
             promised.append(body.continued_as)
         elif isinstance(body, e.ChildStarted) and body.detach:
             promised.append(body.child)
-    born = all(world.state(other).status is not None for other in promised)
-    return born and (state.status is None or state.status in TERMINAL)
+    return [other for other in promised if world.state(other).status is None]

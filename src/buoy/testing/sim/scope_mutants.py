@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -32,7 +32,9 @@ class OutsideScope(Mutant):
     """Runners take what belongs to another environment."""
 
     name = "outside-the-scope"
+    rules = ("nobody acts outside his scope",)
     enough = 60
+    near: ClassVar[dict[str, int]] = {"objects": 15, "sqlite": 5}
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +50,9 @@ class IgnoreStack(Mutant):
     """Runners of one stack take what belongs to another."""
 
     name = "ignore-the-stack"
+    rules = ("nobody acts outside his scope",)
     enough = 40
+    near: ClassVar[dict[str, int]] = {"objects": 13, "sqlite": 13}
 
     async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         return await store.claim_tasks(runner, msgspec.structs.replace(wants, stack=None), limit)
@@ -58,7 +62,9 @@ class SweepEverything(Mutant):
     """A sweeper cares for runs of every stack and env."""
 
     name = "sweep-outside-the-scope"
+    rules = ("nobody acts outside his scope",)
     enough = 60
+    near: ClassVar[dict[str, int]] = {"objects": 6, "sqlite": 6}
 
     def install(self, world: World) -> None:
         self.patch(Scope, "covers", lambda scope, document: True)
@@ -68,6 +74,7 @@ class AdoptUnasked(Mutant):
     """A sweeper takes in what another system wrote, although nobody asked it to."""
 
     name = "adopt-unasked"
+    rules = ("nobody acts outside his scope",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -81,6 +88,7 @@ class FireTwice(Mutant):
     """The id of a run that is started by the clock does not depend on the time alone."""
 
     name = "fire-twice"
+    rules = ("each time of a schedule starts one run",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -96,7 +104,9 @@ class SettleFirst(Mutant):
     """A time is noted as fired before its run is there."""
 
     name = "settle-before-firing"
+    rules = ("each time of a schedule starts one run",)
     enough = 150
+    near: ClassVar[dict[str, int]] = {"objects": 43, "sqlite": 51}
 
     def install(self, world: World) -> None:
         async def fire(timer: Scheduler, schedule: Schedule, now: float) -> Fired:
@@ -114,6 +124,7 @@ class RenameKey(Mutant):
     """A step that was renamed while it was under way runs again under a key of its new name."""
 
     name = "rename-the-key"
+    rules = ("keys tell effects apart",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -128,6 +139,12 @@ class ForgetRename(Mutant):
     """A migration binds a run to other code, and does not say which names are new."""
 
     name = "forget-the-rename"
+    rules = (
+        "runs end or wait for something real",
+        "runs end when all is answered",
+        "code and log agree",
+        "executed again",
+    )
     enough = 60
 
     def install(self, world: World) -> None:

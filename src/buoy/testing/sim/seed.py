@@ -15,7 +15,6 @@ from buoy.core.document import Document
 from buoy.core.ids import RunId
 from buoy.core.schedule import Schedule
 from buoy.errors import CorruptLog
-from buoy.testing.sim.conduct import broken
 from buoy.testing.sim.evidence import Evidence, Reach
 from buoy.testing.sim.invariants import endings_of
 from buoy.testing.sim.kernel import bury_loops
@@ -26,6 +25,7 @@ from buoy.testing.sim.planted import MUTANTS
 from buoy.testing.sim.process import Process
 from buoy.testing.sim.programs import root_of
 from buoy.testing.sim.replays import replay_differences
+from buoy.testing.sim.rules import broken
 from buoy.testing.sim.specs import workflow_of
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.timetables import RULE, wrong_fires
@@ -142,7 +142,7 @@ def _judge(world: World) -> list[Violation]:
     documents, schedules = _read_all(world)
     found = _fires(world, schedules)
     rng = Random(f"replay {world.seed}")
-    ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.programs}
+    ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.born()}
     for run_id in world.programs:
         try:
             evidence = _evidence(world, run_id, documents.get(run_id))
@@ -193,6 +193,10 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         commits=[commit for commit in witness.commits if commit.run_id == run_id],
         sends=[sent for sent in witness.sends if sent.run_id == run_id],
         bodies=[body for body in witness.bodies if body.run_id == run_id],
+        born=world.born(),
+        told=world.told_by(run_id),
+        calm_at=world.calm_at,
+        clocks_set=any(blow.kind == "clock" for blow in world.plan.blows),
     )
 
 

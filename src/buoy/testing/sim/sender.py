@@ -64,6 +64,9 @@ class Sender(Process):
         match act.kind:
             case "say":
                 await self._say(run_id, act.luck)
+            case "burst":
+                for name in self.world.signal_names(run_id)[:3]:
+                    await self._signal(run_id, name)
             case "answer" | "wrong":
                 await self.help_on(run_id, wrong=act.kind == "wrong")
             case "pause":

@@ -60,6 +60,24 @@ async def book(id: str) -> str:
         return id
 
 
+@buoy.step(compensate=undo)
+async def reserve(id: str, takes_s: float) -> str:
+    """As `book`, but several of them may end in any order."""
+    with here().body():
+        if takes_s:
+            await asyncio.sleep(takes_s)
+        return id
+
+
+@buoy.step
+async def deadly(id: str, kills: int) -> str:
+    """Ends its process, so many times at most."""
+    with here().body():
+        if here().dies(id, kills):
+            await here().loop.create_future()
+        return id
+
+
 @buoy.step(queue="side", retries=RETRIES, backoff=0.3)
 async def errand(id: str, takes_s: float) -> str:
     """Executed by whoever serves its queue."""

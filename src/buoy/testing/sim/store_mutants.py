@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ class NoFencing(Mutant):
     """The store accepts a stale append: it gives the events the next free numbers."""
 
     name = "no-fencing"
+    rules = ("acknowledged before it was durable", "one writer at a time", "executed twice at once")
     enough = 50
 
     async def commit(self, store: Store, writes: Sequence[Write]) -> list[Outcome]:
@@ -61,6 +62,7 @@ class AckBeforeDurable(Mutant):
     """Now and then a commit is called done before it is there. It comes a little later."""
 
     name = "ack-before-durable"
+    rules = ("acknowledged before it was durable", "effect before commit")
     enough = 20
 
     def __init__(self) -> None:
@@ -82,6 +84,7 @@ class LoseStart(Mutant):
     """The first event of some runs is called durable, and is not."""
 
     name = "lose-a-start"
+    rules = ("acknowledged before it was durable",)
     enough = 20
 
     def __init__(self) -> None:
@@ -98,6 +101,7 @@ class StaleDocument(Mutant):
     """The document that is stored with a commit is the one of the commit before."""
 
     name = "stale-document"
+    rules = ("the document is the folded log",)
     enough = 10
 
     def __init__(self) -> None:
@@ -122,7 +126,9 @@ class ReadErrorIsAbsence(Mutant):
     """A log that cannot be read counts as one that is not there."""
 
     name = "read-error-is-absence"
+    rules = ("runs end or wait for something real", "executed again")
     enough = 50
+    near: ClassVar[dict[str, int]] = {"objects": 18}
 
     async def events(self, store: Store, run_id: RunId, after: int, limit: int | None) -> list[Event]:
         try:
@@ -135,6 +141,7 @@ class LoseWakeUp(Mutant):
     """A run that is given back until a time is given back without that time, and no sweep looks for it."""
 
     name = "lose-a-wake-up"
+    rules = ("runs end or wait for something real",)
     enough = 30
 
     def install(self, world: World) -> None:
@@ -154,6 +161,7 @@ class ForgetAudit(Mutant):
     """Whoever takes a run over does not say on what evidence."""
 
     name = "forget-the-audit"
+    rules = ("recoveries are audited",)
     enough = 10
 
     async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
@@ -165,7 +173,9 @@ class BuryTheFrozen(Mutant):
     """A process that does not move counts as dead, although its lock is held."""
 
     name = "bury-the-frozen"
+    rules = ("nobody is buried alive",)
     enough = 80
+    near: ClassVar[dict[str, int]] = {"objects": 23, "sqlite": 12}
 
     def install(self, world: World) -> None:
         def proof(liveness: SimLiveness, record: RunnerRecord) -> Evidence | None:
@@ -181,6 +191,7 @@ class PurgeTheLiving(Mutant):
     """A purge takes a run with it that has not ended."""
 
     name = "purge-the-living"
+    rules = ("only what ended is purged", "runs end or wait for something real", "runs end when all is answered")
     enough = 60
 
     def install(self, world: World) -> None:
@@ -220,6 +231,12 @@ class LoseEvent(_LateBlow):
     """A commit that was there is lost later on."""
 
     name = "lose-an-event"
+    rules = (
+        "runs end or wait for something real",
+        "no acknowledged commit is lost",
+        "numbers without gaps",
+        "a log only grows",
+    )
     enough = 10
     every = 40
 
@@ -231,6 +248,7 @@ class RewriteHistory(_LateBlow):
     """An event that was there has another time later on."""
 
     name = "rewrite-history"
+    rules = ("a log only grows",)
     enough = 20
     every = 20
 

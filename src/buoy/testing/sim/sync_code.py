@@ -7,7 +7,7 @@ from typing import Any
 import buoy
 from buoy.testing.sim.async_code import Names, asked
 from buoy.testing.sim.programs import RETRIES, Node
-from buoy.testing.sim.steps import book, errand, extra, labour, work, work_sync
+from buoy.testing.sim.steps import book, errand, extra, labour, reserve, work, work_sync
 
 
 class SyncCode:
@@ -34,6 +34,8 @@ class SyncCode:
                     if not node.catch:
                         raise
                     return f"{node.id} failed"
+            case "pack":
+                return list(buoy.gather(*(reserve.call(kid.id, kid.takes_s) for kid in node.kids)))
             case "book":
                 return book.call(node.id).result()
             case "errand":

@@ -1,4 +1,4 @@
-"""Widening: what came to plans later: scopes, sweepers of their own, aimed crashes, schedules, renamed steps.
+"""Widening: what came to plans later: scopes, sweepers of their own, aimed crashes, schedules, windows, renamed steps.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -13,6 +13,7 @@ from buoy.core.schedule import CatchUp
 from buoy.testing.sim.faults import Strike
 from buoy.testing.sim.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
 from buoy.testing.sim.programs import make_program
+from buoy.testing.sim.windows import aimed, windowed
 from buoy.testing.sim.workflows import ADOPTED, SAME
 
 # The calls of a store that can be hit. Not those that ask nobody (`now`, `changed`, `close`); nor `suspect`, which
@@ -37,6 +38,8 @@ def widened(plan: Plan, seed: int) -> Plan:
         ("policies", _governed),
         ("strikes", _struck),
         ("schedules", _scheduled),
+        ("windows", windowed),
+        ("aims", aimed),
         ("renames", _renamed),
     ):
         plan = change(plan, Random(f"{name} {seed}"))

@@ -12,8 +12,7 @@ import msgspec
 
 from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.core.lineage import visible
-from buoy.testing.sim.programs import RENAMED_STEPS
+from buoy.testing.sim.reading import UNDO, old_name, pause_of, shown, times_redone
 from buoy.testing.sim.storage import Storage
 
 
@@ -111,7 +110,7 @@ class Witness:
         log = self._durable(event.run_id)
         event = msgspec.structs.replace(event, redone=times_redone(log, event.leaf.removesuffix(UNDO)))
         self.bodies.append(event)
-        seen = visible(log)
+        seen = shown(log)
         who = f"{event.run_id} {event.leaf} attempt {event.attempt} in {event.process}"
         if not any(_begins(each.body, event) for each in (log if event.gone else seen)):
             self.broken("effect before commit", f"{who}: its body runs, but no durable event says so")
@@ -150,44 +149,6 @@ class Witness:
         return log
 
 
-UNDO = "!compensation"
-
-
-def old_name(leaf: str) -> str:
-    """The name of a leaf before any release gave it another one: under both it is one effect."""
-    for old, new in RENAMED_STEPS.items():
-        scope, mark, name = leaf.rpartition("/")
-        if name.startswith(f"{new}#"):
-            return f"{scope}{mark}{old}{name.removeprefix(new)}"
-    return leaf
-
-
-def pause_of(log: list[e.Event]) -> e.Event | None:
-    """The event that paused the run, if it is paused. Whatever branches hide, a pause lasts until somebody ends it."""
-    last: e.Event | None = None
-    for event in log:
-        if isinstance(event.body, e.Paused):
-            last = event
-        elif isinstance(event.body, (e.Resumed, *e.ENDINGS)):
-            last = None
-    return last
-
-
-def times_redone(log: list[e.Event], leaf: str) -> int:
-    """How often people have called this leaf back, or its effect was undone on a branch that is left."""
-    branches = [each.body for each in log if isinstance(each.body, e.BranchCreated)]
-    if not branches:
-        return 0
-    shown = {each.seq for each in visible(log)}
-    undone = [
-        each for each in log
-        if isinstance(each.body, e.CompensationStarted) and each.body.leaf == leaf and each.seq not in shown
-    ]  # fmt: skip
-    mine = old_name(leaf)
-    back = (each for each in branches if each.cause in ("jump", "retry"))
-    return len(undone) + sum(any(old_name(other) == mine for other in each.dropped) for each in back)
-
-
 def still_ended(log: list[e.Event], event: BodyEvent) -> e.Event | None:
     """The end that this leaf has had, if no branch took it back. Found by a way of its own, not by that of the engine:
     each branch goes on from the one before it."""
@@ -210,9 +171,11 @@ def still_ended(log: list[e.Event], event: BodyEvent) -> e.Event | None:
 def _begins(body: e.Body, event: BodyEvent) -> bool:
     """Whether that durable event lets this body begin. The attempts of a compensation are not recorded one by one."""
     if event.leaf.endswith(UNDO):
-        return isinstance(body, e.CompensationStarted) and body.leaf == event.leaf.removesuffix(UNDO)
+        return isinstance(body, e.CompensationStarted) and old_name(body.leaf) == old_name(
+            event.leaf.removesuffix(UNDO)
+        )
     starts = e.StepStarted | e.ModuleStarted
-    return isinstance(body, starts) and (body.leaf, body.attempt) == (event.leaf, event.attempt)
+    return isinstance(body, starts) and (old_name(body.leaf), body.attempt) == (old_name(event.leaf), event.attempt)
 
 
 def _ends(body: e.Body, event: BodyEvent) -> bool:

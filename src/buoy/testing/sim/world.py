@@ -31,7 +31,7 @@ from buoy.testing.sim.lookout import Lookout
 from buoy.testing.sim.mutants import Mutant
 from buoy.testing.sim.plan import CHAOS_S, EVENTS_MAX, REST_S, TURNS_MAX, Plan, Post, Slot
 from buoy.testing.sim.programs import Node, parts
-from buoy.testing.sim.rest import has_ended, unrest
+from buoy.testing.sim.rest import has_ended, unborn, unrest
 from buoy.testing.sim.sender import Sender
 from buoy.testing.sim.specs import CALLS
 from buoy.testing.sim.storage import ObjectStorage, SqliteStorage, Storage
@@ -73,8 +73,12 @@ class World:
         self.foreign: dict[str, Document] = {}
         self.schedules: dict[str, Schedule] = {}
         self.acts: dict[str, int] = {}
+        # How often each deadly step has ended its process.
+        self.deaths: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.closing = False
+        # When faults ended, as the only host's clock has it; None where clocks differ or workers may be full.
+        self.calm_at: float | None = None
         self.options = RunnerOptions(
             waiting_runs_max=plan.waiting_runs_max,
             driving_runs_max=plan.driving_runs_max,
@@ -164,6 +168,17 @@ class World:
     def count_act(self, kind: str) -> None:
         self.acts[kind] = self.acts.get(kind, 0) + 1
 
+    def born(self) -> frozenset[str]:
+        """Runs that are in the store, or were until they were purged."""
+        return frozenset(run_id for run_id in self.programs if self.final_log(run_id)[0])
+
+    def told_by(self, parent: str) -> frozenset[str]:
+        """Runs that this run has asked to cancel."""
+        return frozenset(
+            run_id for run_id in self.programs if run_id.startswith(f"{parent}.")
+            if any(each.kind == "cancel" and each.by == parent for each in self.inbox(run_id))
+        )  # fmt: skip
+
     # ---- people of this world
 
     def fill(self, slot: Slot) -> None:
@@ -223,6 +238,10 @@ class World:
                 if state.status is not None and state.status not in TERMINAL:
                     why = f": {state.pause.reason}: {state.pause.detail}" if state.pause is not None else ""
                     self.witness.broken("runs end when all is answered", f"{run_id} is still {state.status}{why}")
+                for other in unborn(self, run_id):
+                    self.witness.broken(
+                        "what was promised is started", f"{run_id} promised {other}, which is not there"
+                    )
 
     def _stop_all(self) -> None:
         self.closing = True

@@ -1,0 +1,127 @@
+"""Counts: how often things may be done: attempts of a step, tries of one version, crashes before a run is set apart.
+
+Pure, as `invariants`. The numbers stand here once more, as the documentation has them: a limit that is changed by
+mistake must not change what is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buoy.core import events as e
+from buoy.core.versions import tried
+from buoy.testing.sim.evidence import Check, Evidence
+from buoy.testing.sim.reading import UNDO, old_name
+
+# Retries by the name of the step, as `steps` and `specs` declare them.
+_RETRIES = {"book": 0, "reserve": 0, "extra": 0, "slow": 1, "undo": 1, "deadly": 0}
+_RETRIES_OTHERS = 2
+# docs/recovery.md: from the third crash in a row on a run is driven alone; after five more of those it is set apart.
+_SOLO_AFTER = 3
+_SOLO_CRASHES = 5
+
+_STARTS = e.StepStarted | e.ModuleStarted
+
+
+def attempts_are_counted(found: Evidence) -> Iterator[str]:
+    """One after the other, each after the failure of the one before, and no more than the step's retries and one."""
+    last: dict[str, int] = {}
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.BranchCreated):
+            last.clear()
+        if isinstance(body, _STARTS) and not body.group:
+            leaf, name = old_name(body.leaf), body.name if isinstance(body, e.StepStarted) else ""
+            if body.attempt > _RETRIES.get(name, _RETRIES_OTHERS) + 1:
+                yield f"event {event.seq}: {body.leaf} begins attempt {body.attempt}, more than its retries allow"
+            if body.attempt > 1 and leaf in last and last[leaf] != body.attempt - 1:
+                yield f"event {event.seq}: {body.leaf} begins attempt {body.attempt} after attempt {last[leaf]} failed"
+            last.pop(leaf, None)
+        if isinstance(body, e.RetryScheduled):
+            last[old_name(body.leaf)] = body.attempt
+    yield from _bodies(found)
+
+
+def _bodies(found: Evidence) -> Iterator[str]:
+    """As the bodies themselves were told. The attempts of a compensation are counted by each process for itself."""
+    most: dict[tuple[str, int], int] = {}
+    for body in (each for each in found.bodies if each.what == "start" and not each.gone):
+        if body.leaf.endswith(UNDO):
+            continue
+        effect = (old_name(body.leaf), body.redone)
+        if body.attempt < most.get(effect, 0) and not _begins_again(found.log):
+            yield f"{body.leaf} runs attempt {body.attempt} after attempt {most[effect]}"
+        most[effect] = max(body.attempt, most.get(effect, 0))
+
+
+def _begins_again(log: list[e.Event]) -> bool:
+    """A branch that no person asked for hides attempts and keeps the key."""
+    return any(isinstance(each.body, e.BranchCreated) and each.body.cause not in ("jump", "retry") for each in log)
+
+
+def each_version_gets_one_try(found: Evidence) -> Iterator[str]:
+    """Code that did not fit is not tried again, unless a person says so or the run has changed since."""
+    refused: str | None = None
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.Paused) and body.reason == "version":
+            version = getattr(body, "tried_version", None) or tried(body)  # type: ignore[arg-type]
+            if version is not None and version == refused and not _asked_for(found, event):
+                yield f"event {event.seq}: {version} is tried again, and did not fit before"
+            refused = version
+        elif isinstance(body, e.BranchCreated | e.VersionBound) or _by_a_person(body):
+            refused = None
+
+
+def _asked_for(found: Evidence, event: e.Event) -> bool:
+    """Whether a person wanted something of the run that it had not looked at by then."""
+    read = {getattr(each.body, "message", None) for each in found.log[: event.seq]}
+    asks = (each for each in found.inbox if each.kind in ("pause", "resume", "cancel"))
+    return any(each.sent_at <= event.at and each.number not in read for each in asks)
+
+
+def _by_a_person(body: e.Body) -> bool:
+    if isinstance(body, e.CancelRequested):
+        return True
+    return isinstance(body, e.Resumed) and (body.message is not None or not (body.by or "").startswith("code of"))
+
+
+def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
+    """A run is quarantined after so many crashes alone without progress, and never before."""
+    crashes, alone, completed = 0, 0, set[str]()
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.Claimed) and body.cause == "taken_over":
+            crashes += 1
+            alone += body.evidence.get("solo") is True
+        elif isinstance(body, e.Paused) and body.reason == "poison":
+            if crashes < _SOLO_AFTER + _SOLO_CRASHES or alone < _SOLO_CRASHES:
+                yield f"event {event.seq}: it is set apart after {crashes} crashes, {alone} of them alone"
+        elif isinstance(body, e.Resumed) or (isinstance(body, e.BranchCreated) and body.cause in ("jump", "retry")):
+            crashes, alone = 0, 0
+        elif isinstance(body, e.StepCompleted | e.ModuleCompleted) and body.leaf not in completed:
+            completed.add(body.leaf)
+            crashes, alone = 0, 0
+
+
+def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
+    """A step that ends its process each time does so a bounded number of times."""
+    deaths, open_now = 0, False
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.StepStarted) and body.name == "deadly":
+            deaths, open_now = 0, True
+        elif isinstance(body, e.Paused | e.Resumed | e.BranchCreated | e.StepCompleted | e.ModuleCompleted):
+            deaths = 0
+        elif open_now and isinstance(body, e.Claimed) and body.cause == "taken_over" and "orphan" not in body.evidence:
+            deaths += 1
+            if deaths > _SOLO_AFTER + _SOLO_CRASHES:
+                yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
+
+
+COUNTS: dict[str, Check] = {
+    "attempts are counted": attempts_are_counted,
+    "each version gets one try": each_version_gets_one_try,
+    "only what kills is set apart": only_what_kills_is_set_apart,
+    "what kills is set apart": what_kills_is_set_apart,
+}

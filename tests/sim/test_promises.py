@@ -1,0 +1,187 @@
+"""The invariants about times, counts, order and families can fail, too; and what is right breaks none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from buoy.core import events as e
+from buoy.core.document import document
+from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.questions import Question
+from buoy.core.state import HANDLERS, fold
+from buoy.ports import Message
+from buoy.testing.sim.evidence import Evidence
+from buoy.testing.sim.programs import Node
+from buoy.testing.sim.rules import ALL_CHECKS, broken
+from buoy.testing.sim.witness import BodyEvent
+from tests.sim.test_invariants import BREAKS, COMMITS, RUN, SIGNAL, STEP, WAIT, sound
+
+# The commits of `sound` are one second apart, the first at 101.
+ERROR = e.ErrorInfo(type="Flaky", message="oh")
+TIMER = LeafId("timer#1")
+FAILED = e.WorkflowFailed(error=ERROR)
+
+
+def _story(*commits: tuple[e.Body, ...], **changes: object) -> Evidence:
+    """A run that began, and then this."""
+    evidence = sound([*COMMITS[:1], *commits], **{"inbox": [], "sends": [], **changes})
+    evidence.program = Node("seq", "main")
+    return evidence
+
+
+def _dated(evidence: Evidence, seq: int, at: float) -> Evidence:
+    evidence.log[seq - 1] = msgspec.structs.replace(evidence.log[seq - 1], at=at)
+    return evidence
+
+
+def _timer(fired_after: int, **changes: object) -> Evidence:
+    """A timer that is due at 104, and fires so many seconds after its start at 102; in between there are refusals."""
+    idle = [(e.MessageRefused(message=n, reason="?"),) for n in range(1, fired_after)]
+    return _story((e.TimerStarted(leaf=TIMER, due_at=104.0),), *idle, (e.TimerFired(leaf=TIMER),), **changes)
+
+
+def _attempts(*numbers: int, wait_s: float = 0.3) -> Evidence:
+    """A step whose first attempt failed at 102, and which then made these attempts, a second apart."""
+    retry = e.RetryScheduled(leaf=STEP, attempt=1, due_at=102.0 + wait_s, error=ERROR)
+    return _story((retry,), *((e.StepStarted(leaf=STEP, name="work", attempt=n, key="k"),) for n in numbers))
+
+
+def _ran(*attempts: int) -> Evidence:
+    return _story(bodies=[BodyEvent(101.0, "start", RUN, STEP, number, "k", "w1") for number in attempts])
+
+
+def _tries(between: tuple[e.Body, ...] = (), **changes: object) -> Evidence:
+    """Code of version 2 did not fit, twice."""
+    refused = e.Paused(reason="version", detail="it asks for b (run is bound to 1, this is 2)")
+    again = (e.Resumed(by="code of version 2"), refused)
+    return _story((refused,), *([between] if between else []), again, deployed=True, **changes)
+
+
+def _crash(*, solo: bool, **evidence: str) -> tuple[e.Body, ...]:
+    about = {"proof": "lock free", **({"solo": True} if solo else {}), **evidence}
+    return (e.Claimed(runner="w2", cause="taken_over", evidence=about),)
+
+
+def _poison(*crashes: tuple[e.Body, ...]) -> Evidence:
+    return _story(*crashes, (e.Paused(reason="poison", detail="it kills"),))
+
+
+TWO, FIVE = [_crash(solo=False)] * 2, [_crash(solo=True)] * 5
+LAST = _crash(solo=False)
+DEADLY = (e.StepStarted(leaf=LeafId("deadly#1"), name="deadly"),)
+CHILD = LeafId("sim_sync#1")
+
+
+def _child(name: str = "run-1.c", *, detach: bool = False) -> e.ChildStarted:
+    return e.ChildStarted(leaf=CHILD, child=RunId(name), workflow="sim_sync", input=msgspec.Raw(b"{}"), detach=detach)
+
+
+def _back(*dropped: LeafId, kept: tuple[LeafId, ...] = (), cutoff: int = 2, cause: str = "jump") -> tuple[e.Body, ...]:
+    jump = e.JumpRequested(to=dropped[0] if dropped else STEP, new_branch=BranchId(1))
+    made = e.BranchCreated(
+        branch=BranchId(1), parent=BranchId(0), cutoff_seq=cutoff, kept=kept, dropped=dropped, cause=cause
+    )
+    return (jump, made) if cause == "jump" else (made,)
+
+
+def _asked(question: str) -> e.InteractionRequested:
+    return e.InteractionRequested(leaf=LeafId("ask#1"), question_id=question, question=Question("?", "text"))
+
+
+OTHER = LeafId("work#2")
+DONE = e.StepCompleted(leaf=STEP)
+OTHER_DONE = (e.StepStarted(leaf=OTHER, name="work"), e.StepCompleted(leaf=OTHER))
+ENDED = e.ChildFinished(leaf=CHILD, child=RunId("run-1.c"), status="completed", message=1)
+LATER = msgspec.structs.replace(SIGNAL, number=2, dedupe="d2")
+SECOND = (e.SignalWaited(leaf=WAIT, name="go"), e.SignalReceived(leaf=WAIT, message=2, payload=msgspec.Raw(b"{}")))
+
+MORE: list[tuple[str, Callable[[], Evidence]]] = [
+    ("signals come in their order", lambda: _story(SECOND, inbox=[SIGNAL, LATER])),
+    ("times never go back", lambda: _dated(sound(), 6, 101.5)),
+    ("nothing fires before its time", lambda: _timer(1)),
+    ("nothing fires before its time", lambda: _attempts(2, wait_s=4.0)),
+    ("attempts wait their back-off", lambda: _attempts(2, wait_s=0.0)),
+    ("attempts wait their back-off", lambda: _attempts(2, wait_s=0.6)),
+    ("waits end in time", lambda: _timer(12, calm_at=100.0)),
+    ("attempts are counted", lambda: _attempts(2, 3, 4)),
+    ("attempts are counted", lambda: _attempts(3)),
+    ("attempts are counted", lambda: _ran(2, 1)),
+    ("each version gets one try", _tries),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE[:4], LAST)),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
+    ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
+    ("children of the ended are told", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), (e.LeafCancelled(leaf=CHILD),), born=frozenset({"run-1.c"})),
+    ),
+    ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child(),))),
+    ("what is called back is new", lambda: _story((_child(),), (_child("run-1.d"),))),
+    ("what is called back is new", lambda: _story((_asked("q"),), _back(LeafId("ask#1")), (_asked("q"),))),
+    ("branches keep what stands", lambda: _story((DONE,), _back(OTHER))),
+    ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, kept=(OTHER,)))),
+    ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, STEP))),
+    ("branches keep what stands", lambda: _story((DONE,), _back(cutoff=2, cause="recovery"))),
+]
+
+
+@pytest.mark.parametrize(("rule", "evidence"), MORE, ids=[f"{rule}-{n}" for n, (rule, _) in enumerate(MORE)])
+def test_every_invariant_can_fail(rule: str, evidence: Callable[[], Evidence]) -> None:
+    assert rule in {violation.rule for violation in broken(evidence())}
+
+
+def test_every_invariant_was_shown_able_to_fail() -> None:
+    assert {rule for rule, _ in (*BREAKS, *MORE)} == set(ALL_CHECKS)
+
+
+def _resume(number: int = 1) -> Message:
+    return Message(RunId(RUN), "resume", f"r{number}", msgspec.Raw(b"{}"), sent_at=102.5, number=number)
+
+
+RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
+    ("signals come in their order", lambda: _story((COMMITS[1][1], COMMITS[3][0]), inbox=[SIGNAL, LATER])),
+    ("nothing fires before its time", lambda: _timer(2)),
+    ("nothing fires before its time", lambda: _timer(1, clocks_set=True)),
+    ("attempts wait their back-off", lambda: _attempts(2)),
+    ("waits end in time", lambda: _timer(12)),
+    ("waits end in time", lambda: _timer(12, calm_at=110.0)),
+    ("waits end in time", lambda: _timer(4, calm_at=100.0)),
+    ("attempts are counted", lambda: _attempts(2)),
+    ("attempts are counted", lambda: _ran(1, 1, 2, 2)),
+    ("each version gets one try", lambda: _tries((e.VersionBound(version="3"),))),
+    ("each version gets one try", lambda: _tries(inbox=[_resume()])),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST)),
+    ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
+    ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}), told=frozenset({"run-1.c"})),
+    ),
+    ("children of the ended are told", lambda: _story((_child(),), (ENDED,), (FAILED,), born=frozenset({"run-1.c"}))),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(detach=True),), (FAILED,), born=frozenset({"run-1.c"})),
+    ),
+    ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child("run-1.d"),))),
+    ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, OTHER))),
+    ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, cutoff=4))),
+]
+
+
+@pytest.mark.parametrize(("rule", "evidence"), RIGHT, ids=[f"{rule}-{n}" for n, (rule, _) in enumerate(RIGHT)])
+def test_what_is_right_breaks_no_promise(rule: str, evidence: Callable[[], Evidence]) -> None:
+    assert rule not in {violation.rule for violation in broken(evidence())}
+
+
+def test_a_fold_that_is_wrong_everywhere_in_the_same_way_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The document and the fold agree then, and only another way of reading tells."""
+    rule = "the document is the folded log"
+    assert rule not in {each.rule for each in broken(_timer(2))}
+    monkeypatch.setitem(HANDLERS, e.TimerFired, lambda state, event, body: None)
+    wrong = _timer(2)
+    wrong.document = document(fold(RunId(RUN), wrong.log))
+    texts = [each.text for each in broken(wrong) if each.rule == rule]
+    assert f"{RUN}: the document says open_count 2, the log amounts to 1" in texts
