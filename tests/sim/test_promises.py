@@ -113,6 +113,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
+    ("what kills is set apart", lambda: _story(code_deaths=11)),
     ("children of the ended are told", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
     (
         "children of the ended are told",
@@ -155,6 +156,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("each version gets one try", lambda: _tries(inbox=[_resume()])),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
+    ("what kills is set apart", lambda: _story(code_deaths=9)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),
     (
         "children of the ended are told",

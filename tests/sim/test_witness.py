@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.ports import Clock, Message, Store
 from buoy.testing.sim.faults import Gate
 from buoy.testing.sim.reading import old_name, pause_of
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Witness, still_ended
+from buoy.testing.sim.witness import Acknowledged, BodyEvent, Holders, Witness, is_suspect, still_ended
 
 LEAF = LeafId("work#1")
 
@@ -187,3 +188,57 @@ def test_a_body_after_the_death_of_its_first_process_is_right() -> None:
     witness.body_started(_start("w1"), {"w1", "w2"})
     witness.body_started(_start("w2"), {"w2"})
     assert _rules(witness) == []
+
+
+def test_a_task_has_one_living_holder() -> None:
+    holders = Holders()
+    assert holders.takes("run-1", "w1", {"w1", "w2"}) is None
+    assert holders.takes("run-1", "w1", {"w1", "w2"}) is None
+    assert holders.takes("run-1", "w2", {"w1", "w2"}) == "w1"
+    assert holders.takes("run-1", "w1", {"w1"}) is None
+    holders.let_go("run-1")
+    assert holders.takes("run-1", "w2", {"w1", "w2"}) is None
+    holders.holds("run-1", "w1")
+    holders.forget("w1")
+    assert holders.takes("run-1", "w2", {"w1", "w2"}) is None
+
+
+def _claimed(*, cause: str = "taken_over", solo: bool = False) -> e.Claimed:
+    return e.Claimed(runner="w1", cause=cause, evidence={"solo": True} if solo else {"proof": "lock free"})
+
+
+class _Shelves(_Shelf):
+    """Two runs: one that is driven alone, and another one."""
+
+    def __init__(self, *others: e.Body) -> None:
+        super().__init__(CREATED, _claimed(solo=True), STARTED)
+        self._other = [e.Event(number, 0.0, body) for number, body in enumerate((CREATED, *others, STARTED), 1)]
+
+    def log(self, run_id: RunId, after: int = 0) -> list[e.Event]:
+        return (self._log if run_id == "run-1" else self._other)[after:]
+
+
+@pytest.mark.parametrize("order", [("run-1", "run-2"), ("run-2", "run-1")])
+def test_a_suspect_that_executes_beside_another_run_is_noticed(order: tuple[str, str]) -> None:
+    witness = Witness(_Shelves(_claimed(cause="woken")))
+    for run_id in order:
+        witness.body_started(msgspec.structs.replace(_start(), run_id=run_id), {"w1"})
+    assert _rules(witness) == ["a suspect is driven alone"]
+
+
+def test_a_suspect_may_execute_beside_what_is_started_here_or_elsewhere() -> None:
+    witness = Witness(_Shelves(_claimed(cause="created")))
+    for run_id in ("run-1", "run-2"):
+        witness.body_started(msgspec.structs.replace(_start(), run_id=run_id), {"w1"})
+    assert _rules(witness) == []
+    witness = Witness(_Shelves(_claimed(cause="woken")))
+    witness.body_started(_start("w1"), {"w1", "w2"})
+    witness.body_started(msgspec.structs.replace(_start("w2"), run_id="run-2"), {"w1", "w2"})
+    assert _rules(witness) == []
+
+
+def test_a_run_is_suspect_until_it_gets_on() -> None:
+    log = _Shelf(CREATED, _claimed(solo=True), STARTED)._log
+    assert is_suspect(log)
+    assert not is_suspect([*log, e.Event(4, 0.0, e.StepCompleted(leaf=LEAF))])
+    assert not is_suspect([*log, e.Event(4, 0.0, _claimed())])

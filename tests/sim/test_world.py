@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -12,6 +13,8 @@ from buoy.core import events as e
 from buoy.core.document import Document, document
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.state import fold
+from buoy.ports import Released
+from buoy.testing.sim import process as process_module
 from buoy.testing.sim import seed as seed_module
 from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import Mutant
@@ -20,6 +23,7 @@ from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.programs import Node
 from buoy.testing.sim.rest import adopters, has_ended, unrest
 from buoy.testing.sim.seed import run_seed
+from buoy.testing.sim.sender import Sender
 from buoy.testing.sim.story import Story
 from buoy.testing.sim.worker import Worker
 from buoy.testing.sim.world import World
@@ -189,3 +193,46 @@ def test_a_log_that_cannot_be_read_is_noticed(monkeypatch: pytest.MonkeyPatch) -
     verdict = run_seed(1, "sqlite", only=[name for name in make_plan(1, "sqlite").names() if name.startswith("run-1")])
     assert {each.rule for each in verdict.violations} == {"logs can be read"}
     assert verdict.violations[0].text == "run-1: it is torn"
+
+
+def test_a_body_in_a_worker_that_knows_that_it_is_gone_is_noticed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.fill(world.plan.slots[0])
+    (worker,) = world.workers()
+    context = SimpleNamespace(run_id=RUN, leaf="work#1", attempt=1, key="k")
+    monkeypatch.setattr(process_module, "info", lambda: context)
+    rule = "who was declared gone starts nothing"
+    with worker.body():
+        assert rule not in _rules(world)
+    worker.runner.gone = "silent"
+    with worker.body():
+        assert rule in _rules(world)
+
+
+def test_a_run_that_is_given_back_while_it_is_driven_is_noticed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender = world.new_sender("somebody")
+    store = sender.open_store()
+
+    async def done(*args: object) -> bool:
+        return True
+
+    monkeypatch.setattr(type(store._target._store), "release", done)  # type: ignore[attr-defined]
+    for drives in (False, True):
+        monkeypatch.setattr(Sender, "drives", lambda sender, run_id, drives=drives: drives)
+        sender.spawn(lambda: store.release(RunId(RUN), RunnerId("w"), Released(due_at=None)))  # type: ignore[arg-type,return-value]
+        world.kernel.run_until(lambda: False, world.kernel.time + 1.0)
+        assert ("what is driven is not given back" in _rules(world)) == drives
+
+
+def test_code_that_ends_its_process_reaches_nobody_any_more(world: World) -> None:
+    sender = world.new_sender("somebody")
+    found: list[object] = []
+
+    async def look() -> None:
+        sender.crash("here")
+        found.append(await sender.open_store().run(RunId(RUN)))
+
+    sender.spawn(look)
+    world.kernel.run_until(lambda: False, world.kernel.time + 5.0)
+    assert found == []

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import buoy
 from buoy.engine.definitions import Workflow
+from buoy.testing.sim.process import blast
 from buoy.testing.sim.programs import Node
 from buoy.testing.sim.steps import book, deadly, errand, extra, labour, reserve, slow, work, work_sync
 
@@ -76,6 +77,8 @@ class AsyncCode:
                 return await reserve(node.id, node.takes_s)
             case "deadly":
                 return await deadly(node.id, node.fails)
+            case "mine":
+                blast(node.id, node.fails)
             case "errand":
                 return await errand(node.id, node.takes_s)
             case "child":

@@ -11,6 +11,7 @@ Exit code: 0 every promise was kept (every mutant was found), 1 a promise was br
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import sys
 import warnings
@@ -31,6 +32,9 @@ def main(arguments: list[str] | None = None) -> int:
     # What the engine logs is in the story, or concerns processes that are being dropped.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     warnings.simplefilter("ignore", RuntimeWarning)
+    # Each seed ends with a collection, which need not look at what was there before the first.
+    gc.collect()
+    gc.freeze()
     stores = STORES if options.store == "both" else (options.store,)
     if options.mutants:
         return _all_mutants(stores, options.start, as_json=options.json)

@@ -117,6 +117,10 @@ def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
             deaths += 1
             if deaths > _SOLO_AFTER + _SOLO_CRASHES:
                 yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
+    # Its first deaths may come before anybody has claimed it.
+    freed = any(isinstance(event.body, e.Resumed | e.BranchCreated) for event in found.log)
+    if not freed and found.code_deaths > _SOLO_AFTER + _SOLO_CRASHES + 2:
+        yield f"its code ended {found.code_deaths} processes, and it was never set apart"
 
 
 COUNTS: dict[str, Check] = {

@@ -61,6 +61,8 @@ class Evidence(msgspec.Struct):
     # Runs that the store has; and those among them that this run has asked to cancel.
     born: frozenset[str] = frozenset()
     told: frozenset[str] = frozenset()
+    # How often its own code, and not a step of it, ended the process that ran it.
+    code_deaths: int = 0
     # Somebody set a clock: what was to come in a minute comes in a minute, whatever that clock says then.
     clocks_set: bool = False
     # When faults ended, by the clock of the only host; None: lateness cannot be judged here.

@@ -119,6 +119,8 @@ class Gate:
 
     async def before(self, what: str) -> None:
         faults, process = self._faults, self._process
+        if not process.alive:
+            await process.loop.create_future()  # what killed it has not come to its end yet, but reaches nobody
         if not faults.on:
             await self._dawdle(0.1)
             return

@@ -18,6 +18,7 @@ from buoy.ports import (
     Archive,
     Committed,
     Evidence,
+    Held,
     Message,
     Orphan,
     Outcome,
@@ -56,6 +57,7 @@ class _Named:
         async def call(*args: Any, **kwargs: Any) -> Any:
             return await _under(name, found(*args, **kwargs))
 
+        self.__dict__[name] = call  # not asked for again: every call of every process comes by here
         return call
 
 
@@ -108,6 +110,8 @@ class _Observed:
             self._world.expect_kin(write.run_id, write.events)
             nonce = write.events[0].nonce
             assert nonce is not None, "a commit without a nonce"
+            if write.task is not None:
+                self._world.witness.holders.let_go(write.run_id)
             self._world.witness.writers[nonce] = self._process.name
         kinds = dict.fromkeys(event.type for write in writes for event in write.events)
         await self._gate.at_events(kinds, after=False)
@@ -123,6 +127,8 @@ class _Observed:
         done = isinstance(outcome, Committed)
         self._process.tell(f"{write.run_id} {write.after_seq + 1}: {kinds} -> {'durable' if done else 'fenced'}")
         if done:
+            if isinstance(write.task, Held):
+                self._world.witness.holders.holds(write.run_id, write.task.runner)
             first, last = write.events[0], write.events[-1]
             self._world.witness.committed(
                 Acknowledged(write.run_id, first.nonce, first.seq, last.seq, self._process.name),
@@ -154,11 +160,19 @@ class _Observed:
         tasks = await self._world.mutant.claim_tasks(self._store, runner, wants, limit)
         for task in tasks:
             self._process.tell(f"{task.run_id}: took the task ({task.cause})")
+            other = self._world.witness.holders.takes(task.run_id, self._process.name, self._world.counted_on())
+            if other is not None and task.run_id not in self._world.damaged:
+                text = f"{task.run_id}: {self._process.name} took its task, which {other} holds"
+                self._world.witness.broken("a task has one holder", text)
         return tasks
 
     async def release(self, run_id: RunId, runner: RunnerId, change: Any, head_seq: int | None = None) -> bool:
         changed = self._world.mutant.release(change)
+        self._world.witness.holders.let_go(run_id)
         done = await self._store.release(run_id, runner, changed, head_seq)
+        if done and self._process.drives(run_id):
+            text = f"{run_id}: {self._process.name} gave its task back, and drives it"
+            self._world.witness.broken("what is driven is not given back", text)
         self._process.tell(f"{run_id}: {'gave the task back' if done else 'had no task to give back'}")
         self._world.hints.changed()
         return done
@@ -172,6 +186,7 @@ class _Observed:
     ) -> int | None:
         # Known before it is durable: from here on nothing may be expected of that runner any more.
         self._world.gone(runner, by=self._process)
+        self._world.witness.holders.forget(runner)
         released = await self._store.bury(runner, why, cause=cause, evidence=evidence, beat_number=beat_number)
         self._process.tell(f"buried {runner} ({why}), {released} runs due")
         self._world.hints.changed()
@@ -181,6 +196,7 @@ class _Observed:
         return self._world.mutant.orphans(await self._store.orphans(limit))
 
     async def adopt(self, orphan: Orphan) -> bool:
+        self._world.witness.holders.let_go(orphan.run_id)
         adopted = await self._store.adopt(orphan)
         if adopted:
             self._world.witness.touches.append(Touched(orphan.run_id, self._process.name, "made it due again"))

@@ -45,6 +45,14 @@ def here() -> Process:
     return _HERE.get()
 
 
+def blast(name: str, times_max: int) -> None:
+    """Workflow code that ends its process, so many times at most. One that is only replayed by a check does not."""
+    process = _HERE.get(None)
+    if process is not None and process.dies(name, times_max):
+        run = str(info().run_id)
+        process.world.code_deaths[run] = process.world.code_deaths.get(run, 0) + 1
+
+
 class Process:
     """One simulated process."""
 
@@ -64,6 +72,15 @@ class Process:
     @property
     def alive(self) -> bool:
         return not self.loop.dead
+
+    @property
+    def was_told(self) -> bool:
+        """Whether it knows that it was declared gone."""
+        return False
+
+    def drives(self, run_id: str) -> bool:
+        """Whether it would go on with this run."""
+        return False
 
     def tell(self, what: str) -> None:
         self.world.story.tell(self.world.kernel.time, self.name, what)
@@ -129,12 +146,12 @@ class Process:
             self.loop.ripen(self.world.kernel.time)
 
     def dies(self, leaf: str, times_max: int) -> bool:
-        """Whether the body of this step has ended its process. While things go wrong, and not more often than that."""
+        """Whether what runs here has ended its process. While things go wrong, and not more often than that."""
         deaths, which = self.world.deaths, f"{info().run_id}/{leaf}"
         if not self.world.faults.on or deaths.get(which, 0) >= times_max:
             return False
         deaths[which] = deaths.get(which, 0) + 1
-        self.crash(f"in the body of {which}")
+        self.crash(f"in {which}")
         self.world.faults.count("crash in a body")
         return True
 
@@ -154,6 +171,9 @@ class Process:
             )  # fmt: skip
 
         self.tell(f"{about.run_id}: body of {about.leaf} begins, attempt {about.attempt}")
+        if self.was_told:
+            text = f"{self.name} begins {about.leaf} of {about.run_id}, and knows that it was declared gone"
+            world.witness.broken("who was declared gone starts nothing", text)
         world.witness.body_started(seen("start"), world.counted_on())
         try:
             yield about.attempt

@@ -196,6 +196,7 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         born=world.born(),
         told=world.told_by(run_id),
         calm_at=world.calm_at,
+        code_deaths=world.code_deaths.get(run_id, 0),
         clocks_set=any(blow.kind == "clock" for blow in world.plan.blows),
     )
 

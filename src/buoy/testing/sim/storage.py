@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
 
@@ -34,6 +34,8 @@ from buoy.testing.sim.faults import Gate
 T = TypeVar("T")
 
 _STATE = "/state.json"
+# Comes after everything that a key can hold.
+_LAST = "\uffff"
 
 
 class Storage(Protocol):
@@ -262,13 +264,13 @@ class ObjectStorage:
 
     def log(self, run_id: RunId, after: int = 0) -> list[Event]:
         found: list[Event] = []
-        for key in self._keys(layout.log_prefix(run_id)):
+        # Each object begins with the number in its key: what was seen before need not be read again.
+        for key in self._keys(layout.log_prefix(run_id), layout.log_key(run_id, after + 1) if after else ""):
             stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
             if stored.purged is not None:
                 return []
-            if stored.last_seq > after:
-                found += decode_events(stored.events, f"the log of {run_id}")
-        return [event for event in found if event.seq > after]
+            found += decode_events(stored.events, f"the log of {run_id}")
+        return found
 
     def inbox(self, run_id: RunId) -> list[Message]:
         objects = self._data.objects
@@ -306,10 +308,10 @@ class ObjectStorage:
             events = msgspec.Raw(encode_events(_earlier(commit)))
             self._data.put(key, msgspec.json.encode(msgspec.structs.replace(stored, events=events)))
 
-    def _keys(self, prefix: str) -> list[str]:
+    def _keys(self, prefix: str, first: str = "") -> list[str]:
+        """The keys that begin so, from `first` on."""
         keys = self._data.keys
-        place = bisect_left(keys, prefix)
-        return list(takewhile(lambda key: key.startswith(prefix), islice(keys, place, None)))
+        return keys[bisect_left(keys, max(prefix, first)) : bisect_left(keys, prefix + _LAST)]
 
     def close(self) -> None:
         """Nothing: it is memory."""

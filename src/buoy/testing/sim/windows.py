@@ -144,7 +144,8 @@ def _given_up(rng: Random) -> Made:
     """A child that its parent's code gives up, and then goes on."""
     child = Node("child", "c1", (_patient(rng),), name="sim_async")
     quick = Node("step", "s1", takes_s=rng.choice((0.0, 0.5, 3.0)))
-    return _main(Node("first", "f1", (child, quick)), Node("sleep", "z1", takes_s=12.0), Node("step", "s2")), ("jump",)
+    rest = rng.choice((Node("sleep", "z1", takes_s=12.0), Node("signal", "w1", name="late")))
+    return _main(Node("first", "f1", (child, quick)), rest, Node("step", "s2")), ("jump",)
 
 
 def _deadly(rng: Random) -> Made:
@@ -154,6 +155,11 @@ def _deadly(rng: Random) -> Made:
     beside = (Node("step", "s2", takes_s=rng.choice((0.5, 8.0))),) if rng.random() < 0.5 else ()
     part = Node("gather", "g1", (deadly, *beside)) if beside else deadly
     return _main(Node("step", "s1"), part, Node("step", "s3")), ()
+
+
+def _mined(rng: Random) -> Made:
+    """Code that ends the process that runs it, before it does anything."""
+    return _main(Node("mine", "m1", fails=rng.choice((1, 3, 20, 20))), Node("step", "s1")), ()
 
 
 def _long(rng: Random) -> Made:
@@ -180,7 +186,7 @@ def _given_back(rng: Random) -> Made:
 
 
 _ASYNC: tuple[Callable[[Random], Made], ...] = (
-    *(_saga, _saga, _buffered, _buffered_at_once, _parting, _bereaved, _bereaved, _given_up, _deadly, _deadly, _long),
-    *(_long, _called_back, _called_back),
+    *(_saga, _saga, _buffered, _buffered_at_once, _parting, _bereaved, _bereaved, _given_up, _deadly, _deadly, _mined),
+    *(_long, _long, _called_back, _called_back),
 )
 _SYNC: tuple[Callable[[Random], Made], ...] = (_sync_saga, _buffered, _parting, _long, _given_back)

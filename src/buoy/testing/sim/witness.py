@@ -68,6 +68,29 @@ class BodyEvent(msgspec.Struct, frozen=True):
     redone: int = 0
 
 
+class Holders:
+    """Who has the task of each run. Known only where it is certain: who may have let it go holds nothing."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def holds(self, run_id: str, runner: str) -> None:
+        self._names[run_id] = runner
+
+    def takes(self, run_id: str, runner: str, alive: set[str]) -> str | None:
+        """Somebody gets the task. The living process that has it already, if there is one."""
+        before = self._names.get(run_id)
+        self._names[run_id] = runner
+        return before if before in alive and before != runner else None
+
+    def let_go(self, run_id: str) -> None:
+        """Somebody is about to give the task away: from now on nothing is certain."""
+        self._names.pop(run_id, None)
+
+    def forget(self, runner: str) -> None:
+        self._names = {run_id: name for run_id, name in self._names.items() if name != runner}
+
+
 class Witness:
     """All that was seen in one seed."""
 
@@ -77,6 +100,7 @@ class Witness:
         self.sends: list[Sent] = []
         self.touches: list[Touched] = []
         self.bodies: list[BodyEvent] = []
+        self.holders = Holders()
         self.starts: dict[str, str] = {}
         self.writers: dict[str, str] = {}
         self.violations: list[Violation] = []
@@ -120,11 +144,27 @@ class Witness:
         pause = pause_of(log)
         if pause is not None and not event.gone:
             self.broken("a paused run starts nothing", f"{who}: its body runs, but event {pause.seq} paused the run")
+        self._judge_company(event)
         running = self._running.setdefault((event.run_id, old_name(event.leaf)), [])
         others = [each for each in running if each.process in alive and not event.gone]
         if others:
             self.broken("executed twice at once", f"{who}: its body already runs in {others[0].process}")
         running.append(event)
+
+    def _judge_company(self, event: BodyEvent) -> None:
+        """A run that is driven alone, since it ended its processes before, executes beside no other that was taken."""
+        beside = {
+            run_id: None
+            for (run_id, _), running in self._running.items()
+            if run_id != event.run_id and any(each.process == event.process for each in running)
+        }
+        mine = is_suspect(self._durable(event.run_id))
+        for other in beside if not event.gone else ():
+            theirs = is_suspect(self._durable(other))
+            taken = other if mine else event.run_id
+            if (mine or theirs) and claim_of(self._durable(taken)) not in (None, "created"):
+                text = f"{event.process} executes {event.run_id} beside {other}, and one of them is to be alone"
+                self.broken("a suspect is driven alone", text)
 
     def _unanswered(self, event: BodyEvent, end: e.Event) -> bool:
         """A process that gives a leaf up may start its body before it hears that this is durable. No more than that."""
@@ -147,6 +187,24 @@ class Witness:
         log = self._logs.setdefault(run_id, [])
         log.extend(self._storage.log(RunId(run_id), log[-1].seq if log else 0))
         return log
+
+
+def is_suspect(log: list[e.Event]) -> bool:
+    """Whether the run is to be driven alone: it was claimed so, and has not got on since."""
+    alone = False
+    for body in (event.body for event in log):
+        if isinstance(body, e.Claimed) and body.cause not in ("requested", "recovered"):
+            alone = body.evidence.get("solo") is True
+        elif isinstance(body, e.StepCompleted | e.ModuleCompleted):
+            alone = False
+    return alone
+
+
+def claim_of(log: list[e.Event]) -> str | None:
+    """The cause of the last claim that drives the run."""
+    causes = [event.body.cause for event in log if isinstance(event.body, e.Claimed)]
+    drives = [cause for cause in causes if cause not in ("requested", "recovered")]
+    return drives[-1] if drives else None
 
 
 def still_ended(log: list[e.Event], event: BodyEvent) -> e.Event | None:

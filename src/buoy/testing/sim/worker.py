@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from buoy.core.ids import RunnerId
+from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_LOOKS_MAX
 from buoy.engine.beats import Beats
 from buoy.engine.client import Client
@@ -76,6 +76,14 @@ class Worker(Process):
         self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
         self.runner.trouble_log.on_unexpected = self.trouble
         self.spawn(self._live)
+
+    @property
+    def was_told(self) -> bool:
+        return self.runner.gone is not None
+
+    def drives(self, run_id: str) -> bool:
+        execution = self.runner.executions.get(RunId(run_id))
+        return execution is not None and not execution.detached
 
     async def _beat_store(self) -> Store:
         return self.open_store(beats=True)

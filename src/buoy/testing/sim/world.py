@@ -73,8 +73,10 @@ class World:
         self.foreign: dict[str, Document] = {}
         self.schedules: dict[str, Schedule] = {}
         self.acts: dict[str, int] = {}
-        # How often each deadly step has ended its process.
+        # How often each deadly part of a program has ended its process.
         self.deaths: dict[str, int] = {}
+        # The same of each run's own code.
+        self.code_deaths: dict[str, int] = {}
         self.processes: dict[str, Process] = {}
         self.closing = False
         # When faults ended, as the only host's clock has it; None where clocks differ or workers may be full.

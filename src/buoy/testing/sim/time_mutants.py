@@ -1,0 +1,153 @@
+"""Time mutants: planted bugs of clocks, waits, attempts, and of how often something is tried."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from buoy.core import events as e
+from buoy.core import poison
+from buoy.core.ids import LeafId
+from buoy.core.lifecycle import check_move
+from buoy.core.state import Leaf, Pause
+from buoy.engine import execution as execution_module
+from buoy.engine import leaves as leaves_module
+from buoy.engine.alarms import Alarm, Alarms
+from buoy.engine.definitions import Retry
+from buoy.engine.leaves import Leaves
+from buoy.engine.ledger import Ledger
+from buoy.recovery import versions as versions_module
+from buoy.testing.sim.mutants import Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import msgspec
+
+    from buoy.testing.sim.world import World
+
+
+class BeginWaitAgain(Mutant):
+    """A wait begins again when another process takes it over."""
+
+    name = "timer-begins-anew"
+    rules = ("waits end in time",)
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def start(leaves: Leaves, leaf: Leaf, attempt: int) -> None:
+            waited_s = leaves._execution.ledger.now() - leaf.since
+            if leaf.due_at is not None and leaf.kind != "step" and waited_s > 0.5:
+                leaf = replace(leaf, due_at=leaf.due_at + waited_s)
+            real(leaves, leaf, attempt)
+
+        real = self.patch(Leaves, "_start", start)
+
+
+class ClockBack(Mutant):
+    """Events are dated by the clock of whoever writes them."""
+
+    name = "ledger-clock-back"
+    rules = ("times never go back",)
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def record(ledger: Ledger, body: e.Body) -> None:
+            state, buffer = ledger.state, ledger._buffer
+            check_move(state.status, type(body))
+            buffer.append(state.append(body, ledger._clock.now(), None if buffer else ledger._ids.nonce()))
+
+        self.patch(Ledger, "record", record)
+
+
+class AlarmEarly(Mutant):
+    """Whoever waits is woken a little before its time."""
+
+    name = "alarm-early"
+    rules = ("nothing fires before its time",)
+    enough = 10
+
+    def install(self, world: World) -> None:
+        def set_early(alarms: Alarms, due_at: float, callback: Callable[[], None]) -> Alarm:
+            return real(alarms, due_at - 0.2, callback)  # type: ignore[no-any-return]
+
+        real = self.patch(Alarms, "set", set_early)
+
+
+class NoBackoff(Mutant):
+    """A failed attempt is repeated at once."""
+
+    name = "no-backoff"
+    rules = ("attempts wait their back-off",)
+    enough = 5
+
+    def install(self, world: World) -> None:
+        self.patch(Retry, "delay_s", lambda retry, attempt: 0.0)
+
+
+class ResetAttempts(Mutant):
+    """Every further attempt is the second one."""
+
+    name = "attempt-reset"
+    rules = ("attempts are counted",)
+    enough = 10
+
+    def install(self, world: World) -> None:
+        def next_attempt(leaf: Leaf, args: msgspec.Raw, key: str) -> e.StepStarted | e.ModuleStarted:
+            started: e.StepStarted | e.ModuleStarted = real(leaf, args, key)
+            return replace(started, attempt=2)
+
+        real = self.patch(leaves_module, "_next_attempt", next_attempt)
+
+
+class TryAgain(Mutant):
+    """Code that did not fit is tried again at each look."""
+
+    name = "same-version-again"
+    rules = ("each version gets one try",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def may_fit(pause: Pause | None, bound: str, version: str) -> bool:
+            return pause is not None and pause.reason == "version"
+
+        self.patch(execution_module, "may_fit", may_fit)
+        self.patch(versions_module, "may_fit", may_fit)
+
+
+class ForgetProgress(Mutant):
+    """Crashes are counted over the whole life of a run, however far it got between them."""
+
+    name = "progress-not-counted"
+    rules = ("only what kills is set apart",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def ended(count: poison._Count, leaf: LeafId, *, completed: bool) -> None:
+            real(count, leaf, completed=False)
+
+        real = self.patch(poison._Count, "_ended", ended)
+
+
+class NeverPoison(Mutant):
+    """A run that ends its processes is driven again and again."""
+
+    name = "never-set-apart"
+    rules = ("what kills is set apart",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        self.patch(poison.Crashes, "poison", property(lambda found: False))
+
+
+TIME_MUTANTS: tuple[type[Mutant], ...] = (
+    BeginWaitAgain,
+    ClockBack,
+    AlarmEarly,
+    NoBackoff,
+    ResetAttempts,
+    TryAgain,
+    ForgetProgress,
+    NeverPoison,
+)
