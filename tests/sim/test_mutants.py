@@ -8,11 +8,16 @@ from typing import Any
 import pytest
 
 from buoy.testing.sim.command import find_mutant, noticed
+from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import Mutant, StaleMutant
+from buoy.testing.sim.plan import restricted
+from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.planted import MUTANTS
 from buoy.testing.sim.rules import ALL_CHECKS
 from buoy.testing.sim.seed import run_seed
+from buoy.testing.sim.story import Story
 from buoy.testing.sim.timetables import RULE
+from buoy.testing.sim.world import World
 
 # Judged at the moment itself, or of the world as a whole.
 AT_THE_MOMENT = {
@@ -98,3 +103,17 @@ def test_a_violation_of_another_rule_does_not_count_as_found(monkeypatch: pytest
     monkeypatch.setattr(mutant, "enough", 1)
     assert noticed(found) == []
     assert find_mutant(mutant.name, "sqlite") is None
+
+
+@pytest.mark.parametrize("name", sorted(MUTANTS))
+def test_each_mutant_fits_the_engine_of_today(name: str) -> None:
+    """One that is stale fails here within a moment, and not only where it is hunted."""
+    plan = restricted(make_plan(1, "sqlite"), [])
+    mutant = MUTANTS[name]()
+    world = World(1, plan, mutant, Story())
+    try:
+        mutant.install(world)
+    finally:
+        mutant.remove()
+        bury_loops(world.kernel)
+        world.storage.close()
