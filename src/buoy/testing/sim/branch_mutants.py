@@ -100,8 +100,8 @@ class ForgetReason(Mutant):
     near: ClassVar[dict[str, int]] = {"objects": 63, "sqlite": 8}
 
     def install(self, world: World) -> None:
-        def silent(plan: RecoveryPlan, *args: Any) -> tuple[e.Event, ...]:
-            events: tuple[e.Event, ...] = real(plan, *args)
+        def silent(plan: RecoveryPlan, *args: Any, **kwargs: Any) -> tuple[e.Event, ...]:
+            events: tuple[e.Event, ...] = real(plan, *args, **kwargs)
             return tuple(msgspec.structs.replace(event, body=_silenced(event.body)) for event in events)
 
         real = self.patch(RecoveryPlan, "events", silent)

@@ -55,12 +55,12 @@ class GoOnAfterFence(Mutant):
     enough = 40
 
     def install(self, world: World) -> None:
-        def outcome(ledger: Ledger, answer: Outcome) -> None:
-            if not isinstance(answer, Committed):
-                answer = Committed(ledger.state.head_seq - len(ledger._buffer))
-            real(ledger, answer)
+        def told(ledger: Ledger, outcome: Outcome) -> None:
+            if not isinstance(outcome, Committed):
+                outcome = Committed(ledger.state.head_seq - len(ledger._buffer))
+            real(ledger, outcome)
 
-        real = self.patch(Ledger, "_outcome", outcome)
+        real = self.patch(Ledger, "_outcome", told)
 
 
 class ReleaseWhileExecuting(Mutant):

@@ -115,9 +115,8 @@ def _check_fits(what: str, real: Any, value: Any) -> None:
 def _takes_the_same(real: Callable[..., Any], value: Callable[..., Any]) -> bool:
     """By name and kind, but for the first parameter, which is often `self`. One that takes anything fits anything."""
     mine, theirs = (list(inspect.signature(each).parameters.values()) for each in (value, real))
-    kinds = {each.kind for each in mine}
-    if kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        return True
+    if [each.kind for each in mine[-2:]] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
+        return len(mine) <= 3 and bool(theirs)
     return len(mine) == len(theirs) and all(
         one.kind == other.kind and (place == 0 or one.name == other.name)
         for place, (one, other) in enumerate(zip(mine, theirs, strict=True))

@@ -11,10 +11,10 @@ from buoy.core import poison
 from buoy.core.ids import LeafId
 from buoy.core.lifecycle import check_move
 from buoy.core.state import Leaf, Pause
-from buoy.engine import execution as execution_module
 from buoy.engine import leaves as leaves_module
+from buoy.engine import opening
 from buoy.engine.alarms import Alarm, Alarms
-from buoy.engine.definitions import Retry
+from buoy.engine.declaration import Retry
 from buoy.engine.leaves import Leaves
 from buoy.engine.ledger import Ledger
 from buoy.recovery import versions as versions_module
@@ -112,7 +112,7 @@ class TryAgain(Mutant):
         def may_fit(pause: Pause | None, bound: str, version: str) -> bool:
             return pause is not None and pause.reason == "version"
 
-        self.patch(execution_module, "may_fit", may_fit)
+        self.patch(opening, "may_fit", may_fit)
         self.patch(versions_module, "may_fit", may_fit)
 
 
