@@ -190,12 +190,12 @@ class Witness:
 
 
 def is_suspect(log: list[e.Event]) -> bool:
-    """Whether the run is to be driven alone: it was claimed so, and has not got on since."""
+    """Whether the run is to be driven alone: it was claimed so, and has neither got on nor rested since."""
     alone = False
     for body in (event.body for event in log):
         if isinstance(body, e.Claimed) and body.cause not in ("requested", "recovered"):
             alone = body.evidence.get("solo") is True
-        elif isinstance(body, e.StepCompleted | e.ModuleCompleted):
+        elif e.leaf_of(body) is not None and not isinstance(body, e.StepStarted | e.ModuleStarted):
             alone = False
     return alone
 
