@@ -14,13 +14,15 @@ from buoy.engine.generators import FirstHook, leave_alone, tell_apart
 from buoy.engine.guard import GUARD
 
 
-def _in_order(*items: Iterable[Any]) -> Any:
-    """Stands for `set` in asyncio's tasks while workflow code runs.
+def _set_of(*items: Iterable[Any]) -> Any:
+    """Stands for `set` in asyncio's tasks, from the first workflow on, for as long as the process lives.
 
     `asyncio.as_completed` and `asyncio.wait` make a set of what they are given, and a set of coroutines goes by their
-    addresses: another order at every replay. A dict keeps the order in which they were given.
+    addresses: another order at every replay. A dict keeps the order in which they were given. Workflow code gets one;
+    every other thread, and every other code of this thread, gets a set. It asks for the flag of its thread because
+    several runners may live in one process, each in a thread of its own.
     """
-    return dict.fromkeys(*items) if items else set()
+    return dict.fromkeys(*items) if items and GUARD.flag.on else set(*items)
 
 
 _ASYNCIO_TASKS = vars(asyncio.tasks)
@@ -35,6 +37,7 @@ class Entered:
         self._loop = loop
         self._outer: asyncio.AbstractEventLoop | None = None
         self._was_guarded = self._no_hooks = False
+        _ASYNCIO_TASKS["set"] = _set_of
 
     def __enter__(self) -> None:
         # Of the thread that enters.
@@ -42,13 +45,10 @@ class Entered:
         self._outer = asyncio._get_running_loop()
         self._no_hooks = type(sys.get_asyncgen_hooks().firstiter) is not FirstHook and tell_apart()
         asyncio._set_running_loop(self._loop)
-        _ASYNCIO_TASKS["set"] = _in_order
         self._was_guarded, flag.on = flag.on, True
 
     def __exit__(self, *_: object) -> None:
         self._flag.on = self._was_guarded
         if self._no_hooks:
             leave_alone()
-        # Not taken out: a name that comes and goes would make Python look up all others of that module anew.
-        _ASYNCIO_TASKS["set"] = set
         asyncio._set_running_loop(self._outer)
