@@ -44,9 +44,55 @@ def test_show_has_questions_with_their_ids(buoy: Buoy) -> None:
     buoy.drive()
     told = buoy("show", "s1").stdout
     assert "'Which colour?', id s1/ask#1/0, expects one of red, blue" in told
-    assert "awaiting_input" in told
+    assert "awaiting answer" in told
     found = buoy.json("show", "s1")
     assert (found["health"], found["document"]["open_count"]) == ("idle", 4)
+
+
+def test_show_has_input_result_and_every_step_with_its_arguments(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--arg", "count=2", "--id", "p1")
+    told = buoy("show", "p1").stdout
+    assert f'input     {{"witness":"{buoy.witness}"'[:60] in told
+    assert "result    [0,1]" in told
+    assert "steps     2 completed, 0 failed, 0 open" in told
+    (second,) = [line for line in told.splitlines() if "✓ part#2" in line]
+    assert '{"number":1,"witness":' in second and second.endswith(" = 1")
+    found = buoy.json("show", "p1")
+    assert (found["input"]["witness"], found["input"]["count"]) == (str(buoy.witness), 2)
+    assert found["result"] == [0, 1]
+    first = found["leaves"][0]
+    assert first["input"] == {"number": 0, "witness": str(buoy.witness), "work_s": 0.0}
+    assert (first["status"], first["attempt"], first["result"]) == ("completed", 1, 0)
+    assert first["ended_at"] >= first["started_at"]
+
+
+def test_show_names_the_error_and_the_attempt_of_a_step_that_is_tried_again(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:hopeful", "--id", "h1")
+    buoy.drive()
+    assert "… unlucky#1  retrying" in buoy("show", "h1").stdout
+    (leaf,) = buoy.json("show", "h1")["leaves"]
+    assert (leaf["status"], leaf["error"]["type"]) == ("retrying", "ValueError")
+
+
+def test_show_counts_the_steps_of_a_spec_as_its_author_does(buoy: Buoy) -> None:
+    (buoy.folder / "s.yaml").write_text(
+        "name: s\nsteps:\n  - {id: a, run: 'true'}\n  - id: b\n    modules:\n      - {id: x, run: 'true'}\n"
+        "      - {id: y, run: 'true'}\n  - {id: pick, needs: [a, b], ask: {title: 'Go?', kind: confirm}}\n"
+    )
+    buoy("start", "s.yaml", "--id", "s1")
+    buoy.drive()
+    assert "? Go?" in buoy("ps").stdout
+    buoy("answer", "s1", "yes")
+    buoy.drive()
+    assert "steps     3 completed, 0 failed, 0 open" in buoy("show", "s1").stdout
+
+
+def test_events_tell_arguments_and_results_in_short(buoy: Buoy) -> None:
+    buoy("run", f"{FLOWS}:parts", "--arg", f"witness={'x' * 200}", "--arg", "count=0", "--id", "p0")
+    buoy("run", f"{FLOWS}:division", "--arg", "number=5", "--id", "d1")
+    assert '{"number":5}' in buoy("events", "d1").stdout
+    assert max(map(len, buoy("events", "p0").stdout.splitlines())) < 200
+    assert '{"witness":"xxxx' in buoy("events", "p0").stdout
 
 
 def test_why_names_the_error_the_next_try_and_what_to_do(buoy: Buoy) -> None:

@@ -15,9 +15,9 @@ def describe(body: e.Body) -> str:
     """What this event says, beyond its name."""
     match body:
         case e.StepStarted() | e.ModuleStarted():
-            return f"{body.leaf}, attempt {body.attempt}"
+            return f"{body.leaf}, attempt {body.attempt}{given_text(body.args)}"
         case e.StepCompleted() | e.ModuleCompleted():
-            return f"{body.leaf} = {_short(body.result)}"
+            return f"{body.leaf} = {short_json(body.result)}"
         case e.StepFailed() | e.ModuleFailed():
             return f"{body.leaf}, attempt {body.attempt}: {error_text(body.error)}"
         case e.RetryScheduled():
@@ -25,15 +25,19 @@ def describe(body: e.Body) -> str:
         case e.InteractionRequested():
             return f"{body.question.title!r} (id {body.question_id})"
         case e.InteractionResponse():
-            return f"{body.question_id} = {_short(body.answer)}{_by(body.by)}"
+            return f"{body.question_id} = {short_json(body.answer)}{_by(body.by)}"
         case e.SignalWaited():
             return f"{body.leaf} waits for {body.name!r}"
         case e.SignalReceived():
-            return f"{body.leaf}: the time is over" if body.message is None else f"{body.leaf} = {_short(body.payload)}"
+            return (
+                f"{body.leaf}: the time is over"
+                if body.message is None
+                else f"{body.leaf} = {short_json(body.payload)}"
+            )
         case e.ChildStarted():
-            return f"{body.leaf}: run {body.child} of {body.workflow}"
+            return f"{body.leaf}: run {body.child} of {body.workflow}{given_text(body.input)}"
         case e.ChildFinished():
-            return f"{body.leaf}: run {body.child} {body.status}"
+            return f"{body.leaf}: run {body.child} {body.status}{_outcome(body)}"
         case e.CompensationFailed():
             return f"{body.leaf}: {error_text(body.error)}"
         case _:
@@ -43,7 +47,7 @@ def describe(body: e.Body) -> str:
 def _describe_run_level(body: e.Body) -> str:
     match body:
         case e.WorkflowCreated():
-            return f"{body.workflow}, version {body.version or 'none'}{_by(body.by)}"
+            return f"{body.workflow}, version {body.version or 'none'}{_by(body.by)}{given_text(body.input)}"
         case e.Claimed():
             return f"by {body.runner}, {body.cause.replace('_', ' ')}{_evidence(body.evidence)}"
         case e.Interrupted():
@@ -53,7 +57,7 @@ def _describe_run_level(body: e.Body) -> str:
         case e.CancelRequested():
             return f"{body.reason or 'no reason was given'}{_by(body.by)}"
         case e.WorkflowCompleted():
-            return _short(body.result)
+            return short_json(body.result)
         case e.WorkflowFailed():
             return error_text(body.error)
         case e.WorkflowCancelled():
@@ -89,9 +93,19 @@ def leaf_line(leaf: OpenLeaf) -> str:
     return f"{leaf_text(leaf)}{error}"
 
 
-def _short(raw: msgspec.Raw) -> str:
+def short_json(raw: msgspec.Raw) -> str:
+    """A stored value, cut to what a line has room for."""
     text = bytes(raw).decode(errors="replace")
     return shortened(text, _VALUE_CHARS_MAX)
+
+
+def given_text(raw: msgspec.Raw) -> str:
+    """What it was called with; a call without arguments needs no word."""
+    return "" if bytes(raw) in (b"null", b"{}") else f"  {short_json(raw)}"
+
+
+def _outcome(body: e.ChildFinished) -> str:
+    return f" = {short_json(body.result)}" if body.error is None else f": {error_text(body.error)}"
 
 
 def _by(person: str | None) -> str:

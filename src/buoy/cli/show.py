@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
+import msgspec
 from rich.text import Text
 
 from buoy.cli import render
-from buoy.cli.event_lines import leaf_line
+from buoy.cli.event_lines import leaf_line, short_json
+from buoy.cli.leaf_views import LeafView, leaf_lines, leaf_views, step_counts
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.cli.run_ids import run_argument
-from buoy.cli.run_view import run_view
+from buoy.cli.run_view import RunView, run_view
+from buoy.core import events as e
 from buoy.core.facts import Facts
 from buoy.core.health import judge
-from buoy.core.phrases import current_progress, expected_text, questions, runner_text, traceback_lines
-from buoy.core.state import fold
+from buoy.core.lifecycle import Status
+from buoy.core.phrases import current_progress, expected_text, questions, runner_text, status_text, traceback_lines
 from buoy.recovery.evidence import crew, facts_of_run
+
+
+class ShownRun(RunView, frozen=True, omit_defaults=True, kw_only=True):
+    """One run with all that its log has: `buoy show --json`."""
+
+    input: msgspec.Raw | None = None
+    result: msgspec.Raw | None = None
+    leaves: tuple[LeafView, ...] = ()
 
 
 @click.command()
@@ -24,6 +37,9 @@ from buoy.recovery.evidence import crew, facts_of_run
 def show(run_id: str, store: str | None, as_json: bool) -> int:
     """Show all that is known about one run.
 
+    Its input and result, its steps and waits with arguments, outcome, attempt and time, who drives it and what is
+    wrong. Long values are cut; --json has them whole.
+
     \b
     Example:
       buoy show order-1
@@ -31,13 +47,33 @@ def show(run_id: str, store: str | None, as_json: bool) -> int:
     Exit code: 0 shown, 2 no such run, 5 store unusable.
     """
     facts = go(_facts(run_id, store))
+    view = _view(facts)
     if as_json:
-        print_json(run_view(facts))
+        print_json(view)
         return Exit.OK
     out = render.console()
-    for name, value in _lines(facts):
+    for name, value in _lines(facts, view):
         out.print(Text(f"{name:<10}", style="dim").append(value, style="default"))
     return Exit.OK
+
+
+def _view(facts: Facts) -> ShownRun:
+    """The log has what no list has room for. If it cannot be read, the rest is shown all the same."""
+    base, log = run_view(facts), facts.log or ()
+    created = log[0].body if log else None
+    return ShownRun(
+        **{name: getattr(base, name) for name in base.__struct_fields__},
+        input=created.input if isinstance(created, e.WorkflowCreated) else None,
+        result=_result(facts, log),
+        leaves=tuple(leaf_views(facts.document.run_id, log)) if log else (),
+    )
+
+
+def _result(facts: Facts, log: Sequence[e.Event]) -> msgspec.Raw | None:
+    """Of a run that completed; what came after its end, and what a later branch hid, does not count."""
+    if facts.document.status is not Status.COMPLETED:
+        return None
+    return next((event.body.result for event in reversed(log) if isinstance(event.body, e.WorkflowCompleted)), None)
 
 
 async def _facts(run_id: str, store: str | None) -> Facts:
@@ -47,18 +83,22 @@ async def _facts(run_id: str, store: str | None) -> Facts:
         return (await facts_of_run(client.store, people, record))[0]
 
 
-def _lines(facts: Facts) -> list[tuple[str, str]]:
+def _lines(facts: Facts, view: ShownRun) -> list[tuple[str, str]]:
     doc, verdict, now = facts.document, judge(facts), facts.now
     lines = [
         ("run", doc.run_id),
         ("workflow", f"{doc.workflow}, version {doc.version or 'none'}, recovery {doc.policy}, queue {doc.queue}"),
-        ("status", doc.status),
+        ("status", status_text(doc.status)),
         ("health", f"{verdict.health}: {'; '.join(verdict.reasons)}"),
         ("created", f"{render.local(doc.created_at)} ({render.ago(now - doc.created_at)})"),
         ("changed", f"{render.local(doc.updated_at)} ({render.ago(now - doc.updated_at)})"),
         ("log", f"{doc.head_seq} events, branch {doc.branch}, claims {doc.claims}, recoveries {doc.recoveries}"),
-        ("steps", _steps(facts)),
+        ("steps", _steps(facts, view)),
     ]
+    if view.input is not None:
+        lines.insert(2, ("input", short_json(view.input)))
+    if view.result is not None:
+        lines.append(("result", short_json(view.result)))
     if facts.holder is not None:
         lines.append(("owner", f"{runner_text(facts.holder)}, last beat {render.ago(facts.holder.beat_age_s)}"))
     if facts.due_at is not None:
@@ -68,7 +108,8 @@ def _lines(facts: Facts) -> list[tuple[str, str]]:
         lines.append(("progress", f"{progress.leaf}: {render.progress_cell(facts)}"))
     if facts.unread:
         lines.append(("unread", f"{facts.unread} messages"))
-    return lines + _detail_lines(facts)
+    listed = [("" if place else "history", line) for place, line in enumerate(leaf_lines(view.leaves, now))]
+    return lines + _detail_lines(facts) + listed
 
 
 def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
@@ -101,14 +142,11 @@ def _where(facts: Facts) -> tuple[str, ...]:
     return traceback_lines(inner or error)
 
 
-def _steps(facts: Facts) -> str:
-    """Of the current branch. Questions, timers, children and compensations are no steps."""
+def _steps(facts: Facts, view: ShownRun) -> str:
+    """Of the current branch."""
     doc = facts.document
     if facts.log is None:
         return f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open, as counted before"
-    leaves = [each for each in fold(doc.run_id, facts.log).leaves.values() if each.kind in ("step", "module")]
-    phases = [each.phase for each in leaves]
-    under_way = sum(phase in ("open", "retrying") for phase in phases)
     undone = f", {len(facts.story.undone)} undone" if facts.story.undone else ""
     failed = f", {len(facts.story.not_undone)} could not be undone" if facts.story.not_undone else ""
-    return f"{phases.count('completed')} completed, {phases.count('failed')} failed, {under_way} open{undone}{failed}"
+    return f"{step_counts(view.leaves)}{undone}{failed}"
