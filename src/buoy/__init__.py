@@ -1,39 +1,44 @@
 """Buoy: durable workflows for Python that come back.
 
 `step` and `workflow` make them, `open` drives them in this process, `connect` only speaks to them.
+
+The engine is loaded when the first public name is used: a command that only lists runs does not need it.
 """
 
-from buoy.engine.attempt import abandoned, idempotency_key, info, progress
-from buoy.engine.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
-from buoy.engine.client import Client
-from buoy.engine.definitions import Step, Workflow, step, workflow
-from buoy.engine.run_handle import Run
-from buoy.engine.runner import RunnerOptions
-from buoy.engine.spec_workflow import load_spec
-from buoy.errors import (
-    BadInput,
-    BadSpec,
-    Cancelled,
-    Detached,
-    Diverged,
-    Fenced,
-    NotAllowedHere,
-    NotJson,
-    Problem,
-    RunCancelled,
-    RunFailed,
-    StepFailed,
-    StoreUnusable,
-    TooLarge,
-    Unavailable,
-    UnknownQuestion,
-    UnknownRun,
-    UnknownWorkflow,
-    UserError,
-    WrongState,
-)
-from buoy.wiring import open_app as open
-from buoy.wiring import open_client as connect
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from buoy.engine.attempt import abandoned, idempotency_key, info, progress
+    from buoy.engine.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
+    from buoy.engine.client import Client
+    from buoy.engine.definitions import Step, Workflow, step, workflow
+    from buoy.engine.run_handle import Run
+    from buoy.engine.runner import RunnerOptions
+    from buoy.engine.spec_workflow import load_spec
+    from buoy.errors import (
+        BadInput,
+        BadSpec,
+        Cancelled,
+        Detached,
+        Diverged,
+        Fenced,
+        NotAllowedHere,
+        NotJson,
+        Problem,
+        RunCancelled,
+        RunFailed,
+        StepFailed,
+        StoreUnusable,
+        TooLarge,
+        Unavailable,
+        UnknownQuestion,
+        UnknownRun,
+        UnknownWorkflow,
+        UserError,
+        WrongState,
+    )
+    from buoy.wiring import open_app as open
+    from buoy.wiring import open_client as connect
 
 __all__ = [
     "BadInput",
@@ -80,3 +85,16 @@ __all__ = [
     "wait_signal",
     "workflow",
 ]
+
+if not TYPE_CHECKING:  # type checkers shall still refuse names that do not exist
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'buoy' has no attribute {name!r}")
+        from buoy import public
+
+        globals().update({each: getattr(public, each) for each in __all__})
+        return globals()[name]
+
+    def __dir__() -> list[str]:
+        return [*__all__, *(each for each in globals() if each.startswith("__"))]

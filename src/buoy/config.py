@@ -9,7 +9,8 @@
     calls = ["package"]                # modules whose functions specs may call
 
 Invariants: an explicit option beats `BUOY_STORE` (`BUOY_STACK`, `BUOY_ENV`), which beats `buoy.toml`, which beats the
-default. A file with a wrong key or type is refused whole: a setting that is silently ignored is worse than none.
+default: the nearest `.buoy/buoy.db`, here or in a parent folder. A file with a wrong key or type is refused whole: a
+setting that is silently ignored is worse than none.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ STORE_VARIABLE = "BUOY_STORE"
 HOST_VARIABLE = "BUOY_HOST"
 STACK_VARIABLE = "BUOY_STACK"
 ENV_VARIABLE = "BUOY_ENV"
+# As for the names of workflows and queues.
+_NAME_CHARS_MAX = 128
+COLOUR_VARIABLE = "NO_COLOR"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,17 +54,53 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def configured_store(chosen: str | None = None, start: Path | None = None) -> str:
     """The URL of the store to use: the one that was chosen, or what the configuration says."""
-    return chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store or DEFAULT_STORE
+    found = chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store
+    return _text(found, "store") if found else nearest_store(start or Path.cwd())
+
+
+def nearest_store(start: Path) -> str:
+    """The default store: the one that is there, here or in a parent folder; else the one that would be made here."""
+    place = Path(DEFAULT_STORE.removeprefix("sqlite:///"))
+    here = start.absolute()
+    for folder in (here, *here.parents):
+        if _is_there(folder / place):
+            return DEFAULT_STORE if folder == here else f"sqlite:///{folder / place}"
+    return DEFAULT_STORE
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:
+        return False  # a folder above that this user may not look into
 
 
 def configured_stack(start: Path | None = None) -> str | None:
     """Which stack this process belongs to; None: to none."""
-    return os.environ.get(STACK_VARIABLE) or load_settings(start).stack or None
+    found = os.environ.get(STACK_VARIABLE) or load_settings(start).stack
+    return _name(found, "stack") if found else None
 
 
 def configured_env(start: Path | None = None) -> str | None:
     """In which env this process works; None: in the default one."""
-    return os.environ.get(ENV_VARIABLE) or load_settings(start).env or None
+    found = os.environ.get(ENV_VARIABLE) or load_settings(start).env
+    return _name(found, "env") if found else None
+
+
+def _name(text: str, what: str) -> str:
+    """It is stored with every run, and must survive an export."""
+    if len(text) > _NAME_CHARS_MAX or not text.isprintable():
+        raise BadInput(
+            f"the {what} {text[:60]!r} is not allowed: use at most {_NAME_CHARS_MAX} printable characters "
+            f"(BUOY_{what.upper()}, or '{what}' in {FILE_NAME})"
+        )
+    return text
+
+
+def _text(text: str, what: str) -> str:
+    if not text.isprintable():
+        raise BadInput(f"the {what} {text[:60]!r} is not allowed: use printable characters")
+    return text
 
 
 def load_settings(start: Path | None = None) -> Settings:
@@ -83,6 +123,8 @@ def read_settings(path: Path) -> Settings:
         raise BadInput(f"{path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise BadInput(f"{path} is not TOML: {error}") from error
+    except RecursionError as error:
+        raise BadInput(f"{path} cannot be read: lists or tables inside of each other, too many of them") from error
     try:
         found = msgspec.convert(plain, Settings)
     except msgspec.ValidationError as error:
@@ -133,6 +175,11 @@ def log_folder(url: str) -> Path:
     if place is None:
         return Path(".buoy") / "logs"
     return place / "logs" if url.startswith("file:") else place.with_name(f"{place.name}-logs")
+
+
+def colours_wanted() -> bool:
+    """Whether a terminal gets colours; see no-color.org."""
+    return not os.environ.get(COLOUR_VARIABLE)
 
 
 def person() -> str:

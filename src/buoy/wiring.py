@@ -22,7 +22,7 @@ from buoy.engine.definitions import Registry, Step, Workflow
 from buoy.engine.loop_watch import LoopWatch
 from buoy.engine.runner import Runner, RunnerOptions
 from buoy.errors import BadInput, Problem
-from buoy.lock_files import LockFiles
+from buoy.inspection import liveness_of
 from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
 from buoy.recovery.recover import write_down_loss
 from buoy.recovery.scheduler import Scheduler
@@ -33,7 +33,6 @@ from buoy.recovery.versions import go_on_with_this_code
 from buoy.shell.guarded import GuardedShell
 from buoy.stores import open_store
 from buoy.system import (
-    Processes,
     SystemClock,
     SystemIds,
     SystemThreads,
@@ -54,11 +53,6 @@ def buoy_version() -> str:
         return version("buoy")
     except PackageNotFoundError:
         return "0"
-
-
-def liveness_of(store: Store) -> Liveness:
-    """How death is proven on this store."""
-    return Processes() if store.lock_dir is None else LockFiles(store.lock_dir)
 
 
 def runner_info(

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from typing import TextIO
 
 import click
-import msgspec
 
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
+    import msgspec
+
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def json_line(value: object) -> str:
+    import msgspec
+
     return msgspec.json.encode(value).decode()
 
 

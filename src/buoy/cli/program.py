@@ -1,29 +1,31 @@
 """Program: what all commands share: options, exit codes, and how errors are told.
 
 Invariants: what a user can cause is told in one line and never as a traceback; with `--json` it is JSON on standard
-output. An unexpected error is a bug of Buoy, and does show its traceback.
+output. An unexpected error is a bug of Buoy, and does show its traceback. This module is loaded by every command, also
+by `--version`: it imports what only some of them need where they need it.
 """
 
 from __future__ import annotations
 
-import asyncio
+import importlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from buoy.cli.border import check_words, hear_interrupts, open_streams
 from buoy.cli.output import print_json
-from buoy.config import configured_store, person, store_path
-from buoy.core.phrases import Wording
-from buoy.core.time_text import seconds
-from buoy.engine.client import Client
 from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UserError
-from buoy.wiring import open_client
+
+if TYPE_CHECKING:
+    from buoy.core.phrases import Wording
+    from buoy.engine.client import Client
+    from buoy.inspection import Inspector
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,11 +55,26 @@ def confirm(question: str) -> None:
 
 
 class Program(click.Group):
-    """The group of all commands."""
+    """The group of all commands. A verb is loaded when it is asked for."""
+
+    def __init__(self, *args: Any, verbs: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """In the order in which a newcomer needs them."""
-        return list(self.commands)
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._verbs and cmd_name not in self.commands:
+            module, _, name = self._verbs[cmd_name].partition(":")
+            self.commands[cmd_name] = getattr(importlib.import_module(f"buoy.cli.{module}"), name)
+        return self.commands.get(cmd_name)
+
+    def every_command(self) -> dict[str, click.Command]:
+        """All of them, loaded."""
+        found = {name: self.get_command(None, name) for name in self._verbs}
+        return {name: command for name, command in found.items() if command is not None}
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
@@ -65,7 +82,10 @@ class Program(click.Group):
         given = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in given
         extra.pop("standalone_mode", None)
+        open_streams()
         try:
+            hear_interrupts()
+            check_words(given)
             found = super().main(given, prog_name or "buoy", standalone_mode=False, **extra)
             code = int(found) if isinstance(found, int) else Exit.OK
             sys.stdout.flush()
@@ -118,7 +138,7 @@ def shared_options(command: F) -> F:
     store = click.option(
         "--store",
         metavar="URL",
-        help="Where runs are kept; else $BUOY_STORE, else 'store' in buoy.toml, else sqlite:///.buoy/buoy.db.",
+        help="Where runs are kept; else $BUOY_STORE, else 'store' in buoy.toml, else the nearest .buoy/buoy.db.",
     )
     as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
     return store(as_json(command))
@@ -126,6 +146,8 @@ def shared_options(command: F) -> F:
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """An option that is a duration."""
+    from buoy.core.time_text import seconds
+
     try:
         return None if value is None else seconds(value, param.opts[0])
     except BadInput as error:
@@ -134,6 +156,8 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 def span(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """An option that is a duration; a plain number counts seconds."""
+    from buoy.core.time_text import seconds
+
     try:
         return None if value is None else seconds(float(value), param.opts[0])
     except ValueError:
@@ -145,16 +169,32 @@ def span(ctx: click.Context, param: click.Parameter, value: str | None) -> float
 @asynccontextmanager
 async def connected(store: str | None) -> AsyncIterator[Client]:
     """A client of a store that exists."""
+    from buoy.config import person
+    from buoy.wiring import open_client
+
     async with open_client(check_store(store), actor=person()) as client:
         yield client
 
 
+@asynccontextmanager
+async def inspected(store: str | None) -> AsyncIterator[Inspector]:
+    """A store that exists, only to be looked at: without the engine, which takes long to load."""
+    from buoy.inspection import inspect_store
+
+    async with inspect_store(check_store(store)) as found:
+        yield found
+
+
 def check_store(store: str | None) -> str:
     """The URL of a store that exists: a command that only looks must not make one out of a mistyped name."""
+    from buoy.config import configured_store, store_path
+
     url = configured_store(store)
     place = store_path(url)
     if place is not None and not _there(place, folder=url.startswith("file:")):
-        raise StoreUnusable(f"there is no store at {place} yet; `buoy run`, `buoy start` and `buoy worker` make one")
+        raise StoreUnusable(
+            f"there is no store at {place.absolute()} yet; `buoy run`, `buoy start` and `buoy worker` make one"
+        )
     return url
 
 
@@ -168,9 +208,13 @@ def _there(place: Path, *, folder: bool) -> bool:
 
 def go(work: Coroutine[Any, Any, T]) -> T:
     """Runs a command's coroutine."""
+    import asyncio
+
     return asyncio.run(work)
 
 
 def wording(store: str | None, when: Callable[[float], str]) -> Wording:
     """Words for this terminal; a store that was named must be named in the advice, too."""
+    from buoy.core.phrases import Wording
+
     return Wording(when, store)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+
 import click
 from msgspec.structs import replace
 
 from buoy.cli import render
 from buoy.cli.filters import Filters, run_filters
 from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options, wording
+from buoy.cli.program import Exit, go, inspected, shared_options, wording
 from buoy.cli.run_ids import meant_run
 from buoy.cli.run_table import run_lines
 from buoy.cli.run_view import run_view
+from buoy.config import colours_wanted
 from buoy.core.facts import Facts
 from buoy.core.lifecycle import TERMINAL, Status
 from buoy.core.limits import RUNS_PAGE_MAX
@@ -82,16 +86,16 @@ def _print_broken(broken: tuple[Broken, ...], store: str | None) -> None:
 async def _listed(
     statuses: tuple[str, ...], filters: Filters, cursor: str | None, limit: int, store: str | None
 ) -> tuple[RunPage, list[Facts]]:
-    async with connected(store) as client:
+    async with inspected(store) as found:
         if filters.parent is not None:
-            filters = replace(filters, parent=await meant_run(client.store, filters.parent))
-        page = await client.runs(filters.query(statuses, client.clock.now()), cursor, limit)
-        people = await crew(client.store, client.liveness)
-        return page, await facts_of_page(client.store, people, page.runs)
+            filters = replace(filters, parent=await meant_run(found.store, filters.parent))
+        page = await found.store.find_runs(filters.query(statuses, found.clock.now()), cursor, limit)
+        people = await crew(found.store, found.liveness)
+        return page, await facts_of_page(found.store, people, page.runs)
 
 
 def _print_runs(found: list[Facts], *, wide: bool) -> None:
-    out = render.console()
-    for line in run_lines(found, None if wide or not out.is_terminal else out.width):
+    width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
+    for line in run_lines(found, width):
         # A line that is too long even so is wrapped by the terminal: nothing of it is lost.
-        out.print(line, soft_wrap=True)
+        click.echo(line, color=None if colours_wanted() else False)

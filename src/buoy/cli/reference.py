@@ -12,7 +12,8 @@ _HEAD = """\
 # The command line
 
 Every command takes `--store URL` and `--json`. The store is, in this order: `--store`, the variable `BUOY_STORE`,
-`store` in the nearest `buoy.toml` (here or in a parent folder), `sqlite:///.buoy/buoy.db`.
+`store` in the nearest `buoy.toml` (here or in a parent folder), the nearest `.buoy/buoy.db` that is there (here or in a
+parent folder), `sqlite:///.buoy/buoy.db`.
 
 ```toml
 # buoy.toml: relative paths count from the folder of this file
@@ -44,7 +45,7 @@ This page is made by `python -m buoy.cli.reference`; a test compares the two.
 def reference() -> str:
     """All of docs/cli.md."""
     parts = [_HEAD]
-    for name, command in main.commands.items():
+    for name, command in main.every_command().items():
         parts.append(f"## buoy {name}\n\n```text\n{_help(name, command)}\n```\n")
         inner = command.commands.items() if isinstance(command, click.Group) else ()
         parts += [f"### buoy {name} {verb}\n\n```text\n{_help(f'{name} {verb}', each)}\n```\n" for verb, each in inner]

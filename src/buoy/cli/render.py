@@ -1,18 +1,20 @@
-"""Render: times, ages and tables for a terminal or a pipe."""
+"""Render: times, ages and tables for a terminal or a pipe. Rich is loaded by those who draw with it."""
 
 from __future__ import annotations
 
 import sys
 from datetime import UTC, datetime
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from buoy.core.document import Document, OpenLeaf
 from buoy.core.facts import Facts
 from buoy.core.health import Health
 from buoy.core.phrases import active_leaves, current_progress, progress_text, questions
 from buoy.core.time_text import in_words
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 # Wide enough that nothing is cut when a program reads the output.
 _PIPE_COLUMNS = 500
@@ -28,17 +30,13 @@ HEALTH_STYLE = {
 }
 
 
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Rich would end the process; whether a reader that went away matters is for the caller to say."""
-        raise BrokenPipeError
-
-
 def console(*, err: bool = False) -> Console:
     """A console for this output. Nothing is highlighted by guessing, and a pipe gets whole lines."""
+    from buoy.cli.plain_console import PlainConsole
+
     stream = sys.stderr if err else sys.stdout
     width = None if stream.isatty() else _PIPE_COLUMNS
-    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is None)
+    return PlainConsole(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=width is None)
 
 
 def local(at: float) -> str:
@@ -61,6 +59,8 @@ def one_line(text: str) -> str:
 
 
 def plain_table(*columns: str) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
     for column in columns:
         table.add_column(column, no_wrap=True)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from buoy.cli.program import connected, go
+from buoy.cli.program import go, inspected
 from buoy.core.ids import RunId, check_run_id
 from buoy.errors import BadInput
 from buoy.ports import Store
@@ -53,8 +53,8 @@ def _whole_ids(command: F) -> F:
 
 
 async def _resolved(store: str | None, typed: tuple[str, ...]) -> tuple[RunId, ...]:
-    async with connected(store) as client:
-        return tuple([await meant_run(client.store, each) for each in typed])
+    async with inspected(store) as found:
+        return tuple([await meant_run(found.store, each) for each in typed])
 
 
 async def meant_run(store: Store, typed: str) -> RunId:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import click
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 
 from buoy.cli import render
 from buoy.core.facts import Facts
@@ -25,22 +25,38 @@ _LEAST = {"AT": 12, "WORKFLOW": 10, "PROGRESS": 12}
 _GAP = 2
 
 
-def run_lines(found: Sequence[Facts], width: int | None) -> list[Text]:
+def run_lines(found: Sequence[Facts], width: int | None) -> list[str]:
     """A head and one line for each run; without a width: all columns, and nothing is cut."""
     rows = [_cells(facts) for facts in found]
     widths = {head: max(cell_len(head), *(cell_len(row[place]) for row in rows)) for place, head in enumerate(HEADS)}
     if width is not None:
         widths = _fitted(widths, [head for head in HEADS if any(row[HEADS.index(head)] for row in rows)], width)
     shown = [(place, head) for place, head in enumerate(HEADS) if head in widths]
-    lines = [Text("  ".join(head.ljust(widths[head]) for _, head in shown).rstrip(), style="bold")]
+    lines = [_line([_cut(head, widths[head]) for _, head in shown], dict.fromkeys(range(len(shown)), "bold"))]
+    at = next((number for number, (_, head) in enumerate(shown) if head == "HEALTH"), -1)
     for row, facts in zip(rows, found, strict=True):
-        line = Text()
-        for place, head in shown:
-            style = render.HEALTH_STYLE[judge(facts).health] if head == "HEALTH" else ""
-            line.append(_cut(row[place], widths[head]) + " " * _GAP, style=style)
-        line.rstrip()
-        lines.append(line)
+        colour = render.HEALTH_STYLE[judge(facts).health]
+        lines.append(_line([_cut(row[place], widths[head]) for place, head in shown], {at: colour}))
     return lines
+
+
+def _line(cells: list[str], styles: dict[int, str]) -> str:
+    """The cells side by side, some of them in colour."""
+    last = max((number for number, cell in enumerate(cells) if cell.strip()), default=0)
+    cells = [*cells[:last], cells[last].rstrip()]
+    return (" " * _GAP).join(_styled(cell, styles.get(number)) for number, cell in enumerate(cells))
+
+
+def _styled(text: str, style: str | None) -> str:
+    match style:
+        case None:
+            return text
+        case "bold":
+            return click.style(text, bold=True)
+        case "dim":
+            return click.style(text, dim=True)
+        case _:
+            return click.style(text, fg=style)
 
 
 def _cells(facts: Facts) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ from buoy.core.state import State, fold
 from buoy.engine.loading import read_log
 from buoy.errors import CorruptLog
 from buoy.ports import Liveness, Message, RunnerRecord, RunRecord, Store
-from buoy.recovery.surroundings import Definitions, children_of, definitions_of, unread_messages
 
 # A run may go on whenever it is looked at; one whose log stood still between two looks does not.
 _LOOKS = 20
@@ -190,6 +189,9 @@ async def _with(people: Crew, store: Store, record: RunRecord) -> Crew:
 def _with_log(
     facts: Facts, record: RunRecord, log: list[Event], state: State, folded: Document | None, inbox: list[Message]
 ) -> Facts:
+    # Imported here, and below: a list of runs asks for no surroundings, and these load the engine.
+    from buoy.recovery.surroundings import unread_messages
+
     unread = unread_messages(inbox, state)
     task = facts.task
     if task is not None and task.state == "missing" and task_ended(log):
@@ -207,6 +209,8 @@ def _with_log(
 
 
 async def _with_surroundings(store: Store, people: Crew, facts: Facts, state: State, now: float) -> Facts:
+    from buoy.recovery.surroundings import Definitions, children_of, definitions_of
+
     children = await children_of(store, state)
     # Planning a large spec takes a while, and under a live owner nobody asks for it.
     known = Definitions("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)

@@ -1,0 +1,36 @@
+"""Inspection: a store opened to be looked at, without the engine. Loads a tenth of what a client does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from buoy.lock_files import LockFiles
+from buoy.ports import Clock, Liveness, Store
+from buoy.stores import open_store
+from buoy.system import Processes, SystemClock
+
+
+class Inspector(NamedTuple):
+    """What it takes to tell how runs are."""
+
+    store: Store
+    clock: Clock
+    liveness: Liveness
+
+
+@asynccontextmanager
+async def inspect_store(url: str) -> AsyncIterator[Inspector]:
+    """That store; at the end it is closed."""
+    clock = SystemClock()
+    store = await open_store(url, clock)
+    try:
+        yield Inspector(store, clock, liveness_of(store))
+    finally:
+        await store.close()
+
+
+def liveness_of(store: Store) -> Liveness:
+    """How death is proven on this store."""
+    return Processes() if store.lock_dir is None else LockFiles(store.lock_dir)
