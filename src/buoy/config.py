@@ -160,6 +160,12 @@ def store_path(url: str) -> Path | None:
     return Path(url) if "://" not in url and url.endswith(".db") else None
 
 
+def scope_variables() -> dict[str, str]:
+    """What another process needs in its environment to belong where this one does; no more, and nothing secret."""
+    found = {STACK_VARIABLE: configured_stack(), ENV_VARIABLE: configured_env(), HOST_VARIABLE: configured_host()}
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def configured_host() -> str | None:
     """The name under which this process counts as a machine of its own, if it was given one.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -194,6 +195,49 @@ def test_texts_for_systemd_and_cron(buoy: Buoy) -> None:
     assert buoy("service", "--form", "crontab").stdout == buoy.json("service")["crontab"]
     assert buoy("service", "--interval", "soon", code=2).stderr
     assert buoy("service").stdout.count("sweeper") >= 2
+    assert "Environment=" not in found["systemd"] and "BUOY_ENV" not in found["crontab"]
+
+
+def test_a_service_belongs_to_the_stack_and_env_that_asked_for_it(buoy: Buoy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUOY_ENV", "e1")
+    monkeypatch.setenv("BUOY_STACK", "big $t 100%")
+    found = buoy.json("service")
+    assert 'Environment="BUOY_ENV=e1"' in found["systemd"]
+    assert 'Environment="BUOY_STACK=big $t 100%%"' in found["systemd"]
+    buoy("start", f"{FLOWS}:sleeper", "--id", "mine")
+    monkeypatch.delenv("BUOY_ENV")
+    monkeypatch.delenv("BUOY_STACK")
+    buoy("start", f"{FLOWS}:sleeper", "--id", "other")
+    change(buoy, "DELETE FROM tasks")
+    # As cron would: a shell that knows nothing of the one that asked.
+    line = found["crontab"].rstrip("\n").replace("\\%", "%").split(" ", 5)[5].removesuffix(" >/dev/null")
+    done = subprocess.run(["/bin/sh", "-c", line], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True)
+    assert "mine resumed" in done.stdout and "other" not in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("interval", "expected"),
+    [("60", "* * * * *"), ("5m", "*/5 * * * *"), ("1h", "0 * * * *"), ("2h", "0 */2 * * *"), ("1d", "0 0 * * *")],
+)
+def test_cron_sweeps_as_often_as_was_asked(buoy: Buoy, interval: str, expected: str) -> None:
+    assert buoy("service", "--interval", interval, "--form", "crontab").stdout.startswith(f"{expected} cd ")
+
+
+@pytest.mark.parametrize(
+    ("interval", "near"), [("7m", ("360", "600")), ("23h", ("43200", "86400")), ("2d", ("86400",))]
+)
+def test_an_interval_that_cron_cannot_keep_is_refused_with_the_nearest(
+    buoy: Buoy, interval: str, near: tuple[str, ...]
+) -> None:
+    told = buoy("service", "--interval", interval, code=2).stderr
+    assert all(f"--interval {each}" in told for each in near) and "--form systemd" in told
+    assert "sweeper --interval" in buoy("service", "--interval", interval, "--form", "systemd").stdout
+
+
+def test_a_service_shows_no_password(buoy: Buoy) -> None:
+    buoy.store = "postgresql://me:hidden@db/x"
+    told = buoy("service", code=2).stderr
+    assert "password" in told and "hidden" not in told
 
 
 @pytest.mark.parametrize(

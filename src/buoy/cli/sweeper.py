@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     help="Look closely at runs that have not moved for so long.",
 )
 @click.option("--once", is_flag=True, help="Sweep once and end: for cron.")
-@click.option("--stack", metavar="NAME", help="Only runs of this stack. [the configured one]")
+@click.option("--stack", metavar="NAME", help="Only runs of this stack, and those without one. [the configured one]")
 @click.option("--all-stacks", is_flag=True, help="Runs of all stacks.")
 @click.option("--env", metavar="NAME", help="Only runs of this env; '' is the default one. [the configured one]")
 @click.option("--adopt", is_flag=True, help="Take in runs that another system wrote.")

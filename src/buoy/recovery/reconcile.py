@@ -46,9 +46,10 @@ async def reconcile(
 ) -> Reconciled:
     """Looks at active runs that wait for somebody else, and wakes those whose wake-up was lost.
 
-    `pages_max`: so many pages of active runs, from `cursor` on; the answer says where to go on.
+    `scope` None: the stack and env of the client. `pages_max`: so many pages of active runs, from `cursor` on; the
+    answer says where to go on.
     """
-    chosen = scope or Scope()
+    chosen = Scope.of(client, scope)
     replayed = skipped = pages = 0
     troubles: list[str] = []
     while pages_max is None or pages < pages_max:

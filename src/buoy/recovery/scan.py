@@ -31,9 +31,9 @@ _PAGE = 200
 
 
 class ScanOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What to look at. `policy`: asked first which policy a run has."""
+    """What to look at. `scope` None: the stack and env of the client. `policy`: asked first which policy a run has."""
 
-    scope: Scope = Scope()
+    scope: Scope | None = None
     stale_after_s: float = STALE_AFTER_S
     adopt: bool = False
     policy: Lookup | None = None
@@ -99,12 +99,12 @@ async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Foun
 async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRecord | Found]:
     """Runs that deserve a look, each once: what the dead hold, orphans, and what has not moved for long. An orphan that
     gives no answer is told at once."""
-    store, seen = client.store, set[RunId]()
+    store, seen, scope = client.store, set[RunId](), Scope.of(client, options.scope)
     for runner in await store.runners():
         if client.liveness.proof_of_death(runner) is None:
             continue
         async for record in held_by(store, runner.info.id):
-            if options.scope.covers(record.document) and record.document.run_id not in seen:
+            if scope.covers(record.document) and record.document.run_id not in seen:
                 seen.add(record.document.run_id)
                 yield record
     for orphan in await store.orphans(SWEEP_ORPHANS_MAX):
@@ -114,7 +114,7 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
             seen.add(orphan.run_id)
             yield _unread(Recovery.unread(orphan.run_id, error))
             continue
-        if found is not None and options.scope.covers(found.document) and orphan.run_id not in seen:
+        if found is not None and scope.covers(found.document) and orphan.run_id not in seen:
             seen.add(orphan.run_id)
             yield found
     cursor: str | None = None
@@ -125,7 +125,7 @@ async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRec
                 seen.add(RunId(one.id))
                 yield _unread(Recovery.of_broken(one))
         for record in page.runs:
-            if options.scope.covers(record.document) and record.document.run_id not in seen:
+            if scope.covers(record.document) and record.document.run_id not in seen:
                 yield record
         cursor = page.cursor
         if cursor is None:

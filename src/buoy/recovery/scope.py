@@ -10,6 +10,7 @@ import msgspec
 
 from buoy.core.document import Document
 from buoy.core.schedule import Schedule
+from buoy.engine.client import Client
 
 
 class Scope(msgspec.Struct, frozen=True):
@@ -17,6 +18,11 @@ class Scope(msgspec.Struct, frozen=True):
 
     stack: str | None = None
     env: str | None = None
+
+    @classmethod
+    def of(cls, client: Client, chosen: Scope | None = None) -> Scope:
+        """The scope that was chosen, else the client's own stack and env."""
+        return cls(client.stack, client.env) if chosen is None else chosen
 
     def covers(self, document: Document | Schedule) -> bool:
         same_stack = self.stack is None or document.stack is None or document.stack == self.stack

@@ -10,15 +10,24 @@ from pathlib import Path
 
 import msgspec
 
-# Cron counts in minutes.
-_MINUTE_S = 60
+from buoy.errors import BadInput
+
+_MINUTE_S, _HOUR_S, _DAY_S = 60, 3600, 24 * 3600
+# Every so often exactly: what divides an hour or a day. Any other step begins again each hour, or each day.
+_CRON: dict[float, str] = {
+    **{n * _MINUTE_S: f"*/{n} * * * *" for n in (2, 3, 4, 5, 6, 10, 12, 15, 20, 30)},
+    **{n * _HOUR_S: f"0 */{n} * * *" for n in (2, 3, 4, 6, 8, 12)},
+    _MINUTE_S: "* * * * *",
+    _HOUR_S: "0 * * * *",
+    _DAY_S: "0 0 * * *",
+}
 
 
 class Service(msgspec.Struct, frozen=True):
-    """Both forms. `systemd` is the content of a unit file, `crontab` one line."""
+    """Both forms. `systemd` is the content of a unit file, `crontab` one line; None: cron cannot sweep so often."""
 
     systemd: str
-    crontab: str
+    crontab: str | None
 
 
 _UNIT = """\
@@ -29,7 +38,7 @@ After=network.target
 [Service]
 Type=simple
 WorkingDirectory={folder}
-ExecStart={command}
+{variables}ExecStart={command}
 Restart=always
 RestartSec=5
 KillSignal=SIGTERM
@@ -40,27 +49,49 @@ WantedBy=default.target
 """
 
 
-def service(program: tuple[str, ...], folder: Path, *, interval_s: float, options: tuple[str, ...] = ()) -> Service:
-    """`program`: how this very Buoy is called; `options`: what all calls of `buoy sweeper` get."""
+def service(
+    program: tuple[str, ...],
+    folder: Path,
+    *,
+    interval_s: float,
+    options: tuple[str, ...] = (),
+    variables: dict[str, str] | None = None,
+) -> Service:
+    """`program`: how this very Buoy is called; `options`: what all calls of `buoy sweeper` get; `variables`: what they
+    find in their environment, since a service has not that of the shell which asked."""
+    named = variables or {}
+    for word in (*program, str(folder), *options, *named.values()):
+        if not word.isprintable():
+            raise BadInput(f"a line of a service cannot hold {word!r}: it has characters that cannot be printed")
     looping = [*program, "sweeper", "--interval", f"{interval_s:g}", *options]
     once = [*program, "sweeper", "--once", *options]
-    unit = _UNIT.format(folder=_unit_path(folder), command=" ".join(_unit_word(each) for each in looping))
-    place = f"cd {shlex.quote(str(folder))}"
-    line = f"{_minutes(interval_s)} {place} && {shlex.join(once)} >/dev/null"
+    unit = _UNIT.format(
+        folder=_unit_path(folder),
+        variables="".join(f"Environment={_unit_variable(name, value)}\n" for name, value in named.items()),
+        command=" ".join(_unit_word(each) for each in looping),
+    )
+    when = _CRON.get(interval_s)
+    given = "".join(f"{name}={shlex.quote(value)} " for name, value in named.items())
+    line = f"{when} cd {shlex.quote(str(folder))} && {given}{shlex.join(once)} >/dev/null"
     # In a crontab a percent sign ends the command.
-    return Service(unit, line.replace("%", "\\%") + "\n")
+    return Service(unit, None if when is None else line.replace("%", "\\%") + "\n")
 
 
-def _minutes(interval_s: float) -> str:
-    minutes = max(1, round(interval_s / _MINUTE_S))
-    if minutes < 60:
-        return "* * * * *" if minutes == 1 else f"*/{minutes} * * * *"
-    hours = min(23, max(1, round(minutes / 60)))
-    return "0 * * * *" if hours == 1 else f"0 */{hours} * * *"
+def nearest_cron(interval_s: float) -> tuple[float, ...]:
+    """The intervals next to that one at which cron can sweep."""
+    known = sorted(_CRON)
+    lower = [each for each in known if each < interval_s][-1:]
+    return (*lower, *[each for each in known if each > interval_s][:1])
 
 
 def _unit_path(folder: Path) -> str:
     return str(folder).replace("%", "%%")
+
+
+def _unit_variable(name: str, value: str) -> str:
+    """An assignment as systemd reads it. A dollar sign means nothing there."""
+    plain = f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{plain}"'
 
 
 def _unit_word(word: str) -> str:

@@ -22,6 +22,7 @@ from buoy.recovery.evidence import Crew, crew
 from buoy.recovery.liveness import Coroner, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
+from buoy.recovery.scope import Scope
 from buoy.recovery.tally import Swept, Tally
 
 
@@ -50,6 +51,7 @@ class Sweep:
         self._store = client.store
         self._coroner = coroner
         self._options = options or SweepOptions()
+        self._scope = Scope.of(client, self._options.scope)
         self._told = told
         self._seen: set[RunId] = set()
         # The runners as they were a moment ago; read anew for each page of runs.
@@ -119,7 +121,7 @@ class Sweep:
         async for record in held_by(self._store, runner.info.id, self._client.actor):
             if self.tally.full():
                 return None
-            if not options.scope.covers(record.document):
+            if not self._scope.covers(record.document):
                 continue
             if singly or self._has_other_policy(record):
                 answered &= not (await self._mend(record.document.run_id)).unanswered
@@ -154,7 +156,7 @@ class Sweep:
 
     async def _orphan(self, orphan: Orphan) -> None:
         record = await self._store.run(orphan.run_id)
-        if record is None or not self._options.scope.covers(record.document) or orphan.run_id in self._seen:
+        if record is None or not self._scope.covers(record.document) or orphan.run_id in self._seen:
             return
         # A paused run may need no task: that is seen only with its messages.
         if self._options.dry_run or record.document.pause is not None or self._has_other_policy(record):
@@ -169,7 +171,7 @@ class Sweep:
     async def _silent(self) -> None:
         """Tells of runs whose owner lives and is silent, however lately they moved. Nobody may touch them."""
         async for record, why in held_in_silence(self._client, await crew(self._store, self._client.liveness)):
-            if self._options.scope.covers(record.document):
+            if self._scope.covers(record.document):
                 self._note(Recovery(run_id=record.document.run_id, action="report", note=f"H3: {why}"))
 
     async def stale(self) -> None:
@@ -194,7 +196,7 @@ class Sweep:
     async def _look(self, record: RunRecord, living: set[RunnerId]) -> bool:
         """A close look at a run, unless it waits in a living runner's hands: then there is nothing to see."""
         doc = record.document
-        if doc.run_id in self._seen or not self._options.scope.covers(doc):
+        if doc.run_id in self._seen or not self._scope.covers(doc):
             return False
         if record.holder in living and doc.status in RESTING:
             self._note(Recovery(run_id=doc.run_id))
