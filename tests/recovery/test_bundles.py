@@ -99,8 +99,14 @@ def test_a_run_that_was_brought_goes_on_where_it_was(tmp_path: Path, kind: str) 
             assert await run.result() == "paid A-7"
         log = await there.store.events(RunId("run-1"))
         assert sum(isinstance(event.body, e.StepStarted) for event in log) == 1
+        for resume in (False, True):
+            again = await import_run(there, bundle, resume=resume)
+            assert (again.new, again.resumed, again.status, again.continued) == (False, False, "completed", len(log))
+        assert await there.store.events(RunId("run-1")) == log, "nothing was changed"
+        other = parse(render(bundle))
+        first = msgspec.structs.replace(other.log[0], nonce="another")
         with pytest.raises(WrongState, match="another log"):
-            await import_run(there, bundle)
+            await import_run(there, msgspec.structs.replace(other, log=(first, *other.log[1:])))
 
     played(play, tmp_path, "sqlite", kind)
 

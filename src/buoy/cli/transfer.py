@@ -116,7 +116,11 @@ def import_command(
     for text in (*done.doubts, *done.notes):
         click.echo(f"note: {text}", err=True)
     what = f"{counted(done.events, 'event')}, {counted(done.messages, 'message')}"
-    click.echo(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
+    if done.continued:
+        since = f"has {counted(done.continued, 'event')} by now, the bundle has {done.events:,}"
+        click.echo(f"{done.run_id}: was imported before and {since}; nothing was changed; it is {done.status}")
+    else:
+        click.echo(f"{done.run_id}: {'imported' if done.new else 'was there already'}, {what}; it is {done.status}")
     words = wording(store, local)
     if done.task is not None:
         click.echo(f"its task is {done.task}; what is wrong with it: {words.command('why', done.run_id)}", err=True)

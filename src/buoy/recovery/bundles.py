@@ -50,6 +50,8 @@ class Imported(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     messages: int
     held: bool = False
     resumed: bool = False
+    # The run of the bundle is here, and has moved on since: how many events it has now.
+    continued: int = 0
     # As it was found: what became of its task.
     task: str | None = None
     doubts: tuple[str, ...] = ()
@@ -113,6 +115,9 @@ async def import_run(
     doubts = found.texts("doubtful")
     _refuse_wrong(bundle, found)
     assert found.state is not None
+    moved_to = await _moved_on(client, bundle)
+    if moved_to:
+        return msgspec.structs.replace(await _told(client, bundle, found, new=False), continued=moved_to)
     if doubts and not quarantine:
         raise BadInput(
             f"the bundle of {bundle.run_id} is doubtful, nothing was imported: {_few(doubts)}; "
@@ -209,6 +214,18 @@ async def _events(
             f"({counted(len(there), 'event')}, the bundle has {len(bundle.log):,}); nothing was changed"
         )
     return there, True
+
+
+async def _moved_on(client: Client, bundle: Bundle) -> int:
+    """How many events the run has, if this very bundle was imported before and something has happened since."""
+    if await client.store.run(bundle.run_id) is None:
+        return 0
+    there, length = tuple(await read_log(client.store, bundle.run_id)), len(bundle.log)
+    if without_hold(there) == bundle.log or there[:length] != bundle.log:
+        return 0
+    # The hold of an import names its bundle.
+    ours = there[length : length + 1] and there[length].nonce == f"{HOLD_NONCE}{digest(bundle)}"
+    return len(there) if ours else 0
 
 
 def _hold(client: Client, state: State, doubts: list[str], name: str) -> list[e.Event]:
