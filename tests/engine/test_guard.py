@@ -52,6 +52,13 @@ if sys.version_info >= (3, 12):
     BLOCKING["thread"] = _thread
 if sys.version_info >= (3, 13):
     BLOCKING["time.sleep"] = lambda: time.sleep(0)
+BLOCKING["sleep, as later versions audit it"] = lambda: sys.audit("time.sleep", 1)
+SLEEP_ADVICE = "(time.sleep): write `await asyncio.sleep(...)`, or `buoy.sleep(...)` in a plain `def`"
+SAID = {
+    "time.sleep": SLEEP_ADVICE,
+    "sleep, as later versions audit it": SLEEP_ADVICE,
+    "subprocess": "may not do I/O (subprocess.run)",
+}
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
@@ -76,7 +83,9 @@ async def test_blocking_io_in_workflow_code_is_refused_with_advice(name: str, sy
 
     workflow = does_sync if sync else does
     async with opened(url, workflow) as app:
-        assert "put it in a step" in await result_of(app, await app.start(workflow))
+        told = await result_of(app, await app.start(workflow))
+        assert "put it in a step" in told
+        assert SAID.get(name, "workflow code may not do I/O") in told
     # Nobody else is refused anything.
     _open()
 

@@ -584,25 +584,12 @@ async def test_outside_of_workflows_a_step_is_a_plain_call() -> None:
     assert sell_in_thread(Order("o", [1]), 2) == Receipt(Order("o", [1]), 3)
     assert await sell_in_thread.call(Order("o", [1]), 2) == Receipt(Order("o", [1]), 3)
     assert list(await buoy.gather(sell(Order("o", [1])), sell(Order("o", [2])))) != []
-    assert buoy.idempotency_key() == "outside-of-workflows"
     buoy.progress(1, 2)
     assert not buoy.abandoned()
     with pytest.raises(buoy.NotAllowedHere, match="no workflow is running here"):
         buoy.ask("Who?")
     with pytest.raises(buoy.NotAllowedHere, match="workflows and steps only"):
         buoy.info()
-
-
-async def test_a_workflow_can_be_called_plainly_in_unit_tests() -> None:
-    @buoy.step
-    async def double(x: int) -> int:
-        return 2 * x
-
-    @buoy.workflow
-    async def plain(x: int) -> int:
-        return await double(x) + 1
-
-    assert await plain(4) == 9
 
 
 async def test_a_sync_step_called_plainly_in_an_async_workflow_is_refused_with_advice(url: str) -> None:

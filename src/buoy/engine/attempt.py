@@ -1,6 +1,7 @@
 """Attempt: what a step may ask and say about its own attempt.
 
 Outside of workflows, in a unit test of a step say, the same calls work and report to nobody.
+Invariant: no two calls of steps share an idempotency key. Where the key is not known, asking for it is an error.
 """
 
 from __future__ import annotations
@@ -14,9 +15,6 @@ from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
 from buoy.core.storable import storable_text
 from buoy.engine.context import CURRENT, StepContext, step_context
 from buoy.errors import BadInput, NotAllowedHere
-
-# What `idempotency_key` gives in a plain call, outside of workflows: in a unit test of a step, say.
-OUTSIDE_KEY = "outside-of-workflows"
 
 
 def progress(done: float | None = None, total: float | None = None, note: str = "") -> None:
@@ -53,15 +51,19 @@ def info() -> Info:
     if context is None:
         raise NotAllowedHere("buoy.info works in workflows and steps only")
     if isinstance(context, StepContext):
-        return Info(context.run_id, context.name, context.leaf, context.attempt, context.key)
+        return Info(context.run_id, context.name, context.leaf, context.attempt, context.whole_key)
     return Info(context.run_id)
 
 
 def idempotency_key() -> str:
-    """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call."""
-    return OUTSIDE_KEY if CURRENT.get() is None else step_context("buoy.idempotency_key").key
+    """Inside a step: the same for every attempt and after every crash. Hand it to the service that you call.
+
+    A step that another step calls has a key of its own, derived from the other's. Called outside of any run, a step has
+    a random key, another one for each call.
+    """
+    return step_context("buoy.idempotency_key").whole_key
 
 
 def abandoned() -> bool:
     """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
-    return CURRENT.get() is not None and step_context("buoy.abandoned").abandoned
+    return CURRENT.get() is not None and step_context("buoy.abandoned").given_up

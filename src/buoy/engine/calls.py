@@ -18,7 +18,14 @@ from buoy.core import events as e
 from buoy.core.ids import LeafId, check_name
 from buoy.core.questions import Kind, make_question
 from buoy.core.time_text import Duration, seconds
-from buoy.engine.context import CURRENT, Request, StepContext, WorkflowContext, workflow_context
+from buoy.engine.context import (
+    CURRENT,
+    Request,
+    StepContext,
+    WorkflowContext,
+    direct_context,
+    workflow_context,
+)
 from buoy.errors import BadInput, ContinueAsNew, NotAllowedHere
 
 if TYPE_CHECKING:
@@ -54,7 +61,7 @@ class _Call(Coroutine[Any, Any, T], Generic[T]):
 class StepCall(_Call[T]):
     """A call of a step: a coroutine that any asyncio form takes. Outside of a workflow it is the plain call."""
 
-    __slots__ = ("_context", "_given", "_request", "_step")
+    __slots__ = ("_context", "_given", "_own", "_request", "_step")
 
     def __init__(self, step: Step[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._step = step
@@ -64,6 +71,7 @@ class StepCall(_Call[T]):
         if context is None or isinstance(context, StepContext):
             self._context: WorkflowContext | None = None
             self._given = (args, kwargs)
+            self._own = _plain_context(step, context)
             return
         self._context = context
         leaf = context.scope().next_leaf(step.name)
@@ -92,9 +100,16 @@ class StepCall(_Call[T]):
         return begun
 
     async def _plain(self) -> Any:
+        token = CURRENT.set(self._own)
+        try:
+            found = self._call()
+            return await found if self._step.is_async else found
+        finally:
+            CURRENT.reset(token)
+
+    def _call(self) -> Any:
         args, kwargs = self._given
-        found = self._step.fn(*args, **kwargs)
-        return await found if self._step.is_async else found
+        return self._step.fn(*args, **kwargs)
 
     def _take(self) -> Request:
         """What it asks for, for a sync workflow, which waits for it from here on."""
@@ -106,6 +121,15 @@ class StepCall(_Call[T]):
         if self._iterator is None and self._request is not None:
             warnings.warn(f"the call of step {self._step.name} was never awaited", RuntimeWarning, stacklevel=2)
 
+    @property
+    def in_sync_workflow(self) -> bool:
+        return self._context is not None and not self._context.is_async
+
+    def refuse(self, advice: str) -> NoReturn:
+        """The call cannot be used so: it is never waited for."""
+        self._iterator = iter(())
+        raise NotAllowedHere(f"step {self._step.name} is async, and a sync workflow cannot await it; {advice}")
+
     def result(self) -> T:
         """In a sync workflow: waits for the step and gives its result."""
         return cast(T, call_now(self))
@@ -114,6 +138,22 @@ class StepCall(_Call[T]):
         raise NotAllowedHere(
             f"the call of step {self._step.name} was not awaited; write `await {self._step.name}(...)`"
         )
+
+
+def _plain_context(step: Step[..., Any], outer: StepContext | None) -> StepContext:
+    """Where a step stands that is called as a plain function: in another step, or outside of any run."""
+    if outer is None:
+        return direct_context(step.name)
+    unused = {"retries": step.retry.retries, "timeout": step.timeout_s, "compensate": step.compensate}
+    given = [name for name, value in {**unused, "queue": step.queue}.items() if value]
+    if given:
+        warnings.warn(
+            f"step {step.name} is called inside step {outer.name}, which makes it a plain function: its "
+            f"{', '.join(given)} {'does' if len(given) == 1 else 'do'} not apply; call it from the workflow",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return outer.inside(step.name)
 
 
 def waiting(context: WorkflowContext, request: Request) -> Generator[Any, Any, Any]:
@@ -131,8 +171,11 @@ def call_now(call: StepCall[Any]) -> Any:
     if context is None:
         if step.is_async:
             raise NotAllowedHere(f"step {step.name} is async: await it")
-        args, kwargs = call._given
-        return step.fn(*args, **kwargs)
+        token = CURRENT.set(call._own)
+        try:
+            return call._call()
+        finally:
+            CURRENT.reset(token)
     request = call._take()
     if context.is_async:
         raise NotAllowedHere(

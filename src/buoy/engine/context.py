@@ -6,6 +6,8 @@ timing never changes an identity.
 
 from __future__ import annotations
 
+import secrets
+import threading
 from collections.abc import Callable, Collection
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +21,11 @@ from buoy.errors import NotAllowedHere
 
 if TYPE_CHECKING:
     from buoy.engine.definitions import Step, Workflow
+
+# Stands for the run in a step that is called outside of any run, in a unit test say.
+DIRECT_CALL = RunId("direct-call")
+# A step may call others from several threads.
+_COUNTING = threading.Lock()
 
 Started = e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
 
@@ -108,6 +115,31 @@ class StepContext(msgspec.Struct):
     report: Callable[[LeafId, float | None, float | None, str], None]
     # For sync steps, which cannot be interrupted: true once nobody waits for the result any more.
     abandoned: bool = False
+    # Of a step that another step calls as a plain function: the step that calls. `key` is what is added to its key.
+    outer: StepContext | None = None
+    calls: Scope | None = None
+
+    @property
+    def whole_key(self) -> str:
+        """The idempotency key. Made when it is asked for: `crashtest` tells who never asks."""
+        return self.key if self.outer is None else f"{self.outer.whole_key}/{self.key}"
+
+    def inside(self, name: str) -> StepContext:
+        """The context of a step that this one calls: the same attempt, and a key of its own that is as stable."""
+        with _COUNTING:
+            self.calls = self.calls or Scope()
+            call = self.calls.next_leaf(name)
+        return StepContext(self.run_id, self.leaf, name, self.attempt, call, self.report, outer=self)
+
+    @property
+    def given_up(self) -> bool:
+        return self.abandoned or (self.outer is not None and self.outer.given_up)
+
+
+def direct_context(name: str) -> StepContext:
+    """The context of a step that is called outside of any run. Its key is random: no two calls may share one."""
+    key = f"{DIRECT_CALL}/{name}/{secrets.token_hex(16)}"
+    return StepContext(DIRECT_CALL, leaf_id("", name, 1), name, 1, key, lambda *_: None)
 
 
 CURRENT: ContextVar[WorkflowContext | StepContext | None] = ContextVar("buoy_current", default=None)
@@ -129,6 +161,11 @@ def workflow_context(what: str) -> WorkflowContext:
 def step_context(what: str) -> StepContext:
     """The context of the step that calls, or a refusal."""
     context = CURRENT.get()
+    if context is None:
+        raise NotAllowedHere(
+            f"{what} works inside a step only, and no step is known in this thread; a thread that a step starts "
+            "gets the step's context by `pool.submit(contextvars.copy_context().run, fn, ...)` or `asyncio.to_thread`"
+        )
     if not isinstance(context, StepContext):
-        raise NotAllowedHere(f"{what} works inside a step only")
+        raise NotAllowedHere(f"{what} works inside a step only, and this is workflow code")
     return context

@@ -21,7 +21,7 @@ from buoy.engine.arguments import Arguments
 from buoy.engine.calls import StepCall, call_now, child
 from buoy.engine.context import CURRENT, StepContext
 from buoy.engine.declaration import Retry, checked_function, checked_retry
-from buoy.errors import BadInput, UnknownWorkflow
+from buoy.errors import BadInput, NotAllowedHere, UnknownWorkflow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,7 +96,10 @@ class AsyncStep(Step[P, T]):
 
     # None and not Any: with Any mypy cannot choose among the overloads of `asyncio.gather`, and gives Any.
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]:
-        return StepCall(self, args, kwargs)
+        call: StepCall[T] = StepCall(self, args, kwargs)
+        if call.in_sync_workflow:
+            call.refuse(f"write `{self.name}.call(...).result()`, or `buoy.gather({self.name}.call(...), ...)`")
+        return call
 
 
 class SyncStep(Step[P, T]):
@@ -123,9 +126,14 @@ class Workflow(Generic[P, T]):
         self.__wrapped__ = self.fn
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """In a workflow: a child run, to be awaited. Elsewhere an ordinary call."""
-        if isinstance(CURRENT.get(), StepContext | None):
-            return self.fn(*args, **kwargs)
+        """In a workflow: a child run, to be awaited."""
+        context = CURRENT.get()
+        if context is None or isinstance(context, StepContext):
+            where = "outside of a run" if context is None else f"inside step {context.name}"
+            raise NotAllowedHere(
+                f"workflow {self.name} is called {where}, where nothing of it would be recorded; start it with "
+                f"`await app.start({self.name}, ...)` or `buoy run`, in a test with the fixture `buoy_app`"
+            )
         return child(self, args, kwargs, detach=False)
 
     def __repr__(self) -> str:

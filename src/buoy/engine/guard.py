@@ -69,9 +69,16 @@ _hook_made = False
 def _hook(event: str, args: tuple[object, ...]) -> None:
     if event not in _REFUSED or not GUARD.flag.on:
         return
-    if _python_itself(sys._getframe(1)):
+    frame = sys._getframe(1)
+    if _python_itself(frame):
         return
+    if event == "time.sleep":
+        raise NotAllowedHere(
+            "workflow code may not block (time.sleep): write `await asyncio.sleep(...)`, or `buoy.sleep(...)` in a "
+            "plain `def`; a wait that belongs to a call of something else: put it in a step"
+        )
     what = f"{event}({args[0]!r})" if args and isinstance(args[0], str | bytes) else event
+    what = _caller_in("subprocess", frame) or what
     raise NotAllowedHere(f"workflow code may not do I/O ({what[:120]}): put it in a step, whose result is recorded")
 
 
@@ -86,6 +93,18 @@ def _python_itself(frame: FrameType | None) -> bool:
             return False
         frame = frame.f_back
     return False
+
+
+def _caller_in(module: str, frame: FrameType | None) -> str | None:
+    """The function of that module which the code called: what the code wrote, not what became of it."""
+    found = None
+    for _ in range(_LOOK_UP_FRAMES_MAX):
+        if frame is None:
+            break
+        if frame.f_globals.get("__name__") == module:
+            found = f"{module}.{frame.f_code.co_qualname.partition('.')[0]}"
+        frame = frame.f_back
+    return found
 
 
 class _Switch:
