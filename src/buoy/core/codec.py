@@ -141,7 +141,7 @@ def misfit(error: BaseException, kind: Any) -> str:
 
 def same_after_storage(value: object, kind: Any, data: msgspec.Raw, what: str = "a stored value") -> Any:
     """The value as a replay will see it. Scalars of the very type that was declared need no second reading."""
-    if type(value) in _SCALARS and (kind is Any or kind is type(value) or value is None):
+    if type(value) in _SCALARS and (kind is Any or kind is type(value)):
         return value
     return decode(data, kind, what)
 

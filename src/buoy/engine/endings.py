@@ -14,15 +14,18 @@ from buoy.core.state import State
 from buoy.core.storable import storable_text
 from buoy.engine.bodies import error_info
 from buoy.engine.definitions import Workflow
-from buoy.errors import Cancelled, ContinueAsNew, NotJson, TooLarge, UserError
+from buoy.errors import BadInput, Cancelled, ContinueAsNew, NotJson, TooLarge, UserError
 
 
 def returning(workflow: Workflow[..., Any], value: Any) -> e.Ending:
-    """The code gave a result; one that cannot be stored is a failure."""
+    """The code gave a result; one that cannot be stored, or read back as its annotation says, is a failure."""
+    what = f"the result of workflow {workflow.name}"
     try:
-        return e.WorkflowCompleted(result=codec.encode(value, f"the result of workflow {workflow.name}"))
-    except (NotJson, TooLarge) as error:
+        stored = codec.encode(value, what)
+        codec.same_after_storage(value, workflow.arguments.returns, stored, what)
+    except (NotJson, TooLarge, BadInput) as error:
         return e.WorkflowFailed(error=error_info(error, retryable=False))
+    return e.WorkflowCompleted(result=stored)
 
 
 def continuing(workflow: Workflow[..., Any], run_id: RunId, new: ContinueAsNew) -> e.Ending:
