@@ -93,6 +93,22 @@ async def endless() -> None:
     await buoy.start_child(checkout, "lamp")  # E
     await buoy.start_child(charge, Order("lamp", 5))  # E
     await checkout("lamp")  # E
+    assert_type(await checkout(Order("lamp", 5)), str)
+    one, two = await asyncio.gather(checkout(Order("lamp", 5)), charge(Order("lamp", 5)))
+    assert_type(one, str)
+    assert_type(two, Receipt)
+    assert_type(await asyncio.wait_for(quick(5), 5), list[int])
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(quick(1))
+    assert_type(task.result(), list[int])
+    number: int = await checkout(Order("lamp", 5))  # E
+    print(number, checkout(Order("lamp", 5)).upper())  # E
+    await packing(Order("lamp", 5))
+
+
+@buoy.workflow(name="quick")
+async def quick(n: int) -> list[int]:
+    return [n]
 
 
 async def main() -> None:

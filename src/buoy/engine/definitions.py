@@ -12,7 +12,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Coroutine
 from functools import cached_property
-from typing import Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from buoy.core.ids import check_name
 from buoy.core.spec import ANY_SPEC, is_spec
@@ -138,6 +138,14 @@ class Workflow(Generic[P, T]):
 
     def __repr__(self) -> str:
         return f"<workflow {self.name} {self.version}>"
+
+
+class AsyncWorkflow(Workflow[P, T]):
+    """A workflow made from an `async def`. A plain `def` that calls it gets the result, not a coroutine."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]: ...
 
 
 def content_hash(fn: Callable[..., Any]) -> str:
@@ -272,7 +280,7 @@ class StepMaker:
 
 
 @overload
-def workflow(fn: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]: ...
+def workflow(fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncWorkflow[P, T]: ...
 @overload
 def workflow(fn: Callable[P, T], /) -> Workflow[P, T]: ...
 @overload
@@ -288,7 +296,8 @@ def workflow(
     """Makes a function a workflow: its log is kept, and it is replayed after a crash."""
 
     def make(function: Callable[..., Any]) -> Workflow[..., Any]:
-        return Workflow(function, name=name, recovery=recovery, queue=queue)
+        kind = AsyncWorkflow if inspect.iscoroutinefunction(getattr(function, "__func__", function)) else Workflow
+        return kind(function, name=name, recovery=recovery, queue=queue)
 
     return make if fn is None else make(fn)
 
@@ -297,7 +306,7 @@ class WorkflowMaker:
     """What `@buoy.workflow(...)` gives back, for type checkers."""
 
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]: ...
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, T]], /) -> AsyncWorkflow[P, T]: ...
     @overload
     def __call__(self, fn: Callable[P, T], /) -> Workflow[P, T]: ...
     def __call__(self, fn: Callable[..., Any], /) -> Any:
