@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from buoy.core.spec_problems import Problems
 from buoy.core.spec_reading import read_spec
 from buoy.core.spec_scope import scope_of
 from buoy.core.spec_values import memory_bytes, parameter
-from buoy.errors import BadInput, CorruptLog
+from buoy.errors import BadInput, BadSpec, CorruptLog
 
 
 def spec_of(**data: Any) -> Spec:
@@ -203,3 +204,37 @@ def test_a_reference_into_nothing_says_what_is_there() -> None:
     with pytest.raises(BadInput, match=r"steps.a has no 'rows': there is keys cols"):
         scope(plan, "b", {"a": {"cols": 1}}).inputs(plan.spec.steps[1])
     assert scope(plan, "b", {}).inputs(plan.spec.steps[1]) == {"x": None}, "a skipped step has no result"
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ([{"id": "a_{j}"}, {"id": "b_{k}", "needs": ["a_{j}"]}], r"needs\[0\]: 25,000,000 dependencies, the limit"),
+        ([{"id": "a_{j}"}, {"id": "b_{k}"}], r"steps\[1\]: 25,000,000 dependencies, the limit"),
+        ([{"id": "a_{j}", "needs": []}, {"id": "b_{k}", "run": "{{ steps.a_{j} }}"}], "25,000,000 dependencies"),
+        ([{"id": "b_{k}", "inputs": ["in_{j}"]}], r"steps\[0\].inputs\[0\]: 25,000,000 dependencies"),
+        ([{"id": "a_{j}_{k}"}], r"steps\[0\].id: the parameters make 25,000,000 steps or more, the limit is 100,000"),
+        ([{"id": "c", "needs": []}, {"id": "a_{j}", "needs": ["c"] * 5000}], r"steps\[1\].needs: 25,000,000 dep"),
+    ],
+)  # fmt: skip
+def test_too_many_are_counted_before_any_is_made(steps: list[dict[str, Any]], expected: str) -> None:
+    """What is made is bounded, whatever a few lines multiply to: traced by memory, which no busy machine changes."""
+    data = {"parameters": {"j": "1:5000", "k": "1:5000"}, "steps": [{"run": "true", **each} for each in steps]}
+    tracemalloc.start()
+    try:
+        with pytest.raises(BadSpec, match=expected):
+            plan_of(**data)
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_result_of_too_many_steps_is_refused_at_once() -> None:
+    with pytest.raises(BadSpec, match="result: a reference to more than 100,000 steps"):
+        plan_of(parameters={"j": "1:5000", "k": "1:5000"}, steps=[run("a")], result="{{ steps.a_{j}_{k} }}")
+
+
+@pytest.mark.parametrize("text", ["9" * 5000 + ":1", "1:" + "9" * 5000, "1:2:0." + "1" * 5000])
+def test_a_range_of_endless_digits_is_refused(text: str) -> None:
+    with pytest.raises(BadInput, match="has a number of more than 18 digits"):
+        parameter("k", text)

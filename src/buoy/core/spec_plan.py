@@ -1,13 +1,15 @@
 """Spec plan: a spec with its parameters filled in: every step by its id, what it needs, and what needs it.
 
 Invariants: the same spec and parameters always give the same plan, in the same order; everything is linear in steps and
-edges. A step stands for as many steps as the parameters in its id have values; elsewhere a parameter of several values
-means "all of them" (in `needs` and references) or is a mistake.
+edges. How many there will be is computed before any is made, so a small file can not make a large plan. A step stands
+for as many steps as the parameters in its id have values; elsewhere a parameter of several values means "all of them"
+(in `needs` and references) or is a mistake.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -66,6 +68,14 @@ class Plan:
             return [fill_segment(segment, bound)]
         return list(dict.fromkeys(fill_segment(segment, {**bound, **row}) for row in self.rows(free)))
 
+    def width(self, segment: Segment, bound: Bound) -> int:
+        """How many ids that would be at most, without making them."""
+        return self.count_rows(self.free(segment, bound))
+
+    def count_rows(self, wanted: list[str]) -> int:
+        sizes = [len(self.several[name]) for name in wanted]
+        return math.prod(sizes) if self.spec.combine == "product" else max(sizes, default=1)
+
     def free(self, segment: Segment, bound: Bound) -> list[str]:
         """The parameters of several values that are not settled here."""
         return list(dict.fromkeys(each.name for each in segment if isinstance(each, Param) and each.name not in bound))
@@ -121,12 +131,13 @@ def _expand(plan: Plan, problems: Problems) -> list[range] | None:
             problems.add(place, f"there is no parameter {unknown[0]!r}; {names(plan.parameters, unknown[0])}")
         else:
             wanted = list(dict.fromkeys(name for name in template.params() if name in plan.several))
+            count = len(plan.steps) + plan.count_rows(wanted)
+            if count > SPEC_STEPS_MAX:
+                problems.add(place, f"the parameters make {count:,} steps or more, the limit is {SPEC_STEPS_MAX:,}")
+                return None
             for row in plan.rows(wanted) if wanted else ({},):
                 bound = {**plan.singles, **row} if row else plan.singles
                 _add_step(plan, Planned(template.fill(bound), step, bound), place, problems)
-                if len(plan.steps) > SPEC_STEPS_MAX:
-                    problems.add(place, f"the parameters make more than {SPEC_STEPS_MAX:,} steps")
-                    return None
         families.append(range(first, len(plan.steps)))
     return families
 
@@ -167,9 +178,9 @@ class _Linker:
             self._link_inputs(number)
             if linear and number:
                 before = self._families[number - 1]
-                self._bump(len(before) * len(family))
-                for node in family:
-                    self._edges[node].extend(before)
+                if self._has_room(len(before) * len(family), ("steps", number)):
+                    for node in family:
+                        self._edges[node].extend(before)
         self._check_result()
         plan.needs = [tuple(dict.fromkeys(edges)) for edges in self._edges]
 
@@ -184,14 +195,17 @@ class _Linker:
                     self._problems.add(
                         ("steps", number, "needs", place), f"there is no step {text!r}; {names(index, text)}"
                     )
-        self._bump(len(found) * len(family))
-        for node in family:
-            self._edges[node].extend(found)
+        if self._has_room(len(found) * len(family), ("steps", number, "needs")):
+            for node in family:
+                self._edges[node].extend(found)
 
-    def _bump(self, count: int) -> None:
-        self._count += count
-        if self._count > SPEC_EDGES_MAX >= self._count - count:
-            self._problems.add(("steps",), f"more than {SPEC_EDGES_MAX:,} dependencies; put a step between the groups")
+    def _has_room(self, count: int, place: Place) -> bool:
+        """Whether so many more dependencies may be made. The first that are too many are a problem."""
+        before, self._count = self._count, self._count + count
+        if before <= SPEC_EDGES_MAX < self._count:
+            text = f"{self._count:,} dependencies, the limit is {SPEC_EDGES_MAX:,}; put a step between the groups"
+            self._problems.add(place, text)
+        return self._count <= SPEC_EDGES_MAX
 
     def _link_use(self, use: Use, step: Step, family: range) -> None:
         """One template of an entry: its parameters must be known, its steps there."""
@@ -209,7 +223,7 @@ class _Linker:
                 use.place, f"{{{loose[0]}}} has several values, and the step's id does not say which; {advice}"
             )
             return
-        if use.step is None or self._count > SPEC_EDGES_MAX:
+        if use.step is None or not self._has_room(plan.width(use.step, bound) * len(family), use.place):
             return
         for node in family:
             if not self._link_ids(node, plan.ids(use.step, plan.steps[node].bound), use):
@@ -217,7 +231,6 @@ class _Linker:
 
     def _link_ids(self, node: int, wanted: list[str], use: Use) -> bool:
         plan = self._plan
-        self._bump(len(wanted))
         for each in wanted:
             found = plan.index.get(each)
             if found is None:
@@ -243,7 +256,6 @@ class _Linker:
             if maker is None:
                 self._plan.outside.setdefault(path, place)
             else:
-                self._bump(1)
                 self._edges[node].append(maker)
 
     def _files(self, number: int, paths: tuple[str, ...], key: str) -> Iterator[tuple[Place, int, str]]:
@@ -254,7 +266,11 @@ class _Linker:
             if any(name not in plan.parameters for name in template.params()) or any(template.refs()):
                 continue  # told by `_link_use`
             segment: Segment = tuple(part for part in template.parts if isinstance(part, str | Param))
-            for node in self._families[number]:
+            family = self._families[number]
+            width = plan.width(segment, plan.steps[family[0]].bound) if family else 0
+            if key == "inputs" and not self._has_room(width * len(family), place):
+                return
+            for node in family:
                 bound = plan.steps[node].bound
                 if key == "outputs" and plan.free(segment, bound):
                     break  # told by `_link_use`
@@ -267,6 +283,8 @@ class _Linker:
             place = ("result",)
             if unknown := [name for name in (*use.params, *use.settled) if name not in plan.parameters]:
                 self._problems.add(place, f"there is no parameter {unknown[0]!r}; {names(plan.parameters, unknown[0])}")
+            elif use.step is not None and plan.width(use.step, plan.singles) > SPEC_STEPS_MAX:
+                self._problems.add(place, f"a reference to more than {SPEC_STEPS_MAX:,} steps")
             elif use.step is not None:
                 for each in plan.ids(use.step, plan.singles):
                     plan.referred.add(each)

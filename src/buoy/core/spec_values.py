@@ -21,6 +21,8 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\Z", re.IGNORECASE)
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER}):({_NUMBER})(?::({_NUMBER}))?\Z")
 _TEXT_CHARS_MAX = 1_000
+# Exact in a Decimal, also after the arithmetic of a range.
+_NUMBER_CHARS_MAX = 18
 
 
 def memory_bytes(value: object) -> int:
@@ -56,6 +58,8 @@ def _bounded(found: Parameter) -> Parameter:
 
 
 def _range(first: str, last: str, step: str | None, text: str) -> tuple[Scalar, ...]:
+    if max(map(len, (first, last, step or ""))) > _NUMBER_CHARS_MAX:
+        raise BadInput(f"range {shown(text)} has a number of more than {_NUMBER_CHARS_MAX} digits; write a shorter one")
     begin, end = Decimal(first), Decimal(last)
     by = Decimal(step) if step is not None else Decimal(1)
     if not by or (end - begin) * by < 0:
