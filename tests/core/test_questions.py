@@ -145,3 +145,37 @@ def test_an_answer_beyond_arithmetic_is_refused() -> None:
     for answer in (10**400, float("inf")):
         with pytest.raises(BadInput, match="cannot be judged"):
             check_answer(question, answer)
+
+
+@pytest.mark.parametrize(
+    ("schema", "answer", "expected"),
+    [
+        ({"pattern": "^(a+)+$"}, "a" * 50 + "!", "does not match"),
+        ({"patternProperties": {"^(a+)+$": {"type": "string"}}, "additionalProperties": False}, {"a" * 50 + "!": 1},
+         "is not expected"),
+        ({"patternProperties": {"^x": {"type": "string"}}}, {"xy": 1}, "xy: 1 is not of type 'string'"),
+        ({"propertyNames": {"pattern": "^(a+)+$"}}, {"a" * 50 + "!": 1}, "does not match"),
+        ({"uniqueItems": True}, [*({"n": n} for n in range(30_000)), {"n": 1.0}], "the same item is there twice"),
+        ({"$defs": {"n": {"items": {"anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/n"}, {"type": "string"}]},
+                          "contains": {"const": 5}}}, "$ref": "#/$defs/n"}, "deep", "takes too long to check"),
+    ],
+)  # fmt: skip
+def test_no_schema_and_no_answer_keep_their_judge_busy(schema: dict[str, object], answer: Any, expected: str) -> None:
+    if answer == "deep":
+        answer = []
+        for _ in range(40):
+            answer = [answer]
+    with pytest.raises(BadInput, match=expected):
+        check_answer(check_question(Question("What?", "form", schema=schema)), answer)
+
+
+def test_items_that_differ_are_unique() -> None:
+    schema: dict[str, object] = {"uniqueItems": True}
+    check_answer(Question("What?", "form", schema=schema), [1, "1", True, [1], {"a": 1}, 1.5, None, False, 0])
+
+
+def test_a_pattern_that_can_not_be_judged_is_refused_when_the_question_is_asked() -> None:
+    question = Question("What?", "form", schema={"properties": {"a": {"pattern": r"^(a)\1$"}}})
+    with pytest.raises(BadInput, match="takes unbounded time to match"):
+        check_question(question)
+    assert check_answer(question, {"a": "b"}) == {"a": "b"}, "an older version asked it: it can be answered"

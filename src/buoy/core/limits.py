@@ -21,6 +21,11 @@ QUESTION_BYTES_MAX = 256 * 1024
 REWIND_HOLD_S = 30.0
 REWIND_HOLD_MAX_S = 600.0
 
+# Forms. What a check of one answer may take, in steps of less than a microsecond: a schema and an answer can be made so
+# that jsonschema, or Python's regular expressions, never end. A pattern's repeats are written out: its size is bounded.
+FORM_STEPS_MAX = 1_000_000
+PATTERN_SIZE_MAX = 5_000
+
 # Names become keys of object stores and parts of ids.
 RUN_ID_CHARS_MAX = 128
 NAME_CHARS_MAX = 128
