@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 import msgspec
 
 from buoy.core import events as e
+from buoy.core.graph_alike import fold_alike
 from buoy.core.graph_svg import as_svg
 from buoy.core.graph_text import as_mermaid, as_text
 from buoy.core.graph_view import GraphView, PlannedLeaf, graph_view
@@ -169,3 +170,42 @@ def test_a_very_long_run_is_drawn_in_part_and_in_time() -> None:
     assert (len(view.nodes), view.left_out) == (400, 19_600)
     assert "19,600 more leaves" in as_text(view)
     assert perf_counter() - began < 10.0
+
+
+def fan_out(parts: int, *last: e.Body) -> list[e.Body]:
+    """So many concurrent parts of two steps each."""
+    bodies: list[e.Body] = [start("load#1"), done("load#1")]
+    for part in range(1, parts + 1):
+        bodies += [start(f"{part}/fetch#1"), done(f"{part}/fetch#1"), start(f"{part}/save#1"), done(f"{part}/save#1")]
+    return [*bodies, *last, start("report#1")]
+
+
+def test_parts_that_did_the_same_are_drawn_as_one_with_their_number() -> None:
+    view = view_of(*fan_out(200), fold_nodes=fold_alike)
+    assert [(node.leaf, node.alike) for node in view.nodes] == [
+        ("load#1", 1), ("1/fetch#1", 200), ("1/save#1", 200), ("report#1", 1)
+    ]  # fmt: skip
+    assert links(view) >= {("load#1", "1/fetch#1"), ("1/save#1", "report#1")}
+    text = as_text(view)
+    assert len(text.splitlines()) == 6 and "200 parts alike, of which the first is 1" in text
+    assert "200 times, 1.0 s to 1.0 s each" in text
+    assert view_of(*fan_out(200)).left_out == 2
+
+
+def test_a_part_that_failed_or_is_under_way_is_drawn_by_itself() -> None:
+    failed = e.StepFailed(leaf=LeafId("91/fetch#1"), error=ERROR)
+    view = view_of(*fan_out(9, start("91/fetch#1"), failed, start("92/fetch#1")), fold_nodes=fold_alike)
+    assert [(node.leaf, node.alike, node.phase) for node in view.nodes if node.scope] == [
+        ("1/fetch#1", 9, "completed"),
+        ("1/save#1", 9, "completed"),
+        ("91/fetch#1", 1, "failed"),
+        ("92/fetch#1", 1, "open"),
+    ]
+
+
+def test_a_few_parts_are_drawn_one_by_one() -> None:
+    assert all(node.alike == 1 for node in view_of(*fan_out(3), fold_nodes=fold_alike).nodes)
+
+
+def test_an_svg_says_that_its_widths_are_not_to_scale() -> None:
+    assert "not to scale" in as_svg(view_of(start("a#1"), done("a#1")))

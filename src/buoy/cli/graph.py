@@ -9,6 +9,7 @@ import click
 from buoy.cli.output import print_json
 from buoy.cli.program import Exit, connected, go, shared_options
 from buoy.cli.run_ids import run_argument
+from buoy.core.graph_alike import fold_alike
 from buoy.core.graph_svg import as_svg
 from buoy.core.graph_text import as_mermaid, as_text
 from buoy.core.graph_view import GraphView, graph_view
@@ -24,9 +25,12 @@ _DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
     "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="How to draw."
 )
 @click.option("-o", "--output", metavar="FILE", help="Where to write it; else standard output.")
+@click.option("--all", "every", is_flag=True, help="Draw each concurrent part, also those that did the same.")
 @shared_options
-def graph(run_id: str, form: str, output: str | None, store: str | None, as_json: bool) -> int:
+def graph(run_id: str, form: str, output: str | None, every: bool, store: str | None, as_json: bool) -> int:
     """Draw the steps and waits of a run: order, concurrent parts, durations, tries and branches.
+
+    Concurrent parts that completed in the same way are drawn as one, with their number. --json has every leaf.
 
     \b
     Example:
@@ -34,7 +38,7 @@ def graph(run_id: str, form: str, output: str | None, store: str | None, as_json
 
     Exit code: 0 drawn, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
     """
-    view = go(_viewed(run_id, store))
+    view = go(_viewed(run_id, store, every=every or as_json))
     drawn = _DRAW[form](view)
     if output is not None:
         try:
@@ -50,7 +54,8 @@ def graph(run_id: str, form: str, output: str | None, store: str | None, as_json
     return Exit.OK
 
 
-async def _viewed(run_id: str, store: str | None) -> GraphView:
+async def _viewed(run_id: str, store: str | None, *, every: bool) -> GraphView:
     async with connected(store) as client:
         checked = (await client.record(run_id)).document.run_id
-        return graph_view(checked, await read_log(client.store, checked), now=client.clock.now())
+        log = await read_log(client.store, checked)
+        return graph_view(checked, log, now=client.clock.now(), fold_nodes=None if every else fold_alike)

@@ -20,7 +20,8 @@ _FILL = {
     "failed": "#c84040",
     "cancelled": "#a0a0a0",
 }
-_ROW, _LEFT, _BARS, _RIGHT, _TOP, _INDENT = 26, 280, 520, 360, 54, 14
+_ROW, _LEFT, _BARS, _RIGHT, _TOP, _INDENT = 26, 280, 520, 360, 62, 14
+_CAPTION = "Time runs from left to right. Widths are not to scale: the texts on the right give the durations."
 _LABEL_CHARS_MAX = 38
 _DETAIL_CHARS_MAX = 56
 
@@ -36,6 +37,7 @@ def as_svg(view: GraphView) -> str:
         f'font-family="ui-sans-serif, system-ui, sans-serif" font-size="12" role="img" aria-label="{title}">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
         f'<text x="16" y="26" font-size="15" font-weight="600">{title}</text>',
+        f'<text x="16" y="44" fill="#666666">{_CAPTION}</text>',
     ]
     parts += [_row(view, place, scale) for place in range(len(view.nodes))]
     parts += [_link(view, one, other, scale) for one, other in view.links]

@@ -32,7 +32,10 @@ def as_text(view: GraphView) -> str:
         if node.scope != scope:
             scope = node.scope
             if scope:
-                lines.append("  " * _depth(node) + f"  part {scope}")
+                parts = (
+                    f"part {scope}" if node.alike == 1 else f"{node.alike} parts alike, of which the first is {scope}"
+                )
+                lines.append("  " * _depth(node) + f"  {parts}")
         lines.append(f"{text:<{width}}  {', '.join(details(view, node))}".rstrip())
     if view.left_out:
         lines.append(f"  ... and {view.left_out:,} more leaves")
@@ -72,6 +75,9 @@ def details(view: GraphView, node: Node) -> Iterator[str]:
     span = view.duration_s(node)
     if span is None:
         yield "not reached yet"
+        return
+    if node.alike > 1:
+        yield f"{node.alike} times, {duration_text(node.shortest_s)} to {duration_text(node.longest_s)} each"
         return
     waits = node.phase in ("open", "retrying")
     yield f"{duration_text(span)}{' so far' if waits else ''}"

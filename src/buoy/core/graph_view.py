@@ -9,7 +9,7 @@ Absent on purpose: any drawing. `graph_text` and `graph_svg` draw.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -45,6 +45,10 @@ class Node(msgspec.Struct):
     ended_at: float | None = None
     hidden: bool = False
     error: str | None = None
+    # Of how many leaves of parts that are alike it is the picture, and how long the quickest and the slowest took.
+    alike: int = 1
+    shortest_s: float = 0.0
+    longest_s: float = 0.0
 
     @property
     def scope(self) -> str:
@@ -104,8 +108,9 @@ def graph_view(
     planned: Sequence[PlannedLeaf] = (),
     links: Sequence[tuple[LeafId, LeafId]] | None = None,
     nodes_max: int = NODES_MAX,
+    fold_nodes: Callable[[Sequence[Node]], list[Node]] | None = None,
 ) -> GraphView:
-    """The picture of a log."""
+    """The picture of a log. `fold_nodes` makes one node of several that are alike (`core.graph_alike`)."""
     events = named_now(events)
     state = fold(run_id, events)
     nodes = _nodes(events, ended=state.ending_seq > 0)
@@ -116,6 +121,8 @@ def graph_view(
         for each in planned
         if each.leaf not in there
     ]
+    if fold_nodes is not None:
+        nodes = fold_nodes(nodes)
     shown = nodes[:nodes_max]
     return GraphView(
         run_id=run_id,
