@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sqlite3
@@ -309,3 +310,55 @@ def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: 
     buoy("signal", "r", "go", "7")
     buoy("worker", str(lab), "--until-idle")
     assert buoy("result", "r").stdout == "7\n"
+
+
+CASES = Path(__file__).parents[1] / "cases"
+
+
+@pytest.mark.parametrize(
+    ("case", "run_id", "happened", "does"),
+    [
+        ("a1_answered_and_gone_on", "a1", "its process ended before its summary said so", "is not asked again"),
+        ("a2_question_open_document_running", "a2", "asked its question, and its process ended", "under the same id"),
+        ("a3_all_steps_completed", "a3", "before the end of the run was recorded", "No step is executed again"),
+    ],
+)
+def test_a_broken_state_says_what_happened_and_what_buoy_does(
+    buoy: Buoy, case: str, run_id: str, happened: str, does: str
+) -> None:
+    buoy("import", "--as-found", str(CASES / case / "bundle.json"))
+    told = sections(buoy("why", run_id).stdout)
+    assert happened in told[""] and does in told["Next"]
+    assert "not by itself as things are" in told["Next"] and "no worker" in told["Next"]
+    assert f"buoy recover {run_id}" in told["You can"]
+
+
+def read_only(buoy: Buoy, *words: str) -> tuple[str, str]:
+    """What the command says where the disk of the store is mounted read-only, and how that was made.
+
+    In a mount namespace of its own; where the system allows none, the folder loses its permissions instead.
+    """
+    mount = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    away = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--map-root-user"]), "sh", "-c", mount, "sh"]
+    command = [sys.executable, "-m", "buoy", *words, "--store", buoy.store]
+    try:
+        subprocess.run([*away, str(buoy.folder), "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        buoy.folder.chmod(0o500)
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=False).stdout, "not permitted"
+        finally:
+            buoy.folder.chmod(0o700)
+    done = subprocess.run([*away, str(buoy.folder), *command], capture_output=True, text=True, check=False)
+    return done.stdout, "read-only"
+
+
+def test_a_worker_that_was_killed_is_dead_also_on_a_read_only_disk(buoy: Buoy, spawn: Spawn) -> None:
+    killed(buoy, spawn)
+    text, how = read_only(buoy, "why", "p1")
+    told = sections(text)
+    assert "health dead" in told[""] and "is dead and still holds the run" in told["Wrong"], text
+    assert "lock that it held while it lived is free" in told["Evidence"]
+    if how == "read-only":
+        assert "its disk is mounted read-only" in told["Wrong"] and "mount the disk for writing" in told["You can"]
+        assert "Nothing before the store can be written again" in told["Next"]

@@ -51,7 +51,7 @@ _ENTRIES = (
         code="A1",
         word="answer not taken up",
         title="Status awaiting_input, but no question is open",
-        how="A question was answered and its module went on, but the document still says that the run waits.",
+        how="A question was answered and the run moved on, but its process ended before its summary said so.",
         remedy="Buoy continues the run after its last recorded result or answer. Completed steps and answers are kept; "
         "the question is not asked again. In the log: a new branch at the last step_completed, module_completed or "
         "interaction_response.",
@@ -61,7 +61,7 @@ _ENTRIES = (
         code="A2",
         word="question without an owner",
         title="Status running, but a question is open and nobody drives the run",
-        how="A module asked its question, and the process ended before the document said so.",
+        how="The run asked its question, and its process ended before its summary said so.",
         remedy="Buoy goes back to just before the question and asks it again, under the same id. Completed steps keep "
         "their results. In the log: a new branch at module_started, or before the question where code asks by itself.",
         you_can=_RECOVER,
@@ -70,7 +70,7 @@ _ENTRIES = (
         code="A3",
         word="end not recorded",
         title="Status running, but every step of the spec has completed",
-        how="The last step completed, and the process ended before the end of the run was recorded.",
+        how="The last step completed, and its process ended before the end of the run was recorded.",
         remedy="Buoy records the end that is missing: a worker takes the run, finds all steps completed and completes "
         "the run. No step is executed again. In the log: a new branch at the last module_completed or step_completed.",
         you_can=_RECOVER,

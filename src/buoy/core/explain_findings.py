@@ -25,6 +25,8 @@ from buoy.core.told import Told, served
 # Those for which status and health alone have no words.
 _TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"})
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
+# Those of which a person could not guess how the run came there.
+_HOW_TOLD = frozenset({"A1", "A2", "A3", "A4", "D2"})
 _BY_POLICY = {
     "restart": "Its policy is restart: it begins anew, on a new branch.",
     "fail": "Its policy is fail: it ends as failed.",
@@ -46,6 +48,7 @@ def with_findings(told: Told, facts: Facts, findings: Sequence[Finding], words: 
     return replace(
         told,
         headline=_headline(first, facts),
+        now=f"{entry.how} {told.now}" if first.code in _HOW_TOLD else told.now,
         wrong=tuple(dict.fromkeys([finding_text(each) for each in troubles])),
         evidence=(*evidence, *told.evidence),
         next=told.next if _held_already(first, facts) else _next(first, facts, troubles),

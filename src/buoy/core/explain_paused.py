@@ -9,6 +9,7 @@ import re
 
 from buoy.core import events as e
 from buoy.core import phrases
+from buoy.core.catalogue import CATALOGUE, named
 from buoy.core.facts import Facts
 from buoy.core.limits import SWEEP_S
 from buoy.core.phrases import Wording
@@ -72,7 +73,7 @@ def paused(facts: Facts, words: Wording) -> Told:
     held = policy if reason == "hold" and document.policy == "hold" else ""
     return Told(
         headline=f"{run_id} is paused: {what}",
-        now=f"Paused{by} {since}.{_said(reason, detail)}{held}{_meanwhile(facts)}",
+        now=f"Paused{by} {since}.{_said(reason, detail)}{_code(facts)}{held}{_meanwhile(facts)}",
         wrong=() if reason == "user" else (detail or what,),
         evidence=(*(_migrated(facts, words) if reason in _CODE else ()), *_no_task(facts)),
         next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
@@ -84,6 +85,13 @@ def paused(facts: Facts, words: Wording) -> Told:
             f"cancel it: {words.command('cancel', run_id)}",
         ),
     )
+
+
+def _code(facts: Facts) -> str:
+    """What the code of a finding means, if a recovery paused the run for one."""
+    claimed, pause = facts.story.claimed, facts.document.pause
+    code = None if claimed is None or pause is None or pause.reason == "user" else claimed.evidence.get("finding")
+    return f" {named(str(code))} is a code of the catalogue in docs/recovery.md." if code in CATALOGUE else ""
 
 
 def _no_task(facts: Facts) -> tuple[str, ...]:
