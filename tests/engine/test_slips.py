@@ -274,7 +274,7 @@ DECLARED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("kind", ["step", "workflow"])
-@pytest.mark.parametrize(("fn", "expected"), DECLARED, ids=[str(fn)[:40] for fn, _ in DECLARED])
+@pytest.mark.parametrize(("fn", "expected"), DECLARED, ids=[expected[:50] for _, expected in DECLARED])
 def test_what_can_never_work_is_refused_at_its_declaration(kind: str, fn: Any, expected: str) -> None:
     with pytest.raises(buoy.BadInput, match=expected.format(kind=kind)):
         getattr(buoy, kind)(fn)
