@@ -97,7 +97,7 @@ class Worker:
             options=options,
             shell=GuardedShell(log_folder(store.url), self.clock),
         )
-        self._loop_watch = LoopWatch(self.runner, self.runner.note)
+        self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
         look = self._loop_watch.look
         self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock), look_at_loop=look)
         scope = Scope(self.info.stack, self.info.env)

@@ -85,6 +85,7 @@ async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str,
         while not any("turns again" in each for each in notes):
             assert time.monotonic() < deadline, notes
             await asyncio.sleep(0.05)
+        assert app.runner.troubles() == (1, text)
 
 
 def _unguarded() -> Any:
@@ -104,7 +105,7 @@ class _Idle:
 
 async def test_a_loop_that_turns_is_never_called_held(tmp_path: Path) -> None:
     told: list[str] = []
-    watch = LoopWatch(_Idle(), told.append)
+    watch = LoopWatch(_Idle(), told.append, told.append)
     watch.start()
     for _ in range(20):
         watch._turn()
@@ -116,7 +117,7 @@ async def test_a_loop_that_turns_is_never_called_held(tmp_path: Path) -> None:
 async def test_a_process_that_was_suspended_as_a_whole_raises_no_alarm() -> None:
     """Neither its loop nor its looks moved: one look after the pause is not enough."""
     told: list[str] = []
-    watch = LoopWatch(_Idle(), told.append)
+    watch = LoopWatch(_Idle(), told.append, told.append)
     watch.start()
     watch.look()
     assert watch.look() is None and watch.look() is None

@@ -43,9 +43,10 @@ class Watched(Protocol):
 class LoopWatch:
     """Watches one loop. `start` and `stop` are called on the loop, `look` in another thread."""
 
-    def __init__(self, runner: Watched, on_change: Callable[[str], None]) -> None:
+    def __init__(self, runner: Watched, on_held: Callable[[str], None], on_freed: Callable[[str], None]) -> None:
         self._runner = runner
-        self._on_change = on_change
+        self._on_held = on_held
+        self._on_freed = on_freed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._turns = self._turns_seen = 0
@@ -74,7 +75,7 @@ class LoopWatch:
             self._turns_seen, self._missed, self._since = self._turns, 0, now
             if self._held is not None:
                 self._held = None
-                self._on_change("the event loop turns again")
+                self._on_freed("the event loop turns again")
             return None
         self._missed += 1
         if self._missed < _LOOKS_MAX:
@@ -82,7 +83,7 @@ class LoopWatch:
         for_s = round(now - self._since, 1)
         if self._held is None:
             self._held = self._holder(loop, for_s)
-            self._on_change(in_words(self._held))
+            self._on_held(in_words(self._held))
         else:
             self._held = LoopHeld(for_s, self._held.run_id, self._held.leaf, self._held.where)
         return self._held

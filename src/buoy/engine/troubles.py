@@ -39,6 +39,10 @@ class Troubles:
             _LOG.error("%s", text, exc_info=error)
             if self.on_unexpected is not None:
                 self.on_unexpected(text)
+        self.show(text)
+
+    def show(self, text: str) -> None:
+        """Shows a line without counting it: a trouble is over."""
         if self.on_note is not None:
             try:
                 self.on_note(text)
