@@ -122,3 +122,10 @@ def test_after_a_claim_code_may_still_compute_so_that_it_is_a_notice() -> None:
     assert "has asked for nothing" in text and "waits for ever" in text
     spec = log(created(workflow="spec:x", version="v"), claimed("w1"))
     assert notice(facts_of(spec, holder=WORKER, story=story(spec))) is None
+
+
+def test_code_between_two_steps_is_not_said_to_be_in_one() -> None:
+    events = log(created(), claimed("w1"))
+    text = text_of(explain(facts_of(events, holder=WORKER, story=story(events), now=events[-1].at + 1)))
+    assert "is running its own code" in text and "Its code decides what comes next" in text
+    assert "When the step ends" not in text

@@ -18,6 +18,11 @@ from buoy.core.takers import what_is_missing
 from buoy.core.time_text import in_words
 from buoy.core.told import Teller, Told, answered, answers, bring_back, served, signals, stops, take_up
 
+_STEP_ENDS = "When the step ends, its result is recorded and the workflow goes on."
+_CODE_DECIDES = (
+    "Its code decides what comes next: a step, a wait or its end. That takes a moment; look again if it does not."
+)
+
 
 def _pending(facts: Facts, words: Wording) -> Told:
     document = facts.document
@@ -52,7 +57,7 @@ def _running(facts: Facts, words: Wording) -> Told:
     return Told(
         headline=f"{document.run_id} is running {busy}." if busy else f"{document.run_id} is running its own code.",
         now="; ".join(lines) or "Its workflow code is between two steps.",
-        next=("When the step ends, its result is recorded and the workflow goes on.", *_unheard(facts)),
+        next=(_STEP_ENDS if active else _CODE_DECIDES, *_unheard(facts)),
         you_can=(*answers(facts, words), *stops(facts, words)),
     )
 

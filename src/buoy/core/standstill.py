@@ -13,7 +13,7 @@ import msgspec
 from buoy.core import events as e
 from buoy.core.facts import Facts, RunnerFacts
 from buoy.core.lifecycle import RESTING, Status
-from buoy.core.limits import BEAT_S, OVERDUE_S, SUSPECT_AFTER_S, WAKE_SLACK_S
+from buoy.core.limits import OVERDUE_S, SUSPECT_AFTER_S, WAKE_SLACK_S
 from buoy.core.spec import is_spec
 from buoy.core.takers import hindrance
 from buoy.core.time_text import in_words
@@ -94,4 +94,4 @@ def waits_for_nothing(facts: Facts) -> Literal["certainly", "perhaps"] | None:
         return None
     if not e.is_run_level(log[-1].body):
         return "certainly" if age_s > WAKE_SLACK_S else None
-    return "perhaps" if age_s > BEAT_S else None
+    return "perhaps" if age_s > OVERDUE_S else None
