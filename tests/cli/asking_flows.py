@@ -36,3 +36,18 @@ async def chosen_then_signalled() -> str:
 async def wordy(title: str) -> object:
     async with asyncio.timeout(600):
         return await buoy.ask(title)
+
+
+@buoy.workflow
+async def filled() -> object:
+    schema = {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean", "title": "Approve the answer?"},
+            "size": {"enum": ["small", "large"]},
+            "count": {"type": "integer", "minimum": 3, "default": 1},
+            "note": {"type": "string"},
+        },
+        "required": ["approved", "size"],
+    }
+    return await buoy.ask("Review", kind="form", schema=schema)

@@ -37,8 +37,12 @@ class Terminal:
     def until_true(self, what: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
         while not what():
-            assert time.monotonic() < deadline, self.seen[-3000:]
-            assert self._read() or what(), f"the process ended:\n{self.seen[-3000:]}"
+            assert time.monotonic() < deadline, self.told()
+            assert self._read() or what(), f"the process ended:\n{self.told()}"
+
+    def told(self) -> str:
+        """The beginning and the end of what was seen, for messages."""
+        return self.seen if len(self.seen) < 4000 else f"{self.seen[:2500]} ... {self.seen[-1500:]}"
 
     def type(self, text: str) -> None:
         self.seen = ""
@@ -48,7 +52,7 @@ class Terminal:
         """Waits for the end of the process; its exit code."""
         deadline = time.monotonic() + PATIENCE_S
         while self._read():
-            assert time.monotonic() < deadline, self.seen[-3000:]
+            assert time.monotonic() < deadline, self.told()
         _, status = os.waitpid(self.pid, 0)
         os.close(self._end)
         return os.waitstatus_to_exitcode(status)

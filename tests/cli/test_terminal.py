@@ -148,3 +148,29 @@ def test_the_live_view_shows_the_step_and_its_progress(buoy: Buoy) -> None:
     terminal.until("1 of 10 (10%), part 1")
     assert terminal.close() == 0
     assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l")
+
+
+def test_a_form_is_asked_field_by_field_until_it_fits(buoy: Buoy) -> None:
+    terminal = Terminal("run", f"{ASKING}:filled", "--id", "f1", "--store", buoy.store)
+    terminal.until("Approve the answer? (approved), yes or no: ")
+    terminal.type("perhaps\n")
+    terminal.until("not accepted: approved: expected yes or no, found 'perhaps'")
+    terminal.until("yes or no: ")
+    terminal.type("yes\n")
+    terminal.until("size, one of small, large: ")
+    terminal.type("2\n")
+    terminal.until("count, a whole number [1]: ")
+    terminal.type("\n")
+    terminal.until("note, a text, may be left empty: ")
+    terminal.type("\n")
+    terminal.until("not accepted: count: 1 is less than the minimum of 3")
+    terminal.until("(approved), yes or no [true]: ")
+    terminal.type("\n")
+    terminal.until("[large]: ")
+    terminal.type("\n")
+    terminal.until("[1]: ")
+    terminal.type("4\n")
+    terminal.until("may be left empty: ")
+    terminal.type("\n")
+    terminal.until('{"approved":true,"size":"large","count":4}')
+    assert terminal.close() == 0

@@ -6,6 +6,7 @@ import msgspec
 
 from buoy.cli.inputs import parse_json
 from buoy.cli.render import one_line
+from buoy.core.form_fields import example_of
 from buoy.core.phrases import expected_text, shortened
 from buoy.core.questions import Question
 
@@ -52,6 +53,7 @@ def prompt_lines(question: Question) -> list[str]:
     lines += [f"  {place}. {option}" for place, option in enumerate(question.options, 1)]
     if question.kind == "form" and question.schema is not None:
         lines.append(f"  schema: {msgspec.json.encode(question.schema).decode()}")
+        lines.append(f"  for example: {example_of(question.schema)}")
     return lines
 
 

@@ -52,8 +52,8 @@ class Asker:
             gone = self._asked not in {leaf.question_id for leaf in asked}
             if gone or document.pause is not None:
                 await self._withdraw(await self._why_gone(document))
-                # What is only paused is asked again.
-                self._asked = self._asked if gone else None
+                # Should it be open again later, it is asked again.
+                self._asked = None
         if self._task is not None and self._task.done():
             ended, self._task = self._task, None
             if not ended.cancelled():

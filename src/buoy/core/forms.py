@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
 import jsonschema
@@ -24,6 +25,7 @@ from buoy.errors import BadInput
 if TYPE_CHECKING:
     from referencing._core import Resolver
 
+_ERRORS_TOLD = 10
 _SCHEMA_TROUBLES = (Unresolvable, RecursionError, re.error, ArithmeticError, ValueError, TypeError)
 
 
@@ -64,16 +66,21 @@ def _check_patterns(schema: dict[str, Any]) -> None:
 
 
 def check_form(title: str, schema: dict[str, object], answer: object) -> None:
-    """Refuses an answer that does not fit, naming the place."""
+    """Refuses an answer that does not fit, naming every place (the first ones of very many)."""
     # A registry that fetches nothing: a `$ref` to some address must never make Buoy call there.
     validator = _bounded_validator(Budget(FORM_STEPS_MAX))(schema, registry=EMPTY_REGISTRY)
     try:
-        error = next(validator.iter_errors(answer), None)
+        errors = list(islice(validator.iter_errors(answer), _ERRORS_TOLD + 1))
     except _SCHEMA_TROUBLES as trouble:
         raise BadInput(f"the answer cannot be judged by the schema of {title!r}: {trouble}") from trouble
-    if error is not None:
-        place = "/".join(str(part) for part in error.absolute_path) or "the answer"
-        raise BadInput(f"{place}: {error.message}")
+    if errors:
+        more = "; and more" if len(errors) > _ERRORS_TOLD else ""
+        raise BadInput("; ".join(_error_text(each) for each in errors[:_ERRORS_TOLD]) + more)
+
+
+def _error_text(error: jsonschema.ValidationError) -> str:
+    place = "/".join(str(part) for part in error.absolute_path) or "the answer"
+    return f"{place}: {error.message}"
 
 
 # ---- judging in bounded work
