@@ -12,7 +12,9 @@ from tests.core.test_explain import TABLE
 
 from .conftest import FLOWS, Buoy
 
-COMMANDS = "run start worker why events answer signal pause resume cancel retry migrate release recover doctor result"
+COMMANDS = (
+    "run start worker why events answer signal pause resume cancel retry migrate release recover doctor result purge"
+)
 
 
 def test_every_command_that_is_named_can_be_typed_as_it_stands() -> None:

@@ -111,7 +111,7 @@ def _end(report: Report, *, mended: bool) -> str:
     if all(code in NEVER_MENDED for code in report.counts):
         advice = (
             "nothing of that can be mended here, keep a copy of the store; about a run: `buoy why RUN`; "
-            "to remove one that cannot be read: `buoy purge RUN --broken`"
+            "to give such a run up: `buoy purge RUN --broken`"
         )
     else:
         advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "mend what can be mended: buoy doctor --fix"

@@ -64,7 +64,9 @@ def purge_command(
     Exit code: 0 purged (or nothing to purge), 2 bad input or declined, 5 store unusable.
     """
     if (run_id is None) == broken or (older_than_s is None) != broken or (broken and (statuses or workflow)):
-        raise BadInput("name --older-than TIME for runs that ended, or RUN and --broken for one that cannot be read")
+        raise BadInput(
+            "missing or too much: --older-than TIME for runs that ended, RUN and --broken for an unreadable one"
+        )
     if run_id is not None:
         return _remove_broken(run_id, export or Path(f"{run_id}.broken.zip"), dry_run, yes, store, as_json=as_json)
     assert older_than_s is not None
