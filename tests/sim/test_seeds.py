@@ -105,6 +105,8 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
         "run-4/n3,run-4/n4,run-4/n6,worker-3:22a,worker-3:26a,worker-7:33a,worker-2:63a,worker-7:63a,worker-2.2:1a,"
         "worker-3:138a,worker-3:140a,worker-3:150a,worker-3:155a,worker-7:165",
     ),
+    # A runner that only started a run, and gave it back; the document is lost and made again, with it as the holder.
+    ("objects", 2015968982, "run-4,worker-4,damage-2,run-4/n1"),
 ]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from buoy.core.ids import orchestrate_task_id
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.ports import RunQuery, Task
+from buoy.ports import Released, RunQuery, Task
 
 if TYPE_CHECKING:
     from buoy.engine.intake import Holder
@@ -34,6 +34,10 @@ async def forgotten(runner: Holder, waiting: Solo) -> AsyncIterator[tuple[Task, 
             if execution is not None:
                 runner.drop(doc.run_id)  # another runner moved the run on; the next write here would be fenced
             elif doc.run_id in runner.releases or doc.run_id in waiting:
+                continue
+            elif runner.info.queues and doc.queue not in runner.info.queues:
+                # We only started it, and gave it back: a document that was made again from the log names us as holder.
+                runner.releases.add(doc.run_id, Released(due_at=runner.clock.now()), doc.head_seq)
                 continue
             task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
             yield Task(task_id, doc.run_id, doc.workflow, doc.queue), doc.head_seq
