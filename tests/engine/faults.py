@@ -53,7 +53,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._below, name)
-        if not callable(found):
+        if not callable(found) or name == "met":  # the one call that asks nothing of the store
             return found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
