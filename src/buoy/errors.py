@@ -14,6 +14,7 @@ Problem
 ├─ Fenced                    another runner took this run over: stop, do not write again
 ├─ Unavailable               no answer: the write may or may not have happened; read before you retry
 ├─ StoreUnusable             this store cannot be used as it is; a person must act
+│  └─ StoreLost              its files were removed or replaced under this process: stop, nothing can be recorded
 ├─ CorruptLog                the stored log breaks its own rules; nothing was changed
 ├─ Diverged                  the workflow's code and its log disagree (with the first difference)
 ├─ StepFailed                a step failed for good; seen by workflow code
@@ -105,6 +106,13 @@ class Unavailable(Problem):
 
 class StoreUnusable(Problem):
     """The store cannot be used as it is (not a store, read-only, newer schema, full). A person must act."""
+
+
+class StoreLost(StoreUnusable):
+    """The files of the store were removed or replaced while this process used them. Stop: nothing can be recorded.
+
+    What was acknowledged before may be lost with the files.
+    """
 
 
 class CorruptLog(Problem):

@@ -31,7 +31,7 @@ from buoy.engine.solo import Solo
 from buoy.engine.spec_absence import hold
 from buoy.engine.spec_library import DefinitionGone
 from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, remedy
-from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
+from buoy.errors import CorruptLog, NotAllowedHere, Problem, StoreLost, Unavailable
 from buoy.ports import Message, Released, RunnerInfo, Store, Task, Wants
 
 _LOADS_AT_ONCE = 32
@@ -66,6 +66,8 @@ class Holder(Host, Protocol):
     def room(self) -> int: ...
 
     def drop(self, run_id: RunId) -> None: ...
+
+    def declared_gone(self, why: str) -> None: ...
 
     def note(self, text: str, error: Exception | None = None) -> None: ...
 
@@ -136,6 +138,9 @@ class Intake:
                     if not self._idle.cancelled():
                         self._idle.result()
                     self._idle = None
+            except StoreLost as error:
+                self._runner.declared_gone(str(error))
+                return
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self._runner.note(f"{type(error).__name__}: {error}")
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from buoy.ports import Clock
 from buoy.stores.folder_bucket import FolderBucket
+from buoy.stores.layout import MARKER
 from buoy.stores.objects import ObjectStore, mark
 
 
@@ -25,6 +26,7 @@ class FolderStore(ObjectStore):
         try:
             await mark(bucket)
             await asyncio.to_thread(_lock_dir(path).mkdir, mode=0o700, exist_ok=True)
+            bucket.watch(MARKER)
         except BaseException:
             await bucket.close()
             raise

@@ -27,6 +27,7 @@ from typing import TypeVar
 from buoy.custody import Refusal
 from buoy.errors import StoreUnusable, Unavailable
 from buoy.stores.bucket import FOREIGN_MAX, Changed, Exists, check_key
+from buoy.stores.file_identity import FileIdentity
 from buoy.stores.folder_listing import foreign_names, keys_below, of_one_object
 from buoy.stores.write_probe import write_refusal
 
@@ -60,6 +61,7 @@ class FolderBucket:
         self._root = root
         self._durable = durable
         self._closed = False
+        self._identity: FileIdentity | None = None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="buoy-folder")
         # Within a process a lock file's lock would be enough too, but waiting here holds no file open.
         self._locks = [threading.Lock() for _ in range(LOCKS)]
@@ -122,9 +124,24 @@ class FolderBucket:
         if self._closed:
             raise Unavailable(f"the store {self.url} was closed; open it again")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._on_the_same_folder, work)
         except OSError as error:
             raise self._problem(error) from error
+
+    def watch(self, *names: str) -> None:
+        """From now on every call looks whether the folder and these files are still those of now."""
+        self._identity = FileIdentity(self._root, (self._root, *(self._root / name for name in names)))
+
+    def _on_the_same_folder(self, work: Callable[[], T]) -> T:
+        """Before, so that nothing is written into another folder; after, so that nothing lost is answered for, and what
+        is not found because all was removed does not count as absent."""
+        if self._identity is None:
+            return work()
+        self._identity.check()
+        try:
+            return work()
+        finally:
+            self._identity.check()
 
     def _problem(self, error: OSError) -> StoreUnusable | Unavailable:
         advice = _ADVICE.get(error.errno or 0)

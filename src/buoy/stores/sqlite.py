@@ -36,6 +36,7 @@ from buoy.ports import (
 )
 from buoy.stores import sqlite_runs as runs
 from buoy.stores import sqlite_tasks as tasks
+from buoy.stores.file_identity import FileIdentity
 from buoy.stores.sqlite_archive import SqliteArchive
 from buoy.stores.sqlite_checkup import SqliteCheckup
 from buoy.stores.sqlite_commit import commit_work, going_on, wakes_others
@@ -64,12 +65,13 @@ class SqliteStore:
         reader: Connection,
         *,
         read_only: bool = False,
+        identity: FileIdentity | None = None,
     ) -> None:
         self._path = path
         self._read_only = read_only
         self._clock = clock
-        self._writer = WriteLane(writer, path, f"buoy-writer-{path.name}", clock)
-        self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}")
+        self._writer = WriteLane(writer, path, f"buoy-writer-{path.name}", clock, identity)
+        self._reader = ReadLane(reader, path, f"buoy-reader-{path.name}", identity)
         self._watch = Watch(self._writer.data_version)
         self._numbers: dict[RunId, int] = {}
         self._met = Met()
@@ -83,7 +85,7 @@ class SqliteStore:
         """
         path = path.absolute()
         opened = await asyncio.to_thread(open_file, path, _lock_dir(path))
-        return cls(path, clock, opened.writer, opened.reader, read_only=opened.read_only)
+        return cls(path, clock, opened.writer, opened.reader, read_only=opened.read_only, identity=opened.identity)
 
     @property
     def url(self) -> str:

@@ -4,6 +4,8 @@ Invariants: a connection is used under its lock only. Work on the writing lane i
 back as a whole, and may be repeated when it met a lock. What is small and has been quick of late runs on the caller's
 thread without suspending (a thread switch costs more than such a transaction); all else runs on the lane's thread.
 The event loop never waits for another process: whoever meets a lock there goes over to the thread.
+A commit is answered only if the files are still there under their names: into a file that was removed or replaced
+SQLite goes on writing without a word, and all of it is lost.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import TypeAlias, TypeVar
 
 from buoy.errors import Unavailable
 from buoy.ports import Clock
+from buoy.stores.file_identity import FileIdentity
 from buoy.stores.sqlite_errors import busy, closed, translated
 from buoy.stores.sqlite_schema import BUSY_TIMEOUT_S, CACHE_KIB, CHECKPOINT_PAGES, GO_ON, Connection
 
@@ -34,6 +37,8 @@ _AVERAGE_WEIGHT = 0.1
 # Pauses between two tries for the lock. Much shorter than SQLite's own, which lets busy processes starve others.
 _PAUSE_FIRST_S = 0.0005
 _PAUSE_MAX_S = 0.01
+# The files that hold what was committed, the database and its write-ahead log. Others are looked at by who waits.
+_ACKNOWLEDGED = 2
 # To make the write-ahead log longer: a cache so small that SQLite must write to the log what a transaction changes, and
 # as much as a log holds between two checkpoints (and the last commit before one).
 _SPILLING_PAGES = 20
@@ -43,7 +48,8 @@ _LONG_BYTES = (CHECKPOINT_PAGES + 200) * 4096
 class Lane:
     """A connection, its lock and its thread."""
 
-    def __init__(self, connection: Connection, path: Path, name: str) -> None:
+    def __init__(self, connection: Connection, path: Path, name: str, identity: FileIdentity | None = None) -> None:
+        self._identity = identity
         self._connection = connection
         self._path = path
         self._lock = threading.Lock()
@@ -86,7 +92,11 @@ class ReadLane(Lane):
 
     def _run(self, query: Work[T]) -> T:
         try:
-            return query(self._connection)
+            found = query(self._connection)
+            if self._identity is not None:
+                # What was committed to a file that is gone must not be read back as recorded.
+                self._identity.known()
+            return found
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 
@@ -94,8 +104,10 @@ class ReadLane(Lane):
 class WriteLane(Lane):
     """The only connection of this process that writes."""
 
-    def __init__(self, connection: Connection, path: Path, name: str, clock: Clock) -> None:
-        super().__init__(connection, path, name)
+    def __init__(
+        self, connection: Connection, path: Path, name: str, clock: Clock, identity: FileIdentity | None = None
+    ) -> None:
+        super().__init__(connection, path, name, identity)
         self._clock = clock
         self._average_s = 0.0
 
@@ -131,6 +143,8 @@ class WriteLane(Lane):
             connection, monotonic = self._connection, self._clock.monotonic
             before, began = connection.total_changes, monotonic()
             connection.hand.execute(GO_ON, values)
+            if self._identity is not None:
+                self._identity.check(_ACKNOWLEDGED)
             self._average_s += _AVERAGE_WEIGHT * (monotonic() - began - self._average_s)
             return connection.total_changes != before
         except sqlite3.Error as error:
@@ -151,6 +165,8 @@ class WriteLane(Lane):
             return None
         try:
             found: int = self._connection.execute("PRAGMA data_version").fetchone()[0]
+            if self._identity is not None:
+                self._identity.check()
             return found
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
@@ -223,6 +239,8 @@ class WriteLane(Lane):
         except BaseException as error:
             self._roll_back(error)
             raise
+        if self._identity is not None:
+            self._identity.check(_ACKNOWLEDGED)
         self._average_s += _AVERAGE_WEIGHT * (self._clock.monotonic() - began - self._average_s)
         return result
 

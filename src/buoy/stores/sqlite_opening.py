@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from buoy.errors import StoreUnusable
+from buoy.stores.file_identity import FileIdentity
 from buoy.stores.sqlite_errors import may_not_write, translated
 from buoy.stores.sqlite_schema import Connection, check_current, connect, connect_durably, prepare
 
@@ -24,6 +25,8 @@ class Opened(NamedTuple):
     writer: Connection
     reader: Connection
     read_only: bool = False
+    # None where this process cannot write: then nothing is acknowledged either.
+    identity: FileIdentity | None = None
 
 
 def open_file(path: Path, lock_dir: Path) -> Opened:
@@ -49,9 +52,12 @@ def _open(path: Path, lock_dir: Path) -> Opened:
         writer.execute("PRAGMA busy_timeout = 0")
         reader = opened.enter_context(closing(connect_durably(path)))
         reader.execute("PRAGMA query_only = 1")
+        # SQLite opens the write-ahead log with the first read, and keeps it and its index as long as it is open.
+        reader.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        identity = FileIdentity(path, (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm"))))
         lock_dir.mkdir(mode=0o700, exist_ok=True)
         opened.pop_all()
-        return Opened(writer, reader)
+        return Opened(writer, reader, identity=identity)
 
 
 def _open_for_reading(path: Path, why: sqlite3.Error) -> Opened:
