@@ -30,6 +30,11 @@ OWN_CLOCK_OR_THREADS = {
     "stores/sqlite_lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
     "stores/folder_bucket.py": "file calls block, so the folder store has a few threads of its own",
 }
+WAITING_FOR_A_TIME = {
+    "tests/sim/test_kernel.py": "the simulator's own loop, where a second takes no time",
+}
+# A sleep of that length in a test means "never ends".
+_FOR_EVER_S = 60
 
 _FORBIDDEN_NAMES = {"util", "utils", "common", "helper", "helpers", "base", "manager", "managers", "misc"}
 _FORBIDDEN_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
@@ -185,6 +190,18 @@ def public_names_are_sorted(source: Source) -> Iterator[str]:
 
 
 # For the package, for every Python file, for every text file.
+def tests_wait_for_conditions(source: Source) -> Iterator[str]:
+    """A busy machine makes every fixed wait too short; durable sleeps of workflows are written as `buoy.sleep`."""
+    if not source.place.startswith("tests/") or source.place in WAITING_FOR_A_TIME:
+        return
+    for node in ast.walk(source.tree):
+        if not isinstance(node, ast.Call) or _dotted(node.func) not in ("time.sleep", "asyncio.sleep") or not node.args:
+            continue
+        span = node.args[0]
+        if isinstance(span, ast.Constant) and isinstance(span.value, int | float) and 0 < span.value < _FOR_EVER_S:
+            yield f"{node.lineno}: waits for a fixed time; wait for a condition (tests/patience.py)"
+
+
 PACKAGE_RULES: list[Rule] = [
     file_is_short,
     functions_are_short,
@@ -195,7 +212,7 @@ PACKAGE_RULES: list[Rule] = [
     sql_is_constant,
     public_names_are_sorted,
 ]
-PYTHON_RULES: list[Rule] = [nothing_is_executed_from_data]
+PYTHON_RULES: list[Rule] = [nothing_is_executed_from_data, tests_wait_for_conditions]
 TEXT_RULES: list[Rule] = [no_path_of_one_machine]
 
 

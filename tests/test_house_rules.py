@@ -21,8 +21,13 @@ def test_the_package_keeps_the_rule(rule: Rule) -> None:
     assert complaints([rule], package_sources()) == []
 
 
-def test_no_python_file_executes_data() -> None:
-    assert complaints(PYTHON_RULES, [source for source in text_sources() if source.place.endswith(".py")]) == []
+def python_sources() -> list[Source]:
+    return [source for source in text_sources() if source.place.endswith(".py")]
+
+
+@pytest.mark.parametrize("rule", PYTHON_RULES, ids=lambda rule: rule.__name__)
+def test_every_python_file_keeps_the_rule(rule: Rule) -> None:
+    assert complaints([rule], python_sources()) == []
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:
@@ -84,6 +89,8 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.sql_is_constant, "stores/x.py", "Q = f'SELECT {a}'\ndb.execute(Q)\n"),
     (house.sql_is_constant, "stores/x.py", "Q = 'SELECT ' + a\ndb.execute(Q)\n"),
     (house.sql_is_constant, "stores/x.py", "Q = ','.join(['SELECT 1'])\ndb.execute(Q)\n"),
+    (house.tests_wait_for_conditions, "tests/test_x.py", "await asyncio.sleep(0.05)\n"),
+    (house.tests_wait_for_conditions, "tests/test_x.py", "import time\ntime.sleep(1)\n"),
     (house.no_path_of_one_machine, "x.md", "see /" + "home/me/buoy\n"),
     (house.no_path_of_one_machine, "x.py", "p = '/" + "root/x'\n"),
     (house.public_names_are_sorted, "x.py", "__all__ = ['b', 'a']\n"),
@@ -120,6 +127,7 @@ GOOD: list[tuple[Rule, str, str]] = [
     (house.sql_is_constant, "stores/x.py", "def f(a):\n  for b in ALL[a:]:\n    for q in b:\n      db.execute(q)\n"),
     (house.sql_is_constant, "stores/x.py", "P = f'{Q} LIMIT {N + 1}'\ndb.execute(f'PRAGMA x = {len(P)}')\n"),
     (house.sql_is_constant, "engine/x.py", "self.execute(work)\n"),
+    (house.tests_wait_for_conditions, "tests/test_x.py", "asyncio.sleep(0)\ntime.sleep(LOOK_S)\nasyncio.sleep(3600)\n"),
     (house.no_path_of_one_machine, "x.md", "https://example.org/home/me and src/work/x and ~/work/x\n"),
     (house.public_names_are_sorted, "x.py", "__all__ = ['A', 'a', 'b']\n"),
 ]
@@ -139,6 +147,13 @@ def test_every_exception_is_still_needed(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(house, name, {})
     found = {complaint.partition(":")[0] for complaint in complaints(PACKAGE_RULES, package_sources())}
     assert exceptions <= found
+
+
+def test_every_exception_from_the_rule_for_waiting_is_still_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    exceptions = set(house.WAITING_FOR_A_TIME)
+    monkeypatch.setattr(house, "WAITING_FOR_A_TIME", {})
+    found = complaints([house.tests_wait_for_conditions], python_sources())
+    assert exceptions <= {complaint.partition(":")[0] for complaint in found}
 
 
 @pytest.mark.skipif(not hasattr(buoy, "__all__"), reason="the public names do not exist yet")

@@ -22,6 +22,7 @@ from buoy.errors import StoreUnusable
 from buoy.lock_files import LockFiles
 from buoy.ports import Beat, RunnerInfo, RunnerRecord
 from buoy.system import Processes, SystemClock, SystemIds, SystemThreads
+from tests.patience import PATIENCE_S
 
 ANNOUNCE = """
 import sys
@@ -344,5 +345,5 @@ def test_threads_do_not_keep_the_process_alive() -> None:
         done.set()
 
     SystemThreads().run(work, "beat")
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     assert seen == [("beat", True)]

@@ -44,6 +44,7 @@ from buoy.recovery.evidence import crew, facts_of_run
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
+from tests.patience import PATIENCE_S
 from tests.recovery.yard import KINDS, Deaths, Yard
 
 FOLDER = Path(__file__).parent
@@ -217,7 +218,7 @@ def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, n
 async def _drive(case: Case, url: str) -> None:
     """A real worker takes it from there."""
     expect = case.expect
-    async with asyncio.timeout(30), buoy.open(url, specs=True) as app:
+    async with asyncio.timeout(PATIENCE_S), buoy.open(url, specs=True) as app:
         while True:
             state = await app.state(case.run_id)
             if state.status == expect["drives"] and (state.status != "awaiting_input" or _asked(state)):

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from buoy.cli.main import main
+from tests.patience import PATIENCE_S, wait_until
 
 FLOWS = Path(__file__).with_name("flows.py")
 ASKING = Path(__file__).with_name("asking_flows.py")
-PATIENCE_S = 30.0
 
 
 class Buoy:
@@ -96,8 +95,10 @@ def spawn(buoy: Buoy) -> Iterator[Spawn]:
 
 def until(what: Callable[[], object], process: Process | None = None) -> None:
     """Waits until it is so. A process that ended meanwhile will not make it so any more."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert process is None or process.popen.poll() is None, f"the process ended:\n{process.output()}"
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.02)
+
+    def holds() -> object:
+        found = what()
+        assert found or process is None or process.popen.poll() is None, f"the process ended:\n{process.output()}"
+        return found
+
+    wait_until(holds)

@@ -13,7 +13,7 @@ import termios
 import time
 from collections.abc import Callable
 
-from .conftest import PATIENCE_S
+from tests.patience import PATIENCE_S
 
 _CONTROL = re.compile(r"\x1b\[([?0-9;]*)([A-Za-z])|\x1b.|[\r\n\b]|[^\x1b\r\n\b]+")
 

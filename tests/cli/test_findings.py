@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import buoy as library
 from buoy.recovery.sweeper import Sweeper
+from tests.patience import until
 
 from .conftest import FLOWS, Buoy
 
@@ -78,8 +79,8 @@ def test_a_sweeper_survives_an_error_that_nobody_foresaw() -> None:
     async def work() -> bool:
         sweeper = Sweeper(cast(Any, Broken()), cast(Any, None))
         sweeper.start()
-        await asyncio.sleep(0.05)
-        alive = sweeper.errors == 1
+        await until(lambda: sweeper.errors > 0, "the error")
+        alive = sweeper._task is not None and not sweeper._task.done()
         await sweeper.stop()
         return alive
 

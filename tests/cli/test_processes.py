@@ -9,6 +9,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 from .conftest import FLOWS, Buoy, Spawn, until
 
 
@@ -174,7 +176,7 @@ def test_a_reader_that_has_had_enough_is_no_error(buoy: Buoy) -> None:
     process.stdout.close()
     assert process.stderr is not None
     assert process.stderr.read() == b""
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
 
 
 def test_a_run_goes_on_when_nobody_reads_about_it_any_more(buoy: Buoy) -> None:
@@ -183,7 +185,7 @@ def test_a_run_goes_on_when_nobody_reads_about_it_any_more(buoy: Buoy) -> None:
     assert process.stderr is not None
     process.stderr.readline()
     process.stderr.close()
-    assert process.wait(30) == 0
+    assert process.wait(PATIENCE_S) == 0
     assert done_once(buoy)
 
 
@@ -194,6 +196,6 @@ def test_a_worker_finds_its_files_in_the_configuration(buoy: Buoy, spawn: Spawn)
     (buoy.folder / "flows_here.py").write_text(FLOWS.read_text())
     (buoy.folder / "buoy.toml").write_text('store = "sqlite:///buoy.db"\n[worker]\nfiles = ["flows_here.py"]\n')
     words = [sys.executable, "-m", "buoy", "worker", "--until-idle"]
-    done = subprocess.run(words, cwd=inner, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(words, cwd=inner, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert "d1 completed" in done.stdout
     assert not Path(inner, ".buoy").exists()

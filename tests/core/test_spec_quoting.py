@@ -17,6 +17,7 @@ from buoy.core.spec_quoting import Slot, slots_of
 from buoy.core.spec_reading import read_spec
 from buoy.core.spec_template import Param, Ref, parse
 from buoy.errors import BadInput
+from tests.patience import PATIENCE_S
 
 SHELLS = [shell for name in ("sh", "bash", "dash", "busybox") if (shell := shutil.which(name)) is not None]
 
@@ -40,7 +41,7 @@ def output_of(shell: str, command: str, variables: dict[str, str], folder: Path)
     words = [shell, "sh"] if shell.endswith("busybox") else [shell]
     environment = {**os.environb, **{name.encode(): value.encode() for name, value in variables.items()}}
     done = subprocess.run(
-        [*words, "-c", command], cwd=folder, env=environment, capture_output=True, timeout=60, check=False
+        [*words, "-c", command], cwd=folder, env=environment, capture_output=True, timeout=PATIENCE_S, check=False
     )
     assert (done.returncode, done.stderr) == (0, b""), command
     return done.stdout

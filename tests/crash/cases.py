@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 import buoy
 from buoy.core.ids import RunId
 from buoy.engine.loading import read_log
+from tests.patience import LOOK_S
 
 from .crew import RUN, expected, fork, in_child
 from .flows import POLICIES, WITNESS
@@ -55,7 +56,8 @@ DISK_BYTES = 4 * 1024 * 1024
 SLEPT_S = 1.3
 FULL_S = 0.5
 PATIENCE_S = 1.0
-ENOUGH_S = 12.0
+# For what must come; only a process that hangs takes so long.
+ENOUGH_S = 90.0
 
 
 class Case(NamedTuple):
@@ -107,7 +109,7 @@ class Stage:
                 if not os.WIFSTOPPED(status):
                     self._living.discard(pid)
                 return status
-            time.sleep(0.005)
+            time.sleep(LOOK_S)
         return None
 
     def wait_struck(self, pid: int, limit_s: float) -> bool:
@@ -118,7 +120,7 @@ class Stage:
                 return True
             if self._living.isdisjoint({pid}) or self._ended(pid):
                 return False
-            time.sleep(0.01)
+            time.sleep(LOOK_S)
         return False
 
     def _ended(self, pid: int) -> bool:

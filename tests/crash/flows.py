@@ -6,10 +6,12 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import buoy
 from buoy.engine.definitions import Recovery
+from tests.patience import LOOK_S
 
 WITNESS = "BUOY_WITNESS"
 
@@ -88,6 +90,21 @@ def sync_job(n: int, span_s: float) -> list[int]:
     return [one, two, three, four, tock("five", n + 4, span_s)]
 
 
+@buoy.step
+def wait_for(path: str) -> int:
+    """Ends when there is a file of that name, in whichever process."""
+    tell("start")
+    while not Path(path).exists():
+        time.sleep(LOOK_S)
+    tell("end")
+    return 1
+
+
+@buoy.workflow
+async def gated(path: str) -> int:
+    return await wait_for.call(path)
+
+
 @buoy.workflow
 async def one_step(span_s: float) -> int:
     return await tock.call("long", 1, span_s)
@@ -111,7 +128,7 @@ async def voyage(n: int) -> list[int]:
     """Steps one after the other and side by side, a timer, a signal, a step in a thread, one that is tried again."""
     one = await tick("one", n, 0.002)
     two, three = await asyncio.gather(tick("two", n + 1, 0.004), tock.call("three", n + 2, 0.004))
-    await asyncio.sleep(0.002)
+    await buoy.sleep("2ms")
     more: int = await buoy.wait_signal("go")
     four = await shaky(n + 2 + more)
     return [one, two, three, four, await tick("five", n + 4)]
@@ -120,7 +137,7 @@ async def voyage(n: int) -> list[int]:
 POLICIES: tuple[Recovery, ...] = ("resume", "restart", "fail", "hold")
 VOYAGES = {policy: buoy.workflow(name=f"voyage_{policy}", recovery=policy)(voyage) for policy in POLICIES}
 
-WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step, poison, *VOYAGES.values())
+WORKFLOWS: tuple[buoy.Workflow[..., Any], ...] = (job, sync_job, one_step, gated, poison, *VOYAGES.values())
 
 
 def expected(n: int) -> list[int]:

@@ -18,10 +18,11 @@ from typing import Any
 
 import buoy
 from buoy.stores.sqlite import SqliteStore
+from tests.patience import PATIENCE_S
 
 from .flows import WITNESS, WORKFLOWS
 
-FINISH_S = 20.0
+FINISH_S = PATIENCE_S
 
 
 async def begin(url: str, name: str, point: int, side: str) -> None:

@@ -35,6 +35,7 @@ from buoy.engine.client import Client
 from buoy.engine.loading import read_log
 from buoy.errors import Problem
 from buoy.ports import RunQuery
+from tests.patience import LOOK_S, PATIENCE_S
 
 from .flows import WITNESS, expected, job, note, sync_job
 from .gate import STORES
@@ -44,7 +45,7 @@ from .yard import Seen, Yard, check_executions
 SPAN_S = 0.05
 KILL_EVERY_S = (0.05, 0.4)
 SLEEP_S = (0.2, 1.5)
-CALM_S = 90.0
+CALM_S = PATIENCE_S
 CHANCES = (("kill", 0.75), ("term", 0.15), ("stop", 0.10))
 
 
@@ -141,7 +142,7 @@ async def _calm(client: Client, runs: list[str]) -> dict[str, list[e.Event]]:
             waiting = {record.document.run_id for record in page.runs}
         except Problem:
             pass
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(LOOK_S)
     return {run_id: await read_log(client.store, RunId(run_id)) for run_id in runs}
 
 

@@ -13,11 +13,12 @@ from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
 from buoy.engine.loading import read_log
+from tests.patience import wait_until
 
 from .flows import one_step, poison
-from .yard import Yard, wait_until
+from .yard import Yard
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.slow
 GOOD = 40
 
 
@@ -63,7 +64,7 @@ def test_poison_is_found_and_harms_nobody_for_good(store: str, where: str, yard:
         def over(gone: Path = gone) -> bool:
             return not gone.exists() or asyncio.run(settled(yard.url)) == (True, GOOD)
 
-        wait_until(over, "the worker to die, or all to be settled", 60)
+        wait_until(over, "the worker to die, or all to be settled")
         if gone.exists():
             break
         # The first claim of code that dies at once is never durable, so it may take one more.

@@ -9,7 +9,7 @@ import pytest
 
 from .storm import storm
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("store", ["sqlite", "folder"])

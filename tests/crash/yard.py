@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from buoy.config import HOST_VARIABLE
 from buoy.core import events as e
+from tests.patience import PATIENCE_S, wait_until
 
 from .flows import WITNESS
 
@@ -85,7 +85,7 @@ class Yard:
         os.kill(pid, number)
         process = self._workers.pop(pid)
         if process is not None:
-            process.wait(10)
+            process.wait(PATIENCE_S)
         else:
             wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"{pid} to be gone")
         self.killed_at[pid] = time.time()
@@ -99,7 +99,7 @@ class Yard:
         if self._nursery is not None:
             assert self._nursery.stdin is not None
             self._nursery.stdin.close()
-            self._nursery.wait(10)
+            self._nursery.wait(PATIENCE_S)
 
     # ---- the witness
 
@@ -120,14 +120,6 @@ class Yard:
 def read(line: str) -> Seen:
     at, pid, run, leaf, attempt, key, what = line.split(" ")
     return Seen(float(at), int(pid), run, leaf, int(attempt), key, what)
-
-
-def wait_until(holds: Callable[[], bool], what: str, limit_s: float = 20.0) -> None:
-    """Looks again and again: a signal from another process would need Buoy's own help, which is under test."""
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < deadline, f"waited {limit_s:g} s in vain for {what}"
-        time.sleep(0.005)
 
 
 def check_executions(seen: list[Seen], log: list[e.Event], run: str, killed_at: dict[int, float]) -> int:

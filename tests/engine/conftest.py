@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-TEST_LIMIT_S = 30.0
+# Longer than any wait inside of a test, which then says for what it waited.
+TEST_LIMIT_S = 240.0
 
 
 @pytest.hookimpl(tryfirst=True)

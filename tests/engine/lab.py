@@ -8,7 +8,7 @@ the bodies of steps write that they ran.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -28,12 +28,15 @@ from buoy.engine.loading import read_log
 from buoy.ports import Message, Outcome, Progress, Released, Store, Write
 from buoy.stores import open_store
 from buoy.system import SystemClock, SystemIds
+from tests.patience import LOOK_S, PATIENCE_S, until
+
+__all__ = ["until"]
 
 T = TypeVar("T")
 
-WAIT_S = 10.0
-LOOK_S = 0.003
 QUICK_STOP = buoy.RunnerOptions(stop_grace_s=2.0)
+# Where a step has to end within the grace time.
+PATIENT_STOP = buoy.RunnerOptions(stop_grace_s=PATIENCE_S)
 
 
 # ---- looking
@@ -56,24 +59,11 @@ async def state_of(app: Client, run_id: str) -> State:
     return fold(RunId(run_id), await log_of(app, run_id))
 
 
-async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "the condition") -> None:
-    """Waits until something holds; a test that would hang says for what it waited."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                found = holds()
-                if found if isinstance(found, bool) else await found:
-                    return
-                await asyncio.sleep(LOOK_S)
-    except TimeoutError:
-        raise AssertionError(f"waited {WAIT_S:g} s in vain for {what}") from None
-
-
 async def until_event(app: Client, run_id: str, kind: str, count: int = 1) -> list[e.Event]:
     """Waits until the log has so many events of that name, and gives the log."""
     log: list[e.Event] = []
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while True:
                 log = await log_of(app, run_id)
                 if sum(event.type == kind for event in log) >= count:
@@ -86,7 +76,7 @@ async def until_event(app: Client, run_id: str, kind: str, count: int = 1) -> li
 async def until_status(app: Client, run_id: str, status: str) -> State:
     state = await state_of(app, run_id)
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while state.status != status:
                 await asyncio.sleep(LOOK_S)
                 state = await state_of(app, run_id)
@@ -98,7 +88,7 @@ async def until_status(app: Client, run_id: str, status: str) -> State:
 async def result_of(app: Client, run: Run[T]) -> T:
     """The run's result, or a failure that shows its log."""
     try:
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while not (await run.document()).ended:
                 await asyncio.sleep(LOOK_S)
             return await run.result()
@@ -156,6 +146,16 @@ def without_end(log: Sequence[e.Event]) -> list[e.Event]:
 def renamed(log: Sequence[e.Event], old: str, new: str) -> list[e.Event]:
     """The log as that of another run: the run's id is part of keys, questions and whatever results hold it."""
     return codec.decode_events(codec.encode_events(log).replace(old.encode(), new.encode()))
+
+
+def earlier(log: Sequence[e.Event], span_s: float) -> list[e.Event]:
+    """The log as if all of it had happened so much earlier, with what it waits for."""
+
+    def body(of: e.Body) -> e.Body:
+        due_at = getattr(of, "due_at", None)
+        return of if due_at is None else msgspec.structs.replace(of, due_at=due_at - span_s)
+
+    return [msgspec.structs.replace(event, at=event.at - span_s, body=body(event.body)) for event in log]
 
 
 async def plant(

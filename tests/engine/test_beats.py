@@ -13,6 +13,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.engine.beats import Beats
 from buoy.ports import Beat, Clock, Progress
 from buoy.system import SystemClock
+from tests.patience import PATIENCE_S
 
 # The beat's thread outlives the loop by up to a second; the last thing that this process does is to wait for it.
 LEAVES = """
@@ -29,7 +30,7 @@ async def main() -> None:
 def last() -> None:
     for thread in threading.enumerate():
         if thread.name == "buoy-beat":
-            thread.join(20)
+            thread.join(120)
             print("waited", thread.is_alive())
 
 atexit.register(last)
@@ -42,7 +43,9 @@ def test_a_process_that_ends_at_once_says_nothing_about_its_beats(tmp_path: Path
     script = tmp_path / "leaves.py"
     script.write_text(LEAVES)
     store = f"{kind}://{tmp_path / 'store'}" if kind == "file" else f"{kind}:///{tmp_path / 'store.db'}"
-    done = subprocess.run([sys.executable, str(script), store], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), store], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "7"
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import buoy
+from tests.patience import until
 
 from .lab import opened, result_of, types_of, until_status
 
@@ -72,13 +73,15 @@ ALL = [kid, parent, sync_parent, catches, gives_up, sends_off, counts]
 
 async def only_child(app: buoy.Client) -> str:
     """The id of the one other run, once it was born."""
-    async with asyncio.timeout(20):
-        while True:
-            others = [each.document.run_id for each in (await app.runs()).runs if each.document.run_id != "p"]
-            if others:
-                assert len(others) == 1
-                return others[0]
-            await asyncio.sleep(0.01)
+    others: list[str] = []
+
+    async def born() -> bool:
+        others[:] = [each.document.run_id for each in (await app.runs()).runs if each.document.run_id != "p"]
+        return bool(others)
+
+    await until(born, "the child")
+    (child,) = others
+    return child
 
 
 async def test_a_parent_gets_the_results_of_its_children_in_the_order_of_its_calls(url: str) -> None:
@@ -132,7 +135,7 @@ async def test_a_detached_child_lives_on_its_own(url: str) -> None:
 async def test_a_run_that_continues_as_new_has_the_result_of_its_last_successor(url: str) -> None:
     async with opened(url, *ALL) as app:
         run = await app.start_as("c", counts, 0)
-        assert await asyncio.wait_for(run.result(), 20) == 8
+        assert await run.result() == 8
         assert "workflow_completed" in await types_of(app, "c.c5")
 
 
@@ -162,9 +165,7 @@ async def test_the_duties_of_a_run_that_ended_are_done_by_whoever_takes_its_task
         told: list[Any] = []
         app.runner.births.finish = lambda *duties: told.append(duties)  # type: ignore[method-assign]
         await app.start_as("p", sync_parent, 5)
-        async with asyncio.timeout(20):
-            while not told:
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(told), "the end of the child")
         await until_status(app, "p", "waiting")
     async with opened(url, *ALL) as app:
         assert await result_of(app, await app.get("p")) == 11

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +22,14 @@ from buoy.errors import BadInput
 from buoy.ports import Command
 from buoy.shell.guarded import GuardedShell
 from buoy.system import SystemClock
+from tests.patience import PATIENCE_S, wait_until
 
 from .lab import QUICK_STOP, bodies_of, log_of, opened, result_of, until, until_event
-
-PATIENCE_S = 20.0
 
 
 def spec(*steps: str, top: str = "") -> SpecWorkflow:
     text = "name: x\n" + top + "steps:\n" + "".join(f"  - {each}\n" for each in steps)
     return spec_of(SpecSource("test.yaml", text), calls=None)
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.02)
 
 
 def alive(pid: int) -> bool:

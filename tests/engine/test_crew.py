@@ -11,6 +11,7 @@ import pytest
 
 from buoy.engine import crew as crew_module
 from buoy.engine.crew import Crew
+from tests.patience import PATIENCE_S
 
 PLACE: ContextVar[str] = ContextVar("place", default="nowhere")
 
@@ -55,7 +56,7 @@ def play(test: Callable[[Crew], Awaitable[None]], factory: str = "none") -> None
             asyncio.get_running_loop().set_task_factory(plain_factory)
         elif factory == "eager":
             asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
-        await asyncio.wait_for(testing, 10)
+        await asyncio.wait_for(testing, PATIENCE_S)
 
     asyncio.run(main())
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import buoy
+from tests.patience import PATIENCE_S
 
 from .lab import opened, result_of, types_of, until, until_status
 from .stage import WITNESS, threaded
@@ -107,7 +108,7 @@ async def finally_around_a_task_group() -> Any:
 async def finally_around_a_lock_and_a_time_limit() -> Any:
     lock = asyncio.Lock()
     try:
-        async with asyncio.timeout(60), lock:
+        async with asyncio.timeout(PATIENCE_S), lock:
             return await buoy.wait_signal("go")
     finally:
         await effect("clean")

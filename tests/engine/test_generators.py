@@ -15,6 +15,7 @@ import buoy
 from buoy.engine import generators
 from buoy.engine.generators import FirstHook, Generators
 from buoy.engine.loop import PrivateLoop
+from tests.patience import turns, until
 
 from .lab import opened, result_of
 
@@ -59,7 +60,7 @@ def test_a_workflows_generator_ends_in_the_workflow_and_a_steps_in_the_real_loop
         async with opened(f"sqlite:///{tmp_path}/runs.db", leaves_generators) as app:
             assert await result_of(app, await app.start(leaves_generators)) == 1
             gc.collect()
-            await asyncio.sleep(0.01)
+            await until(lambda: len(SEEN) == 3, "the generators to end")
 
     asyncio.run(main())
     real = "_UnixSelectorEventLoop"
@@ -95,7 +96,7 @@ async def leaves_one_in_a_cycle() -> list[str]:
         break
     del generator, cycle
     await collects()
-    await asyncio.sleep(0.01)
+    await buoy.sleep("10ms")
     return kept
 
 
@@ -132,7 +133,7 @@ def test_a_generator_that_outlives_its_run_never_ends_on_the_real_loop(tmp_path:
             assert await result_of(app, await app.start(gives_one_away)) == 0
             HELD.clear()
             gc.collect()
-            await asyncio.sleep(0.01)
+            await turns()
 
     asyncio.run(main())
     assert SEEN == []
@@ -160,7 +161,7 @@ def test_what_is_no_workflows_is_handed_on_to_the_hooks_that_were_there(tmp_path
             async for _ in numbers("outside"):
                 break
             gc.collect()
-            await asyncio.sleep(0.01)
+            await until(lambda: ("outside", "_UnixSelectorEventLoop") in SEEN, "the generator to end")
 
     asyncio.run(main())
     assert told == ["first", "last"]

@@ -11,6 +11,7 @@ import pytest
 
 import buoy
 from buoy.core import events as e
+from tests.patience import until
 
 RAN: list[str] = []
 
@@ -52,9 +53,10 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 async def reached(app: Any, run_id: str, status: str) -> None:
-    async with asyncio.timeout(20):
-        while (await app.record(run_id)).document.status != status:
-            await asyncio.sleep(0.01)
+    async def is_so() -> bool:
+        return bool((await app.record(run_id)).document.status == status)
+
+    await until(is_so, f"{run_id} to be {status}")
 
 
 @pytest.mark.parametrize("workflow", [asks_later, asks_later_sync], ids=["async", "sync"])
@@ -136,8 +138,7 @@ async def test_a_run_that_goes_on_while_it_is_sent_back_is_not_left_behind(url: 
         monkeypatch.setattr(app, "record", looked)
         await app.jump("r", "slow#1")
         # The signal is there again, since the branch hides that it was received.
-        async with asyncio.timeout(20):
-            assert await (await app.get("r")).result() == "1"
+        assert await (await app.get("r")).result() == "1"
         assert RAN == ["a", "a"]
 
 
@@ -168,10 +169,7 @@ async def test_a_run_that_is_taken_while_it_is_sent_back_is_held_first(url: str,
             return found
 
         await app.start_as("r", works)
-        async with asyncio.timeout(20):
-            while not running:
-                await asyncio.sleep(0.01)
+        await until(lambda: bool(running), "the step")
         monkeypatch.setattr(outside, "record", looked)
         await outside.jump("r", "long#1")
-        async with asyncio.timeout(20):
-            assert await (await app.get("r")).result() == "done"
+        assert await (await app.get("r")).result() == "done"

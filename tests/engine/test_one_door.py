@@ -107,7 +107,7 @@ async def steps() -> int:
 
 @buoy.workflow
 async def sleeper() -> int:
-    await asyncio.sleep(0.01)
+    await buoy.sleep("10ms")
     return await add(1)
 
 

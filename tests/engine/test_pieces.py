@@ -20,6 +20,7 @@ from buoy.engine.pool import Pool
 from buoy.errors import Unavailable
 from buoy.ports import Committed, FencedOut, Outcome, Write
 from buoy.testing.clock import ManualClock
+from tests.patience import PATIENCE_S
 
 from .faults import FaultyStore
 from .lab import store_at, until
@@ -250,7 +251,7 @@ async def test_a_pool_never_runs_more_at_once_than_its_size() -> None:
         with lock:
             now += 1
             most = max(most, now)
-        gate.acquire(timeout=10)
+        gate.acquire(timeout=PATIENCE_S)
         with lock:
             now -= 1
             done.append(n)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 import buoy
@@ -80,8 +78,7 @@ async def test_its_failure_is_a_failure_of_a_step(url: str) -> None:
 
 async def test_a_runner_that_serves_the_queue_itself_runs_it_itself(url: str) -> None:
     async with buoy.open(url, workflows=ALL, queues=("default", "gpu")) as app:
-        async with asyncio.timeout(20):
-            assert await (await app.start_as("s", sync_film, 4)).result() == 5
+        assert await (await app.start_as("s", sync_film, 4)).result() == 5
 
 
 def test_outside_of_workflows_it_is_a_plain_function() -> None:

@@ -15,10 +15,11 @@ from buoy.core.codec import encode
 from buoy.core.ids import RunId
 from buoy.engine.messages import Reason, Signal
 from buoy.ports import Message
+from tests.patience import PATIENCE_S
 
 from .lab import (
-    bodies_of,
     cuts,
+    earlier,
     ended_leaves,
     log_of,
     opened,
@@ -143,22 +144,35 @@ async def test_a_pending_run_can_be_paused_resumed_and_cancelled_without_any_wor
         assert await result_of(app, await app.get("one")) == [1, 1, 2]
 
 
+HOUR_S = 3600.0
+
+
+@buoy.workflow
+async def wakes() -> str:
+    await buoy.sleep("10ms")
+    return "awake"
+
+
 async def test_a_timer_that_comes_due_during_a_pause_fires_after_it(url: str) -> None:
     @buoy.workflow
     async def naps() -> str:
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(HOUR_S)
         return "woken"
 
     async with opened(url, naps) as app:
-        run = await app.start_as("run", naps)
-        await until_event(app, "run", "timer_started")
+        run = await app.start_as("first", naps)
+        await until_event(app, "first", "timer_started")
         await run.pause()
-        await until_status(app, "run", "paused")
-        (timer,) = await bodies_of(app, "run", e.TimerStarted)
-        await until(lambda: app.clock.now() > timer.due_at + 0.05)
+        await until_status(app, "first", "paused")
+        log = await log_of(app, "first")
+    async with store_at(url) as store:
+        await plant(store, "run", earlier(renamed(log, "first", "run"), 2 * HOUR_S))
+    async with opened(url, naps, wakes) as app:
+        # Timers that are due do fire here.
+        assert await result_of(app, await app.start(wakes)) == "awake"
         assert "timer_fired" not in await types_of(app, "run")
-        await run.resume()
-        assert await result_of(app, run) == "woken"
+        await app.resume("run")
+        assert await result_of(app, await app.get("run")) == "woken"
 
 
 @pytest.mark.parametrize("how", ["pause", "stop"])
@@ -169,15 +183,23 @@ async def test_a_step_that_waits_for_its_thread_does_not_start_any_more(url: str
     @buoy.step
     def slow(name: str) -> str:
         begun.append(name)
-        assert go_on.wait(20.0)
+        assert go_on.wait(PATIENCE_S)
         return name
 
     @buoy.workflow
     async def both() -> list[str]:
         return list(await buoy.gather(slow.call("a"), slow.call("b")))
 
-    options = buoy.RunnerOptions(stop_grace_s=5.0, step_threads=1)
-    async with opened(url, both, options=options) as app:
+    @buoy.step
+    def other() -> int:
+        return 3
+
+    @buoy.workflow
+    async def next_in_turn() -> int:
+        return await other.call()
+
+    options = buoy.RunnerOptions(stop_grace_s=PATIENCE_S, step_threads=1)
+    async with opened(url, both, next_in_turn, options=options) as app:
         run = await app.start_as("run", both)
         await until(lambda: bool(begun))
         if how == "pause":
@@ -185,7 +207,8 @@ async def test_a_step_that_waits_for_its_thread_does_not_start_any_more(url: str
             await until_status(app, "run", "paused")
             go_on.set()
             await until_event(app, "run", "step_completed")
-            await asyncio.sleep(0.05)
+            # The one thread takes what waits for it in order.
+            assert await result_of(app, await app.start(next_in_turn)) == 3
             assert begun == ["a"]
             await run.resume()
             assert await result_of(app, run) == ["a", "b"]
@@ -201,7 +224,7 @@ async def test_a_step_that_waits_for_its_thread_does_not_start_any_more(url: str
 async def test_a_retry_does_not_start_during_a_pause(url: str) -> None:
     tried = []
 
-    @buoy.step(retries=5, backoff="1s")
+    @buoy.step(retries=5, backoff="1h")
     async def again() -> int:
         tried.append(buoy.info().attempt)
         if len(tried) == 1:
@@ -213,15 +236,18 @@ async def test_a_retry_does_not_start_during_a_pause(url: str) -> None:
         return await again()
 
     async with opened(url, calls) as app:
-        run = await app.start_as("run", calls)
-        await until_event(app, "run", "retry_scheduled")
+        run = await app.start_as("first", calls)
+        await until_event(app, "first", "retry_scheduled")
         await run.pause()
-        await until_status(app, "run", "paused")
-        (scheduled,) = await bodies_of(app, "run", e.RetryScheduled)
-        await until(lambda: app.clock.now() > scheduled.due_at + 0.05)
+        await until_status(app, "first", "paused")
+        log = await log_of(app, "first")
+    async with store_at(url) as store:
+        await plant(store, "run", earlier(renamed(log, "first", "run"), 2 * HOUR_S))
+    async with opened(url, calls, wakes) as app:
+        assert await result_of(app, await app.start(wakes)) == "awake"
         assert tried == [1]
-        await run.resume()
-        assert await result_of(app, run) == 2
+        await app.resume("run")
+        assert await result_of(app, await app.get("run")) == 2
     assert tried == [1, 2]
 
 

@@ -22,6 +22,7 @@ from buoy.wiring import liveness_of
 
 from .faults import FaultyStore, opened_with_faults
 from .lab import (
+    PATIENT_STOP,
     bodies_of,
     log_of,
     opened,
@@ -190,7 +191,7 @@ async def test_waiting_runs_leave_memory_and_all_finish_when_signalled(any_url: 
 async def test_evicted_runs_wake_by_their_own_time(url: str) -> None:
     @buoy.workflow
     async def naps(n: int) -> int:
-        await asyncio.sleep(0.15)
+        await buoy.sleep("150ms")
         return await work("after", n)
 
     options = buoy.RunnerOptions(waiting_runs_max=0, stop_grace_s=2)
@@ -237,7 +238,7 @@ async def test_a_stop_lets_a_step_end_and_the_next_worker_goes_on_after_it(any_u
     async def two() -> int:
         return await after("one", "let", 1) + await work("two", 2)
 
-    async with opened(any_url, two) as app:
+    async with opened(any_url, two, options=PATIENT_STOP) as app:
         await app.start_as("run", two)
         await until(lambda: bool(WITNESS.ran))
         asyncio.get_running_loop().call_later(0.05, WITNESS.let_pass, "run", {"let"})

@@ -8,6 +8,7 @@ import pytest
 
 import buoy
 from buoy.engine.definitions import Step
+from tests.patience import turns
 
 from .lab import log_of, opened, plant, renamed, result_of, store_at, types_of, until_event, until_status
 
@@ -53,7 +54,7 @@ async def ship(order: str) -> str:
 @buoy.step
 async def slow(n: int) -> int:
     SEEN.append(("slow", str(n)))
-    await asyncio.sleep(0.02)
+    await turns()
     return n
 
 

@@ -18,6 +18,7 @@ from buoy.engine.client import Client, Run
 from buoy.engine.spec_file import SpecSource
 from buoy.engine.spec_workflow import SpecWorkflow, spec_of
 from buoy.ports import Message
+from tests.patience import LOOK_S
 
 from . import spec_functions
 from .lab import log_of, plant, renamed, result_of, state_of, store_at, types_of, until, until_event, until_status
@@ -354,7 +355,7 @@ async def answer_all(app: Client, run: Run[Any]) -> None:
             if leaf.question_id is not None:
                 with suppress(buoy.WrongState, buoy.UnknownQuestion):  # answered already
                     await run.answer(True if leaf.leaf.startswith("gather") else "b", leaf.question_id)
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(LOOK_S)
 
 
 def as_of(run: str, message: Message) -> Message:

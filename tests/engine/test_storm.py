@@ -38,7 +38,7 @@ async def busy(n: int) -> list[Any]:
         total = 0
         for turn in range(3):
             total += await work(f"{name}{turn}", turn)
-            await asyncio.sleep(0.002)
+            await buoy.sleep("2ms")
         return total
 
     async def person() -> Any:

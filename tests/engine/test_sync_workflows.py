@@ -13,8 +13,10 @@ import buoy
 from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.engine.client import Run
+from tests.patience import PATIENCE_S
 
 from .lab import (
+    PATIENT_STOP,
     cuts,
     ended_leaves,
     log_of,
@@ -239,7 +241,7 @@ async def test_a_finally_does_not_run_its_steps_when_the_run_is_given_back(url: 
     def slow(name: str) -> int:
         WITNESS.start()
         inside.set()
-        go.wait(10)
+        go.wait(PATIENCE_S)
         return 1
 
     @buoy.workflow
@@ -250,7 +252,7 @@ async def test_a_finally_does_not_run_its_steps_when_the_run_is_given_back(url: 
         finally:
             threaded("clean")
 
-    async with opened(url, cleans) as app:
+    async with opened(url, cleans, options=PATIENT_STOP) as app:
         await app.start_as("run", cleans)
         await until(inside.is_set)
         app.runner._loop.call_later(0.05, go.set)
@@ -295,7 +297,7 @@ async def test_a_sync_workflow_is_cancelled_while_a_step_of_it_runs(url: str) ->
     @buoy.step
     def slow() -> int:
         inside.set()
-        go.wait(10)
+        go.wait(PATIENCE_S)
         return 1
 
     @buoy.workflow
@@ -367,7 +369,7 @@ async def test_a_pause_between_two_calls_of_sync_code_only_pauses(then: str, url
     def thinks() -> int:
         found = threaded("first", 1)
         inside.set()
-        go.wait(10)
+        go.wait(PATIENCE_S)
         return found + (threaded("second", 1) if then == "another step" else 1)
 
     async with opened(url, thinks) as app:
@@ -394,7 +396,7 @@ async def test_a_cancellation_between_two_calls_of_sync_code_is_seen_at_the_next
     def thinks() -> list[Any]:
         threaded("first")
         inside.set()
-        go.wait(10)
+        go.wait(PATIENCE_S)
         try:
             threaded("second")
         except buoy.Cancelled:

@@ -15,6 +15,9 @@ from buoy.core.document import document
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
 from buoy.core.state import fold
 from buoy.ports import Held, RunnerInfo, Write
+from tests.patience import until
+
+from .lab import until_event
 
 PROOF = {"proof": "lock free", "runner": "dead", "pid": 1}
 
@@ -79,12 +82,6 @@ async def log_of(app, run_id: str) -> list[e.Body]:
 @pytest.fixture(params=["sqlite", "file"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'x.db'}" if request.param == "sqlite" else f"file://{tmp_path / 'folder'}"
-
-
-async def until(holds) -> None:
-    async with asyncio.timeout(20):
-        while not await holds():
-            await asyncio.sleep(0.02)
 
 
 async def test_a_lost_run_that_wants_to_resume_goes_on_and_its_claim_is_durable_first(url: str) -> None:
@@ -264,10 +261,14 @@ async def test_dropped_code_that_swallows_everything_does_not_hang_its_runner(ur
             except BaseException:
                 continue
 
-    async with asyncio.timeout(20):
-        async with buoy.open(url, workflows=[stubborn]) as app:
-            await app.start_as("r", stubborn)
-            await asyncio.sleep(0.05)
+    async with buoy.open(url, workflows=[stubborn]) as app:
+        await app.start_as("r", stubborn)
+        await until_event(app, "r", "timer_started", 2)
+        assert app.runner is not None and app.runner.holding() == 1
+    # The runner came to its end; the run waits for the next one.
+    assert app.runner.executions == {}
+    async with buoy.connect(url) as client:
+        assert (await client.state("r")).status == "waiting"
 
 
 async def test_a_sync_workflow_that_catches_its_own_waiting_fails_with_advice(url: str) -> None:

@@ -27,6 +27,7 @@ from buoy.stores import open_store
 from buoy.system import SystemClock, SystemIds
 from buoy.wiring import liveness_of, runner_info
 from tests.core.logbook import claimed, completed, created, started
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 POLICIES = ("resume", "restart", "fail", "hold")
@@ -52,7 +53,7 @@ def orphan(number: int) -> tuple[RunId, str]:
 def abandon(url: str, number: int) -> None:
     """Leaves so many runs behind, by way of a process that is killed."""
     words = [sys.executable, "-m", "tests.recovery.orphanage", url, str(number)]
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
 

@@ -11,11 +11,11 @@ import buoy
 from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.engine.loading import read_log
+from tests.patience import PATIENCE_S, until
 
 from .losses import lose
 
 RUN = RunId("run-1")
-LIMIT_S = 30.0
 
 
 @buoy.step
@@ -36,8 +36,11 @@ def test_the_worker_that_takes_it_writes_the_loss_down_and_goes_on(tmp_path: Pat
         url = form.format(tmp_path)
         async with buoy.open(url, workflows=[parts]) as app:
             await app.start_as(RUN, parts)
-            while not any(isinstance(event.body, e.SignalWaited) for event in await read_log(app.store, RUN)):
-                await asyncio.sleep(0.02)
+
+            async def waits() -> bool:
+                return any(isinstance(event.body, e.SignalWaited) for event in await read_log(app.store, RUN))
+
+            await until(waits, "the wait for the signal")
         async with buoy.connect(url) as client:
             log = await read_log(client.store, RUN)
             kept = next(event.seq for event in log if isinstance(event.body, e.StepCompleted))
@@ -51,4 +54,4 @@ def test_the_worker_that_takes_it_writes_the_loss_down_and_goes_on(tmp_path: Pat
         assert "may have been lost" in audit.reason
         assert sum(isinstance(event.body, e.Claimed) for event in log) <= 4
 
-    asyncio.run(asyncio.wait_for(play(), LIMIT_S))
+    asyncio.run(asyncio.wait_for(play(), PATIENCE_S))

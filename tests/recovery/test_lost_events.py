@@ -23,6 +23,7 @@ from buoy.recovery.evidence import crew, facts_of_run
 from buoy.recovery.recover import recover_run
 from buoy.recovery.sweep import SweepOptions, sweep
 from tests.core.logbook import claimed, completed, started
+from tests.patience import PATIENCE_S
 
 from .losses import goes_on, lose, lost_end
 from .yard import KINDS, Yard, created, play
@@ -155,7 +156,7 @@ def test_a_worker_goes_on_from_where_the_log_ends(tmp_path: Path, kind: str) -> 
     DONE.clear()
 
     async def main() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             async with buoy.open(url, workflows=[whole]) as app:
                 await app.start_as(run, whole)
                 while not any(isinstance(event.body, e.SignalWaited) for event in await read_log(app.store, run)):

@@ -24,6 +24,7 @@ from buoy.ports import Released, Write
 from buoy.recovery.recover import recover_run
 from tests.engine.lab import bodies_of, cuts, log_of, renamed, result_of, until_status
 from tests.engine.spec_functions import RAN
+from tests.patience import PATIENCE_S
 
 from .yard import KINDS
 
@@ -145,7 +146,7 @@ def _url(place: Path, kind: str, name: str) -> str:
 
 def in_time(work: Awaitable[None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(120):
+        async with asyncio.timeout(PATIENCE_S):
             await work
 
     asyncio.run(bounded())

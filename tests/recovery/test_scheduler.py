@@ -27,6 +27,7 @@ from buoy.recovery.scope import Scope
 from buoy.stores import open_store
 from buoy.system import SystemIds
 from buoy.testing.clock import ManualClock
+from tests.patience import PATIENCE_S
 
 KINDS = ("sqlite", "folder")
 HOURLY = Times(cron="0 * * * *")
@@ -242,7 +243,7 @@ def test_a_worker_fires_and_drives_what_is_due(tmp_path: Path, kind: str) -> Non
         async with buoy.connect(url) as client:
             await add_schedule(client, "quick", report, NOTHING, Times(every_s=1))
             async with buoy.open(url, workflows=[report]), buoy.open(url, workflows=[report]):
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE_S):
                     while sum(each.document.ended for each in (await client.runs()).runs) < 2:
                         await client.store.changed(0.1)
             names = [each.document.run_id for each in (await client.runs()).runs]

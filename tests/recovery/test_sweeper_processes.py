@@ -39,7 +39,6 @@ async def able_worker(client: Client) -> RunnerId:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_orphan_is_recovered_by_exactly_one_of_eight_processes(tmp_path: Path, kind: str) -> None:
     url = f"sqlite:///{tmp_path}/runs.db" if kind == "sqlite" else f"file://{tmp_path}/runs"

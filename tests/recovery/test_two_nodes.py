@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from buoy.core.ids import RunId
 from buoy.engine.client import Client
 from buoy.ports import Evidence, RunnerRecord
 from buoy.recovery.liveness import SILENT, Coroner
+from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
 FLOW = """
 import os, pathlib, time
@@ -38,7 +38,6 @@ def work(place: str) -> str:
 def job(place: str) -> str:
     return work(place)
 """
-PATIENCE_S = 60.0
 
 
 @contextmanager
@@ -61,13 +60,6 @@ def node(name: str, folder: Path, url: str) -> Iterator[subprocess.Popen[bytes]]
         process.wait()
 
 
-def until(what: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not what():
-        assert time.monotonic() < deadline, "it did not come to that in time"
-        time.sleep(0.05)
-
-
 async def _runner_of(client: Client, host: str) -> RunnerRecord:
     (record,) = [each for each in await client.store.runners() if each.info.host == host]
     return record
@@ -81,7 +73,7 @@ async def _bury(url: str) -> Evidence:
         coroner = Coroner(client.store, client.liveness, client.clock, suspect_after_s=0.4, apart_s=0.3, slack_s=5.0)
         async with asyncio.timeout(PATIENCE_S):
             while (proof := await coroner.proof(await _runner_of(client, "node-a"))) is None:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(LOOK_S)
         assert await coroner.bury(await _runner_of(client, "node-a"), proof) == 1
         return proof
 
@@ -106,17 +98,17 @@ def test_a_frozen_node_is_buried_and_does_no_harm_when_it_wakes(
     start = [sys.executable, "-m", "buoy", "start", "flow.py:job", "--arg", f"place={place}", "--id", "j1"]
     subprocess.run([*start, "--store", url], cwd=tmp_path, check=True, capture_output=True)
     with node("node-a", tmp_path, url) as frozen:
-        until(lambda: place.exists() and place.read_text() == "node-a\n")
+        wait_until(lambda: place.exists() and place.read_text() == "node-a\n")
         frozen.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
         proof = asyncio.run(_bury(url))
         assert (proof["proof"], proof["host"]) == (SILENT, "node-a")
         with node("node-b", tmp_path, url):
-            until(lambda: _log(url, "j1")[-1].type == "workflow_completed")
+            wait_until(lambda: _log(url, "j1")[-1].type == "workflow_completed")
             ended = _log(url, "j1")
             Path(f"{place}.open").touch()
             frozen.send_signal(signal.SIGCONT)
-            until(lambda: frozen.poll() is not None)
+            wait_until(lambda: frozen.poll() is not None)
     assert place.read_text() == "node-a\nnode-b\n"
     assert _log(url, "j1") == ended, "what the frozen one still wrote counts for nothing"
     claims = [event.body for event in ended if isinstance(event.body, e.Claimed)]

@@ -35,6 +35,7 @@ from buoy.stores.objects import ObjectStore
 from buoy.system import SystemIds
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import ANY
+from tests.patience import PATIENCE_S
 
 KINDS = ("sqlite", "file")
 # The same store as in a folder, without the disk: for those who make very many of them.
@@ -167,7 +168,7 @@ async def opened(place: Path, kind: str = "sqlite") -> AsyncIterator[Yard]:
 
 def play(place: Path, test: Callable[[Yard], Awaitable[None]], kind: str = "sqlite") -> None:
     async def main() -> None:
-        async with asyncio.timeout(60), opened(place, kind) as yard:
+        async with asyncio.timeout(PATIENCE_S), opened(place, kind) as yard:
             await test(yard)
 
     asyncio.run(main())

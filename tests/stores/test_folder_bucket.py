@@ -21,6 +21,7 @@ from buoy.errors import BadInput, StoreUnusable, Unavailable
 from buoy.stores.bucket import Bucket, Changed, Exists
 from buoy.stores.folder_bucket import FolderBucket
 from buoy.stores.memory_bucket import MemoryBucket
+from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
 PROCESSES = 4
@@ -65,7 +66,7 @@ def _at_once(processes: list[subprocess.Popen[str]]) -> list[list[str]]:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    outputs = [process.communicate(timeout=60)[0].split() for process in processes]
+    outputs = [process.communicate(timeout=PATIENCE_S)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes)
     return outputs
 

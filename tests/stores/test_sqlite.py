@@ -92,8 +92,9 @@ def test_a_lock_that_another_connection_keeps_is_waited_for(tmp_path: Path) -> N
         lock.execute("BEGIN IMMEDIATE")
         commit = asyncio.create_task(committed(store, stage.author(RUN).first()))
         # The loop stays free meanwhile, and reads go on.
-        assert await store.run(RUN) is None
-        await asyncio.sleep(0.02)
+        for _ in range(20):
+            assert await store.run(RUN) is None
+            await asyncio.sleep(0)
         assert not commit.done()
         lock.execute("ROLLBACK")
         lock.close()

@@ -12,6 +12,7 @@ import yaml
 
 from buoy.testing import Script
 from buoy.testing.crashtest.report import KINDS
+from tests.patience import PATIENCE_S
 
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
 GATEWAY = """
@@ -39,7 +40,9 @@ def test_the_examples_run(tmp_path: Path) -> None:
         ["-m", "pytest", "-q", "-p", "no:cacheprovider", *plugin, "test_flows.py"],
         ["-m", "buoy", "crashtest", "flows.py:checkout", "--input", '{"order": 7}', "--answers", "answers.yaml"],
     ):
-        done = subprocess.run([sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=100)
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S
+        )
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
 
 

@@ -14,6 +14,8 @@ from buoy.testing import LocalApp, SkippingClock, Stuck, local_app
 from . import flows
 
 DAY_S = 86400.0
+# Real work outside of the loop, for which the clock of the test has to wait.
+A_MOMENT_S = 0.02
 
 
 @buoy.step(timeout="2s")
@@ -24,13 +26,13 @@ async def slow() -> str:
 
 @buoy.step
 def blocking(item: str) -> str:
-    time.sleep(0.02)
+    time.sleep(A_MOMENT_S)
     return item
 
 
 @buoy.step
 async def elsewhere() -> str:
-    return await asyncio.to_thread(lambda: (time.sleep(0.02), "from a thread")[1])
+    return await asyncio.to_thread(lambda: (time.sleep(A_MOMENT_S), "from a thread")[1])
 
 
 @buoy.step

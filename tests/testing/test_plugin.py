@@ -8,6 +8,8 @@ import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 ROOT = Path(__file__).parents[2]
 
 TESTS = """
@@ -44,7 +46,7 @@ def test_users_get_the_fixtures_and_a_message_that_can_be_read(tmp_path: Path) -
     installed = any(entry.value == "buoy.testing.plugin" for entry in entry_points(group="pytest11"))
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     words += [] if installed else ["-p", "buoy.testing.plugin"]
-    done = subprocess.run([*words, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=100)
+    done = subprocess.run([*words, str(tmp_path)], capture_output=True, text=True, cwd=tmp_path, timeout=PATIENCE_S)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
     assert "1 failed" in done.stdout
     assert "A step acts more than once" in done.stdout

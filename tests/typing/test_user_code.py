@@ -24,7 +24,6 @@ def test_there_is_something_to_refuse() -> None:
     assert len(expected()) > 20
 
 
-@pytest.mark.timeout(300)
 def test_mypy_agrees_with_the_marks() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", str(CODE)],
@@ -37,7 +36,6 @@ def test_mypy_agrees_with_the_marks() -> None:
     _compare(found, done.stdout + done.stderr)
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(
     not PYRIGHT.exists() or shutil.which("node") is None,
     reason="this machine has no npm, so `make venv` got no pyright",
