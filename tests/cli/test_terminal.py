@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from buoy.cli.program import go
+
 from .conftest import ASKING, FLOWS, Buoy
 from .terminal import Terminal
 
@@ -174,3 +176,12 @@ def test_a_form_is_asked_field_by_field_until_it_fits(buoy: Buoy) -> None:
     terminal.type("\n")
     terminal.until('{"approved":true,"size":"large","count":4}')
     assert terminal.close() == 0
+
+
+def test_every_signal_wakes_the_loop_of_a_command() -> None:
+    """Else an interrupt right before the loop begins to wait is not seen until something else happens."""
+
+    async def command() -> int:
+        return signal.set_wakeup_fd(-1)
+
+    assert go(command()) != -1

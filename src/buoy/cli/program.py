@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -210,7 +211,21 @@ def go(work: Coroutine[Any, Any, T]) -> T:
     """Runs a command's coroutine."""
     import asyncio
 
-    return asyncio.run(work)
+    return asyncio.run(_woken(work))
+
+
+async def _woken(work: Coroutine[Any, Any, T]) -> T:
+    """Lets every signal wake the loop. The handler that `asyncio.run` sets for Ctrl-C does not: a signal that comes
+    right before the loop begins to wait would count only when something else happens."""
+    import asyncio
+
+    with suppress(ValueError, RuntimeError):  # in another thread than the main one there are no signals
+        # Any handler of the loop's own makes every signal wake it.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, _nothing)
+    return await work
+
+
+def _nothing() -> None: ...
 
 
 def wording(store: str | None, when: Callable[[float], str]) -> Wording:
