@@ -13,6 +13,7 @@ from typing import Any
 import buoy
 
 CHARGES: list[str] = []
+BLOCKED_S = 0.1
 
 
 @buoy.step
@@ -188,6 +189,36 @@ async def cleans_up() -> str:
         await reserve("clean")
         raise
     return "done"
+
+
+@buoy.workflow
+async def forgets_to_await() -> str:
+    reserve("lamp")
+    buoy.sleep("1d")
+    later = reserve("later")
+    await buoy.sleep("1d")
+    return await later
+
+
+@buoy.workflow
+def sync_forgets() -> str:
+    label.call("lamp")
+    first = label.call("first")
+    buoy.sleep("1d")
+    return str(first.result())
+
+
+@buoy.workflow
+async def blocks() -> str:
+    for _ in range(2):
+        time.sleep(BLOCKED_S)
+    return await reserve("lamp")
+
+
+@buoy.workflow
+def sync_blocks() -> str:
+    time.sleep(BLOCKED_S)
+    return label("lamp")
 
 
 @buoy.step

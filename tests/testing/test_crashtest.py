@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -204,6 +206,42 @@ def test_swallowed_cancellation_is_found(workflow: Any, words: str) -> None:
     assert kinds(report) == {"swallowed"}
     assert any(words in finding.what for finding in report.findings), str(report)
     assert "raise it again" in report.findings[0].advice
+
+
+@pytest.mark.filterwarnings("ignore:the call of step:RuntimeWarning")
+@pytest.mark.parametrize("real", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_calls_that_are_never_awaited_are_found_with_their_place(real: bool) -> None:
+    report = crashed(flows.forgets_to_await, cancels=False, real=real, max_crashes=1)
+    assert kinds(report) == {"not_awaited"}, str(report)
+    step, timer = (finding.what for finding in report.findings)
+    assert "flows.py:" in step and "calls reserve#1, and nothing ever waits for it" in step
+    assert "calls timer#1," in timer
+    assert "write `await` before the call" in report.findings[0].advice
+
+
+@pytest.mark.filterwarnings("ignore:the call of step:RuntimeWarning")
+def test_calls_of_sync_code_that_nothing_asks_for_are_found() -> None:
+    report = crashed(flows.sync_forgets, cancels=False)
+    assert kinds(report) == {"not_awaited"}, str(report)
+    assert "calls label#1, and nothing ever waits for it" in only(report, "not_awaited")
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="Python itself tells of it there, and it is refused")
+@pytest.mark.parametrize(("workflow", "holds"), [(flows.blocks, "process"), (flows.sync_blocks, "thread")])
+def test_a_call_that_blocks_is_found_with_its_place_and_its_time(workflow: Any, holds: str) -> None:
+    report = crashed(workflow, cancels=False, max_crashes=1)
+    assert kinds(report) == {"blocking"}, str(report)
+    what = only(report, "blocking")
+    found = re.search(rf"flows.py:\d+ calls time.sleep, which held its {holds} for ([\d.]+) s", what)
+    assert found is not None, what
+    assert float(found[1]) >= flows.BLOCKED_S * (2 if holds == "process" else 1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="Python does not tell of it there")
+def test_a_call_that_blocks_is_refused() -> None:
+    report = crashed(flows.blocks)
+    assert kinds(report) == {"not_allowed"}
+    assert "time.sleep" in only(report, "not_allowed")
 
 
 def test_a_crash_in_a_compensation_that_a_cancel_started_is_tried_and_judged() -> None:

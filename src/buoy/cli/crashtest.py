@@ -68,7 +68,8 @@ def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **giv
 
     Runs it once without a crash, then once for every point: the process dies there, another one takes the run over,
     and the outcome is compared. Reported are outcomes that differ, steps that act twice, code that does not repeat
-    itself, results that are not JSON, cancellation that is swallowed, and how long recovery took.
+    itself, calls that block or are never awaited, results that are not JSON, cancellation that is swallowed, and how
+    long recovery took.
 
     STEPS ARE REALLY EXECUTED, many times: use test doubles, or --stub STEP=JSON. Time is skipped: a sleep of days
     takes milliseconds. Commands of a spec run in the current folder, in real time.

@@ -1,7 +1,8 @@
 """Crash tests for users' own workflows: run, crash before and after everything that is written, recover, compare.
 
 notes       what really happened, outside of the store     gate        where a process dies
-watch       what bodies and workflow code do                process     a runner from its start to its death
+watch       what bodies do                                  code_watch  what workflow code does, and `code_findings`
+process     a runner from its start to its death
 scenario    one execution, with one crash                   real        the same with real processes and SIGKILL
 places      where another interpreter finds the workflow    errands     what a process in another one has to do
 fresh       interpreters with hash seeds of their own       elsewhere   a replay in fresh interpreters

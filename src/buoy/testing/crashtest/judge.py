@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from buoy.core import events as e
+from buoy.testing.crashtest.code_findings import code_findings
 from buoy.testing.crashtest.notes import COMMAND, Note
 from buoy.testing.crashtest.outcomes import difference_in, outcome_of
 from buoy.testing.crashtest.process import RUN_ID
@@ -144,6 +145,8 @@ class Judge:
                     self._commands.add(note.step)
 
     def _look_at_notes(self, played: Played, label: str) -> None:
+        for found in code_findings(played.notes):
+            self._find(found.kind, found.what, found.advice, label)
         done: set[tuple[str, str]] = set()
         for note in played.notes:
             match note.what:
@@ -161,20 +164,8 @@ class Judge:
                         label,
                         note.step,
                     )
-                case "impure":
-                    self._impure(note, label)
                 case "swallowed" if "GeneratorExit" in note.text or "Suspended" in note.text:
                     self._swallowed(f"The code caught {_what_was_caught(note.text)}, and went on.", label)
-
-    def _impure(self, note: Note, label: str) -> None:
-        kind, _, rest = note.text.partition(" ")
-        name, _, place = rest.partition(" at ")
-        if kind == "clock":
-            advice = "use buoy.now() instead, or ask the clock in a step"
-        else:
-            advice = "use buoy.random() or buoy.uuid() instead, or draw it in a step"
-        what = f"{place} calls {name}: it gives something else when the code is replayed after a crash."
-        self._find("clock" if kind == "clock" else "random", what, advice, label)
 
     def _swallowed(self, what: str, label: str) -> None:
         self._find(

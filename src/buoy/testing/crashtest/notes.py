@@ -23,6 +23,8 @@ What = Literal[
     "stubbed",
     "swallowed",
     "impure",  # workflow code looked at something that is different at every replay
+    "blocked",  # it called something that blocks
+    "forgotten",  # it made a durable call and never awaited it
     "ended",  # how the process came to its end
 ]
 
@@ -45,6 +47,8 @@ class Note(msgspec.Struct, frozen=True, omit_defaults=True):
     number: int = 0
     # At a crash: the time of the workflow.
     at: float = 0.0
+    # Of a call that blocks: how long, in real seconds.
+    took_s: float = 0.0
     # Real seconds, from the machine's monotonic clock.
     real_s: float = 0.0
 

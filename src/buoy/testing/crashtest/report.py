@@ -11,7 +11,7 @@ from buoy.core.time_text import in_words
 
 Kind: TypeAlias = Literal[
     "outcome", "lost", "repeated", "executed_again", "nondeterminism", "clock", "random", "not_json", "not_allowed",
-    "swallowed",
+    "not_awaited", "blocking", "swallowed",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = Kind.__args__  # type: ignore[attr-defined]
 
@@ -25,6 +25,8 @@ TITLES: dict[Kind, str] = {
     "random": "Workflow code asks chance",
     "not_json": "A result is not JSON",
     "not_allowed": "Workflow code does what it may not",
+    "not_awaited": "A call is never awaited",
+    "blocking": "Workflow code blocks",
     "swallowed": "Cancellation is swallowed",
 }
 

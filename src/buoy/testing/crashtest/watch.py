@@ -1,4 +1,4 @@
-"""The watch: sees every body of a step, what workflow code looks at that a replay cannot repeat, and what it swallows.
+"""The watch: sees every body of a step, what workflow code does that it should not, and what it swallows.
 
 How: for as long as a crash test lasts it stands in for three parts of the engine: `Body` (a step under way), the drain
 of the private loop, and the deciders. It changes nothing of what they do, but for steps that have a canned result, and
@@ -8,16 +8,11 @@ for dropped code that would never stop asking.
 from __future__ import annotations
 
 import asyncio
-import datetime
-import gc
 import logging
-import random
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from types import FrameType
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -34,13 +29,9 @@ from buoy.engine.pool import Pool
 from buoy.engine.spec_commands import Commander
 from buoy.engine.sync_decider import SyncDecider
 from buoy.errors import Suspended
+from buoy.testing.crashtest.code_watch import CodeWatch, call_patches
 from buoy.testing.crashtest.notes import COMMAND, Note, What
 
-_CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime"})
-_DATES = frozenset({"now", "utcnow", "today"})
-# Through these of Python's own modules a call to chance is still the caller's.
-_CHANCE = frozenset({"random", "uuid", "secrets"})
-_GLOBAL_RANDOM: random.Random = vars(random)["_inst"]
 _WAIT_S = 10.0
 _REFUSALS_MAX = 100
 
@@ -71,7 +62,7 @@ class Watch:
         self.executes = True
         self._threads = 0
         self._quiet = threading.Condition()
-        self._seen: set[str] = set()
+        self.code = CodeWatch(self.tell, now)
 
     def tell(self, what: What, **facts: Any) -> None:
         self._add(Note(what, self.process, real_s=self._now(), **facts))
@@ -95,48 +86,6 @@ class Watch:
         """A thread cannot be killed: a crash in this process waits for those of steps. False: one does not end."""
         with self._quiet:
             return self._quiet.wait_for(lambda: self._threads == 0, _WAIT_S)
-
-    # ---- workflow code
-
-    def look(self, frame: FrameType, event: str, function: Any) -> None:
-        """A profiler: called for each call of a built-in function while workflow code runs."""
-        if event != "c_call":
-            return
-        what = _impure(function)
-        if what is None:
-            return
-        caller: FrameType | None = frame
-        while caller is not None and caller.f_globals.get("__name__") in _CHANCE:
-            caller = caller.f_back
-        if caller is None or _foreign(caller):
-            return
-        text = f"{what} at {caller.f_code.co_filename}:{caller.f_lineno}"
-        if text not in self._seen:
-            self._seen.add(text)
-            self.tell("impure", text=text, step=what.partition(" ")[0], leaf=_line_of(caller))
-
-
-def _impure(function: Any) -> str | None:
-    """What kind of thing that differs at every replay this built-in function gives, and its name."""
-    name, owner = getattr(function, "__name__", ""), getattr(function, "__self__", None)
-    if owner is _GLOBAL_RANDOM:
-        return f"random random.{name}" if name in ("random", "getrandbits") else None
-    if isinstance(owner, type) and issubclass(owner, datetime.date) and name in _DATES:
-        return f"clock {owner.__name__}.{name}"
-    module = getattr(function, "__module__", None)
-    if module == "time" and name in _CLOCKS:
-        return f"clock time.{name}"
-    return "random os.urandom" if module == "posix" and name == "urandom" else None
-
-
-def _foreign(frame: FrameType) -> bool:
-    """Code that is not the user's: Python's own, and ours."""
-    head = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return head == "buoy" or (head in sys.stdlib_module_names and head != "__main__")
-
-
-def _line_of(frame: FrameType) -> str:
-    return f"{frame.f_code.co_name}:{frame.f_lineno}"
 
 
 def _watched_body(watch: Watch) -> type[Body]:
@@ -184,7 +133,7 @@ def _async_patches(watch: Watch) -> list[_Patch]:
     refusals: Counter[int] = Counter()
 
     def drained(loop: PrivateLoop) -> None:
-        with _profiled(watch):
+        with _profiled(watch, sync=False):
             drain(loop)
 
     def hopeless(decider: AsyncDecider) -> bool:
@@ -210,7 +159,7 @@ def _sync_patches(watch: Watch) -> list[_Patch]:
     left, run_code = SyncDecider._left, SyncDecider._run_code
 
     def ran(decider: SyncDecider) -> tuple[Any, BaseException | None]:
-        with _profiled(watch):
+        with _profiled(watch, sync=True):
             return run_code(decider)
 
     def has_left(decider: SyncDecider, outcome: tuple[Any, BaseException | None], pool: Pool | None = None) -> None:
@@ -228,6 +177,8 @@ def watching(watch: Watch) -> Iterator[None]:
     log = logging.getLogger("buoy.workflow")
     log.addHandler(ear)
     patches: list[_Patch] = [(leaves, "Body", _watched_body(watch)), *_async_patches(watch), *_sync_patches(watch)]
+    if watch.looks_at_code:
+        patches += call_patches(watch.code)
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]
     for owner, name, value in patches:
         setattr(owner, name, value)
@@ -237,24 +188,11 @@ def watching(watch: Watch) -> Iterator[None]:
         for owner, name, value in before:
             setattr(owner, name, value)
         log.removeHandler(ear)
+        watch.code.tell_forgotten()
 
 
-@contextmanager
-def _profiled(watch: Watch) -> Iterator[None]:
-    # Somebody else's profiler is left in peace.
-    if not watch.looks_at_code or sys.getprofile() is not None:
-        yield
-        return
-    # What the garbage collector calls in the middle of workflow code is not the workflow's doing.
-    collects = gc.isenabled()
-    gc.disable()
-    sys.setprofile(watch.look)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-        if collects:
-            gc.enable()
+def _profiled(watch: Watch, *, sync: bool) -> AbstractContextManager[None]:
+    return watch.code.profiled(sync=sync) if watch.looks_at_code else nullcontext()
 
 
 class _Ear(logging.Handler):
