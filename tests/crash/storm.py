@@ -35,7 +35,7 @@ from buoy.engine.client import Client
 from buoy.engine.loading import read_log
 from buoy.errors import Problem
 from buoy.ports import RunQuery
-from tests.patience import LOOK_S, PATIENCE_S
+from tests.patience import LOOK_S, PATIENCE_S, until
 
 from .flows import WITNESS, expected, job, note, sync_job
 from .gate import STORES
@@ -65,12 +65,17 @@ class Storm:
         self._chance = chance
         self._started = 0
 
-    async def rage(self, client: Client, seconds: float) -> None:
+    async def rage(self, client: Client, seconds: float, kills_min: int) -> None:
+        """So long, and until so many were killed: a slow machine needs more time for them."""
         ends = time.monotonic() + seconds
-        while time.monotonic() < ends:
+        while time.monotonic() < ends or self.struck["kill"] < kills_min:
             await self._work_for_all(client)
             await asyncio.sleep(self._chance.uniform(*KILL_EVERY_S))
+            await until(self._somebody_works, "somebody at work")
             await self._strike()
+
+    def _somebody_works(self) -> bool:
+        return not set(self.living).isdisjoint(self.yard.latest())
 
     async def _work_for_all(self, client: Client) -> None:
         """So much that every blow hits somebody with something in his hands."""
@@ -117,7 +122,9 @@ class Storm:
                 self.living.append(self.yard.fork_worker())
 
 
-async def storm(store: str, seconds: float, workers: int, load: int, seed: int, folder: Path) -> dict[str, Any]:
+async def storm(
+    store: str, seconds: float, workers: int, load: int, seed: int, folder: Path, kills_min: int = 0
+) -> dict[str, Any]:
     """What it was like, and every promise that was broken."""
     yard = Yard(folder, told=True)
     yard.url = yard.url_of("sqlite" if store == "sqlite" else "file")
@@ -125,7 +132,7 @@ async def storm(store: str, seconds: float, workers: int, load: int, seed: int, 
     try:
         blow = Storm(yard, workers, load, random.Random(f"{seed} {store}"))
         async with buoy.connect(yard.url) as client:
-            await blow.rage(client, seconds)
+            await blow.rage(client, seconds, kills_min)
             logs = await _calm(client, blow.runs)
         return _figures(store, blow, logs, yard)
     finally:
