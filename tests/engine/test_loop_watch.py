@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from buoy.engine.loop_watch import LoopWatch, in_words
 from buoy.ports import LoopHeld, RunnerRecord
 from buoy.system import SystemClock
 from tests.engine.lab import opened, store_at
-
-DEADLINE_S = 60.0
+from tests.patience import PATIENCE_S, until
 
 
 class Block:
@@ -37,17 +35,18 @@ class Block:
                 done.set()
 
         threading.Thread(target=watch, daemon=True).start()
-        done.wait(DEADLINE_S)
+        done.wait(2 * PATIENCE_S)
 
-    async def _wait(self) -> RunnerRecord | None:
+    async def _wait(self) -> RunnerRecord:
         async with store_at(self.url) as store:
-            until = time.monotonic() + DEADLINE_S
-            while time.monotonic() < until:
-                for record in await store.runners():
-                    if record.beat.loop_held is not None:
-                        return record
-                await asyncio.sleep(0.05)
-        return None
+            found: list[RunnerRecord] = []
+
+            async def held() -> bool:
+                found.extend(each for each in await store.runners() if each.beat.loop_held is not None)
+                return bool(found)
+
+            await until(held, "a heartbeat that says that the loop is held")
+            return found[0]
 
 
 @pytest.mark.parametrize("where", ["step", "step after a wait", "workflow code"])
@@ -81,10 +80,7 @@ async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str,
         assert "test_loop_watch.py" in held.where and " in hold" in held.where
         text = next(each for each in notes if "has not turned" in each)
         assert "run blk" in text and ("blocking#1" in text) == (held.leaf is not None)
-        deadline = time.monotonic() + DEADLINE_S
-        while not any("turns again" in each for each in notes):
-            assert time.monotonic() < deadline, notes
-            await asyncio.sleep(0.05)
+        await until(lambda: any("turns again" in each for each in notes), "the loop to turn again")
         assert app.runner.troubles() == (1, text)
 
 
