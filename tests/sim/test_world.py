@@ -13,7 +13,7 @@ from buoy.core import events as e
 from buoy.core.document import Document, document
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.state import fold
-from buoy.ports import Released
+from buoy.ports import Committed, FencedOut, Held, Outcome, Released, Write
 from buoy.testing.sim import process as process_module
 from buoy.testing.sim import seed as seed_module
 from buoy.testing.sim.kernel import bury_loops
@@ -223,6 +223,36 @@ def test_a_run_that_is_given_back_while_it_is_driven_is_noticed(world: World, mo
         sender.spawn(lambda: store.release(RunId(RUN), RunnerId("w"), Released(due_at=None)))  # type: ignore[arg-type,return-value]
         world.kernel.run_until(lambda: False, world.kernel.time + 1.0)
         assert ("what is driven is not given back" in _rules(world)) == drives
+
+
+@pytest.mark.parametrize("there_before", [False, True])
+def test_a_run_that_is_given_back_while_it_is_created_is_noticed_if_it_is_new(
+    world: World, monkeypatch: pytest.MonkeyPatch, there_before: bool
+) -> None:
+    """The creation of a run that exists is refused: the process never drove it."""
+    sender = world.new_sender("somebody")
+    store = sender.open_store()
+    created = e.Event(1, 1.0, e.WorkflowCreated(workflow="w", version="1", input=msgspec.Raw(b"{}")), nonce="c1")
+    write = Write(RunId(RUN), 0, (created,), document(fold(RunId(RUN), [created])), Held(RunnerId("w")))
+    outcome = FencedOut(1) if there_before else Committed(1)
+
+    async def released(*args: object) -> bool:
+        return True
+
+    async def committed(*args: object) -> list[Outcome]:
+        return [outcome]
+
+    monkeypatch.setattr(Sender, "creates", lambda sender, run_id: True)
+    monkeypatch.setattr(type(store._target._store), "release", released)  # type: ignore[attr-defined]
+    monkeypatch.setattr(type(store._target._store), "commit", committed)  # type: ignore[attr-defined]
+
+    async def play() -> None:
+        await store.release(RunId(RUN), RunnerId("w"), Released(due_at=None))
+        await store.commit([write])
+
+    sender.spawn(play)
+    world.kernel.run_until(lambda: False, world.kernel.time + 1.0)
+    assert ("what is driven is not given back" in _rules(world)) != there_before
 
 
 def test_code_that_ends_its_process_reaches_nobody_any_more(world: World) -> None:

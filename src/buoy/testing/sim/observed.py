@@ -93,6 +93,8 @@ class _Observed:
         self._process = process
         self._gate = gate
         self._world = process.world
+        # Given back while this process tried to create them: it was wrong only if the try succeeds.
+        self._given_early: set[RunId] = set()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -125,6 +127,10 @@ class _Observed:
     def _note(self, write: Write, outcome: Outcome) -> None:
         kinds = ", ".join(event.type for event in write.events)
         done = isinstance(outcome, Committed)
+        if write.after_seq == 0 and write.run_id in self._given_early:
+            self._given_early.discard(write.run_id)
+            if done:
+                self._given_back_and_driven(write.run_id)
         self._process.tell(f"{write.run_id} {write.after_seq + 1}: {kinds} -> {'durable' if done else 'fenced'}")
         if done:
             if isinstance(write.task, Held):
@@ -171,11 +177,17 @@ class _Observed:
         self._world.witness.holders.let_go(run_id)
         done = await self._store.release(run_id, runner, changed, head_seq)
         if done and self._process.drives(run_id):
-            text = f"{run_id}: {self._process.name} gave its task back, and drives it"
-            self._world.witness.broken("what is driven is not given back", text)
+            self._given_back_and_driven(run_id)
+        elif done and self._process.creates(run_id):
+            # A parent that is driven again asks for its child again, which has ended: the store refuses that one.
+            self._given_early.add(run_id)
         self._process.tell(f"{run_id}: {'gave the task back' if done else 'had no task to give back'}")
         self._world.hints.changed()
         return done
+
+    def _given_back_and_driven(self, run_id: RunId) -> None:
+        text = f"{run_id}: {self._process.name} gave its task back, and drives it"
+        self._world.witness.broken("what is driven is not given back", text)
 
     async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
         await self._store.seen(run_id, runner, number)

@@ -82,6 +82,10 @@ class Process:
         """Whether it would go on with this run."""
         return False
 
+    def creates(self, run_id: str) -> bool:
+        """Whether it tries to make this run, and does not know yet whether the run was there before."""
+        return False
+
     def tell(self, what: str) -> None:
         self.world.story.tell(self.world.kernel.time, self.name, what)
 

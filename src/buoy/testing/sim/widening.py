@@ -17,7 +17,7 @@ from buoy.testing.sim.windows import aimed, windowed
 from buoy.testing.sim.workflows import ADOPTED, SAME
 
 # The calls of a store that can be hit. Not those that ask nobody (`now`, `changed`, `close`); nor `suspect`, which
-# comes after a silence that is longer than the chaos.
+# comes after a silence that is longer than the chaos; nor those that only commands for people make.
 _OFTEN = (
     *("commit", "run", "events", "send", "inbox", "find_runs", "claim_tasks", "release", "pokes", "seen"),
     *("register", "beat", "runners", "bury", "orphans", "schedules"),
@@ -26,7 +26,9 @@ _SELDOM = (
     *("adopt", "define", "definition", "import_run", "purge", "tombstone", "half_purged", "rewrite"),
     "save_schedule",
 )
-STORE_CALLS = (*_OFTEN, *_SELDOM)
+# Stores got these later: a chance of their own leaves the crashes of every seed where they were.
+_LATER = ("unregistered",)
+STORE_CALLS = (*_OFTEN, *_SELDOM, *_LATER)
 _NTH = (1, 1, 2, 2, 3, 4, 5, 8, 13, 21)
 _NTH_SELDOM = (1, 1, 1, 2)
 
@@ -41,6 +43,7 @@ def widened(plan: Plan, seed: int) -> Plan:
         ("windows", windowed),
         ("aims", aimed),
         ("renames", _renamed),
+        ("later strikes", _struck_later),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
     return plan
@@ -94,11 +97,19 @@ def _struck(plan: Plan, rng: Random) -> Plan:
         return plan
     strikes: list[Strike] = []
     for number in range(1, rng.randint(3, 10)):
-        call = rng.choice(STORE_CALLS)
+        call = rng.choice((*_OFTEN, *_SELDOM))
         nth = rng.choice(_NTH_SELDOM if call in _SELDOM else _NTH)
         turn = 1 if call in _SELDOM else rng.choice((1, 1, 2))
         strikes.append(Strike(f"strike-{number}", call, nth, rng.random() < 0.5, turn))
     return replace(plan, strikes=strikes)
+
+
+def _struck_later(plan: Plan, rng: Random) -> Plan:
+    """The same for the calls that stores got later."""
+    if rng.random() >= 0.1:
+        return plan
+    strike = Strike("later-1", rng.choice(_LATER), rng.choice(_NTH_SELDOM), rng.random() < 0.5)
+    return replace(plan, strikes=[*plan.strikes, strike])
 
 
 def _scheduled(plan: Plan, rng: Random) -> Plan:

@@ -83,7 +83,11 @@ class Worker(Process):
 
     def drives(self, run_id: str) -> bool:
         execution = self.runner.executions.get(RunId(run_id))
-        return execution is not None and not execution.detached
+        return execution is not None and not execution.detached and execution.ledger.durable_seq > 0
+
+    def creates(self, run_id: str) -> bool:
+        execution = self.runner.executions.get(RunId(run_id))
+        return execution is not None and not execution.detached and execution.ledger.durable_seq == 0
 
     async def _beat_store(self) -> Store:
         return self.open_store(beats=True)
