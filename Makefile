@@ -7,6 +7,8 @@ JOBS ?= 2
 PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
 	if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$each; break; fi; done)
 
+# What it takes to run Buoy, and what it takes to work on it.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
 .PHONY: help venv demo test check bench sim mutants reliability clean
@@ -17,16 +19,22 @@ help: ## say what there is
 
 venv: $(READY) ## make the environment; again only when pyproject.toml changed
 
-$(READY): pyproject.toml
+$(RUNS): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Buoy needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
+	@echo "Making the virtual environment $(VENV) and installing Buoy with its five dependencies. This takes about 20 seconds."
 	@$(VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(READY): $(RUNS)
+	@echo "Installing the tools for tests and checks. This takes about a minute."
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	@if command -v npm >/dev/null 2>&1; then \
 		npm install --silent --no-audit --no-fund --prefix $(VENV)/node pyright@1.1 || \
 		echo "pyright could not be installed; the test that asks it is skipped" >&2; fi
 	@touch $@
 
-demo: $(READY) ## kill a workflow in the middle and watch it come back
+demo: $(RUNS) ## kill a workflow in the middle and watch it come back
 	@$(VENV)/bin/python examples/demo.py
 
 test: $(READY) ## run all tests

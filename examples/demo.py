@@ -40,7 +40,7 @@ def demonstrate(folder: Path) -> None:
     witness = folder / "witness.txt"
     witness.touch()
 
-    say(f"1. An order of six steps begins, in a process of its own. Its log is in {folder.name}/buoy.db.")
+    say(f"1. An order of six steps begins, in a process of its own. Its log is {folder}/buoy.db, removed at the end.")
     kill_in_the_middle(store, witness)
     say("3. Nobody works on the run now. What does Buoy know about it?")
     run("why", RUN, "--store", store)

@@ -6,6 +6,7 @@ Invariant: nothing is started with an input that does not fit; the refusal says 
 from __future__ import annotations
 
 import sys
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,24 @@ def stored_input(arguments: Arguments, given: str | None, pairs: tuple[str, ...]
     if given is None and not pairs:
         return None
     named = {} if given is None else _from_json(given, arguments)
-    for pair in pairs:
-        name, mark, text = pair.partition("=")
-        if not mark or not name:
-            raise BadInput(f"--arg {pair!r} has not the form name=value")
+    for name, text in named_texts(pairs, "--arg").items():
         named[name] = _value(text, arguments.hints.get(name, Any))
     stored = codec.encode(named, "the input")
     arguments.decode(stored)
     return stored
+
+
+def named_texts(pairs: tuple[str, ...], option: str) -> dict[str, str]:
+    """The values of an option that was given as NAME=VALUE, once for each name."""
+    named: dict[str, str] = {}
+    for pair in pairs:
+        name, mark, text = pair.partition("=")
+        if not mark or not name:
+            raise BadInput(f"{option} {pair!r} has not the form name=value")
+        if name in named:
+            raise BadInput(f"{option} {name} is given twice; for several values give one JSON list: {name}='[1, 2]'")
+        named[name] = text
+    return named
 
 
 def no_input(arguments: Arguments) -> msgspec.Raw:
@@ -62,13 +73,25 @@ def _read(name: str) -> str:
 
 
 def _value(text: str, kind: Any) -> object:
-    """`5` is a number for an int and a text for a str; what is no JSON is a text."""
-    if kind is str:
+    """`5` is a number for an int and a text for a str; what is no JSON is a text.
+
+    A decimal number stays a text: as a JSON number it would lose digits. JSON that does not fit is handed on, so that
+    the refusal is about the value and not about the text.
+    """
+    if kind in (str, Decimal):
         return text
     try:
         found = parse_json(text, "a value")
-        if kind is not Any:
-            codec.convert(found, kind, "a value")
-        return found
     except BadInput:
         return text
+    return text if not _fits(found, kind) and _fits(text, kind) else found
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if kind is Any:
+        return True
+    try:
+        codec.convert(value, kind, "a value")
+    except BadInput:
+        return False
+    return True

@@ -15,6 +15,7 @@ from buoy.cli.run_ids import run_argument
 from buoy.config import log_folder
 from buoy.core.ids import RunId
 from buoy.core.log_names import LogName, parse_log_name
+from buoy.core.spec import is_spec
 from buoy.engine.client import Client
 from buoy.errors import BadInput
 
@@ -52,7 +53,8 @@ def logs(run_id: str, step: str | None, follow: bool, store: str | None, as_json
 
 async def _logs(run_id: str, step: str | None, store: str | None, *, follow: bool, as_json: bool) -> int:
     async with connected(store) as client:
-        checked = (await client.record(run_id)).document.run_id
+        document = (await client.record(run_id)).document
+        checked = document.run_id
         folder = log_folder(client.store.url) / checked
         found = _files(folder, step)
         if as_json:
@@ -61,7 +63,10 @@ async def _logs(run_id: str, step: str | None, store: str | None, *, follow: boo
             return Exit.OK
         if not found and not follow:
             what = "no command of it has written a log" if step is None else f"there is no log of step {step!r}"
-            raise BadInput(f"run {checked}: {what} on this machine, in {folder}")
+            python = (
+                "" if is_spec(document.workflow) else "; its steps are Python code, which prints to its worker's output"
+            )
+            raise BadInput(f"run {checked}: {what} on this machine, in {folder}{python}")
         await _print(client, checked, folder, step, follow=follow)
         return Exit.OK
 

@@ -36,7 +36,13 @@ from buoy.wiring import open_client, open_worker
 _input_option = click.option(
     "--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file, @- the input."
 )
-_arg_option = click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
+_arg_option = click.option(
+    "--arg",
+    "pairs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="One argument; repeat for others. A list is JSON: ids='[1, 5]'.",
+)
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

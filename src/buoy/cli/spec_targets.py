@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from buoy.cli.inputs import parse_json, stored_input
+from buoy.cli.inputs import named_texts, parse_json, stored_input
 from buoy.cli.workflow_files import AnyWorkflow, find_workflow
 from buoy.config import load_settings
 from buoy.core.spec_problems import place_text
@@ -25,7 +25,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ENDINGS = (".yaml", ".yml", ".json")
 
 param_option = click.option(
-    "--param", "params", metavar="NAME=VALUE", multiple=True, help="One parameter of a spec; may be repeated."
+    "--param",
+    "params",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="One parameter of a spec; repeat for others. A list is JSON: k='[1, 5]'.",
 )
 calls_option = click.option(
     "--allow-calls", "prefixes", metavar="MODULE", multiple=True,
@@ -49,10 +53,7 @@ def allowed_calls(prefixes: tuple[str, ...]) -> tuple[str, ...]:
 def parameters(params: tuple[str, ...]) -> dict[str, object]:
     """`--param k=1:3`: a JSON value, or else a text."""
     found: dict[str, object] = {}
-    for pair in params:
-        name, mark, text = pair.partition("=")
-        if not mark or not name:
-            raise BadInput(f"--param {pair!r} has not the form name=value")
+    for name, text in named_texts(params, "--param").items():
         try:
             found[name] = parse_json(text, "a value")
         except BadInput:

@@ -160,6 +160,14 @@ class Reporter:
             self._trouble = text
             self.tell("trouble", f"trouble: {text}", trouble=text)
 
+    def paused(self, execution: Execution) -> None:
+        pause = execution.state.pause
+        if pause is None:
+            return
+        why = f"{pause.reason}{f': {pause.detail}' if pause.detail else ''}"
+        text = f"paused {execution.run_id} ({execution.workflow.name}): {why}"
+        self.tell("paused", text, run_id=execution.run_id, reason=pause.reason, detail=pause.detail)
+
     def ended(self, execution: Execution) -> None:
         state = execution.state
         why = "" if state.error is None else f": {state.error.type}: {state.error.message}"
@@ -173,12 +181,17 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
     async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
         report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
         crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
+        crewman.runner.on_paused = report.paused
         crewman.runner.trouble_log.on_note = crewman.runner.journal.on_error = report.trouble
         with stop_signals() as stop:
             try:
                 await crewman.start(sweeps=plan.sweeps, schedules=True)
                 known = ", ".join([*plan.registry.names(), *(["specs"] if plan.registry.takes_specs else [])])
-                begun = f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}"
+                queues = ", ".join(crewman.info.queues)
+                begun = (
+                    f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}, "
+                    f"from {'queue' if len(crewman.info.queues) == 1 else 'queues'} {queues}"
+                )
                 report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
                 await _until_stop(crewman, plan, stop, report)
             finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -33,6 +33,8 @@ from buoy.engine.spec_library import DefinitionGone
 from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, StoreLost, Unavailable
 from buoy.ports import Message, Released, RunnerInfo, Store, Task, Wants
+
+T = TypeVar("T")
 
 _LOADS_AT_ONCE = 32
 _POLL_S = 1.0
@@ -69,6 +71,8 @@ class Holder(Host, Protocol):
 
     def declared_gone(self, why: str) -> None: ...
 
+    def show(self, callback: Callable[[T], None] | None, what: T) -> None: ...
+
     def note(self, text: str, error: Exception | None = None) -> None: ...
 
 
@@ -85,7 +89,6 @@ class Intake:
         self._compare_at = runner.clock.monotonic() + _COMPARE_S
         self._solo = Solo(runner)
         self._deference = Deference(runner)
-        # For whoever wants to show what this runner does.
         self.on_taken: Callable[[Task], None] | None = None
         # Told when the end of a run's log is lost; by then nobody holds it.
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
@@ -249,19 +252,16 @@ class Intake:
         messages: Sequence[Message],
     ) -> None:
         runner = self._runner
+        to_claim: e.Claimed | None = claim
         if task.cause == LOST and execution.state.pause is None:
             claimed = await claim_first(runner, task, events, claim)
             if claimed is None:
                 self._unclear = True
                 return
-            execution = Execution(runner, execution.workflow, task.run_id, claimed)
-            runner.executions[task.run_id] = execution
-            await execution.resume(None, messages)
-        else:
-            runner.executions[task.run_id] = execution
-            await execution.resume(claim, messages)
-        if self.on_taken is not None:
-            self.on_taken(task)
+            execution, to_claim = Execution(runner, execution.workflow, task.run_id, claimed), None
+        runner.executions[task.run_id] = execution
+        runner.show(self.on_taken, task)
+        await execution.resume(to_claim, messages)
 
     async def _holds(self, run_id: RunId) -> bool:
         """Whether the task of this run is still ours: we may have been slow, or have given it back since."""

@@ -79,7 +79,7 @@ class Runner:
         self.executions: dict[RunId, Execution] = {}
         self.journal = Journal(store, self.executions)
         self.trouble_log = Troubles([self.journal])
-        self.note, self.troubles = self.trouble_log.note, self.trouble_log.total
+        self.note, self.troubles, self.show = self.trouble_log.note, self.trouble_log.total, self.trouble_log.tell
         self.turning: Execution | None = None
         self.alarms = Alarms(clock, lambda error: self.note(reason_of(error), error))
         self.step_pool = None if threads is None else Pool(threads, self.options.step_threads, "buoy-step")
@@ -97,6 +97,7 @@ class Runner:
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
         # For whoever wants to show what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
+        self.on_paused: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters, self.crew = Waiters(), Crew()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -228,6 +229,7 @@ class Runner:
         if self.stopping.is_set():
             return
         if execution.state.status is Status.PAUSED:
+            self.show(self.on_paused, execution)
             self._release(execution)
             return
         self._resting[execution.run_id] = None
@@ -268,8 +270,7 @@ class Runner:
         if execution.ending is not None:
             self.waiters.keep(execution.state, execution.ending)
         self.waiters.tell(execution.run_id, execution)
-        if self.on_ended is not None:
-            self.on_ended(execution)
+        self.show(self.on_ended, execution)
 
     def lost(self, execution: Execution) -> None:
         self.intake.look_again()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 _LOG = logging.getLogger("buoy.engine")
 
@@ -43,11 +45,16 @@ class Troubles:
 
     def show(self, text: str) -> None:
         """Shows a line without counting it: a trouble is over."""
-        if self.on_note is not None:
+        self.tell(self.on_note, text)
+
+    def tell(self, callback: Callable[[T], None] | None, what: T) -> None:
+        """Calls back a watcher. One that fails, because its terminal is gone, affects no run."""
+        if callback is not None:
             try:
-                self.on_note(text)
-            except Exception as broken:  # noqa: BLE001 - a terminal that is gone must not stop the runner
-                _LOG.error("a trouble cannot be shown: %s", text, exc_info=broken)
+                callback(what)
+            except Exception as broken:  # noqa: BLE001 - counted and logged; the runner goes its way
+                self.errors += 1
+                _LOG.error("cannot be shown: %s", what, exc_info=broken)
 
     def total(self) -> tuple[int, str | None]:
         """The number of errors, and the last one."""
