@@ -8,8 +8,9 @@ from pathlib import Path
 
 import buoy
 from buoy.core import events as e
+from tests.patience import PATIENCE_S
 
-from .lab import WAIT_S, bodies_of, opened, result_of
+from .lab import bodies_of, opened, result_of
 from .stage import work
 
 MANY = 60
@@ -20,7 +21,7 @@ INSIDE, OTHER_LEFT = threading.Event(), threading.Event()
 async def holds_its_thread() -> int:
     """Its code is under way while another runner's code begins and ends."""
     INSIDE.set()
-    OTHER_LEFT.wait(WAIT_S)
+    OTHER_LEFT.wait(PATIENCE_S)
     return sum([await each for each in asyncio.as_completed([work(str(n), n) for n in range(MANY)])])
 
 
@@ -35,7 +36,7 @@ def _other_runner(url: str, failed: list[BaseException]) -> None:
             assert await result_of(app, await app.start(comes_by)) == 1
 
     try:
-        assert INSIDE.wait(WAIT_S)
+        assert INSIDE.wait(PATIENCE_S)
         asyncio.run(runs())
     except BaseException as error:
         failed.append(error)

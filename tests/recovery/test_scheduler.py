@@ -197,7 +197,7 @@ def test_what_cannot_work_is_refused_when_it_is_added(tmp_path: Path) -> None:
             ("s", NOTHING, Times(cron="* * * * *", zone="Mars/Olympus"), "time zone"),
             ("s", NOTHING, Times(cron="* * * * *", zone="../etc/passwd"), "time zone"),
             ("s/x", NOTHING, HOURLY, "run id"),
-            ("s", msgspec.Raw(b'{"n": "x"}'), HOURLY, "cannot be called"),
+            ("s", msgspec.Raw(b'{"n": "x"}'), HOURLY, "invalid arguments for workflow report"),
         ):
             with pytest.raises(BadInput, match=why):
                 await add_schedule(client, name, report, stored, times)
