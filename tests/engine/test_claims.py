@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 import buoy
 from buoy.core import events as e
-from buoy.core.ids import RunId
+from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.engine.client import Client
 from buoy.engine.runner import Runner
-from buoy.ports import Released, RunQuery
+from buoy.ports import Released, RunQuery, Task
 
 from .faults import opened_with_faults
 from .lab import bodies_of, opened, until, until_status
 from .stage import WITNESS, never
 
 RUN = RunId("run")
+TASK = Task(orchestrate_task_id(RUN, 1), RUN, "executes", "default")
 
 
 @pytest.fixture(autouse=True)
@@ -81,5 +83,43 @@ async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(any_url:
                 await slow.runner.journal.settled()
                 assert len(await bodies_of(client, "run", e.Claimed)) == claims
                 assert WITNESS.of("run")["never#1"] == 1
+                assert quick.runner is not None
+                assert quick.runner.holding() == 1
+
+
+async def test_a_run_that_nobody_holds_is_taken_without_its_task(any_url: str) -> None:
+    """A process that drives one run for a person claims no tasks. It says which holder makes the run free."""
+    async with buoy.connect(any_url) as client:
+        await client.start_as("run", executes)
+        async with opened(any_url, executes) as app:
+            await until_status(app, "run", "waiting_signal")
+        async with opened(any_url, executes) as other:
+            assert other.runner is not None
+            await other.runner.intake.take(TASK)
+            assert other.runner.holding() == 0
+            await other.runner.intake.take(TASK, free_of=(None,))
+            assert other.runner.holding() == 1
+            await until(lambda: holder_is(client, other.runner), "the run to be held")
+
+
+async def test_a_run_is_not_taken_without_its_task_once_another_runner_drives_it(any_url: str) -> None:
+    async with buoy.connect(any_url) as client:
+        await client.start_as("run", executes)
+        async with opened(any_url, executes) as app:
+            await until_status(app, "run", "waiting_signal")
+        async with opened_with_faults(any_url, waits) as (slow, store):
+            assert slow.runner is not None
+            log = store.hold("events")
+            taking = asyncio.create_task(slow.runner.intake.take(TASK, free_of=(None,)))
+            async with opened(any_url, executes) as quick:
+                await client.signal("run", "go", 1)
+                await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
+                claims = len(await bodies_of(client, "run", e.Claimed))
+                slow.runner.registry.add(executes)
+                log.set()
+                await taking
+                await slow.runner.journal.settled()
+                assert len(await bodies_of(client, "run", e.Claimed)) == claims
+                assert (slow.runner.holding(), WITNESS.of("run")["never#1"]) == (0, 1)
                 assert quick.runner is not None
                 assert quick.runner.holding() == 1

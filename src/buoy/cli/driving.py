@@ -82,7 +82,8 @@ class Driver:
         doc, envelope = record.document, record.envelope
         task_id = envelope.orchestrator_task_id or orchestrate_task_id(self.run_id, envelope.generation)
         await self._runner.intake.take(
-            Task(task_id, self.run_id, doc.workflow, doc.queue, record.due_at or 0.0, cause, evidence)
+            Task(task_id, self.run_id, doc.workflow, doc.queue, record.due_at or 0.0, cause, evidence),
+            free_of=(None if holder is None else RunnerId(holder.id),),
         )
 
     def _may_go_on(self, record: RunRecord, now: float) -> bool:

@@ -30,7 +30,7 @@ from buoy.engine.releases import Releases
 from buoy.engine.solo import Solo
 from buoy.engine.spec_absence import hold
 from buoy.engine.spec_library import DefinitionGone
-from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, remedy
+from buoy.engine.takeover import LOST, claim_first, hold_broken, judge, last_message, leave_cut_short, may_take, remedy
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, StoreLost, Unavailable
 from buoy.ports import Message, Released, RunnerInfo, Store, Task, Wants
 
@@ -182,8 +182,14 @@ class Intake:
         self._solo.begun(task.run_id)
         return 1
 
-    async def take(self, task: Task, *, alone: bool = False, head_seq: int = 0) -> None:
-        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events."""
+    async def take(
+        self, task: Task, *, alone: bool = False, head_seq: int = 0, free_of: Sequence[RunnerId | None] = ()
+    ) -> None:
+        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events.
+
+        `free_of`: its task was not claimed from the store. The run is free while nobody (None) holds it, or while a
+        runner holds it whose end is proven.
+        """
         runner = self._runner
         if task.run_id in runner.executions:
             self._unclear = True  # Ours already, or a stale one: the log tells.
@@ -191,7 +197,7 @@ class Intake:
         try:
             # A release of ours whose answer was lost: it has nothing to do with this claim, unless it undid it.
             doubtful = await runner.releases.forget(task.run_id) or head_seq > 0
-            await self._take(task, alone=alone, head_seq=head_seq, doubtful=doubtful)
+            await self._take(task, alone=alone, head_seq=head_seq, doubtful=doubtful, holders=(runner.id, *free_of))
         except CorruptLog as error:
             # Its messages must not wake it over and over. Once its log can be read again, a sweep finds them unread.
             self._give_back(task, error, None, await last_message(runner, task.run_id))
@@ -206,12 +212,12 @@ class Intake:
             if not await hold_broken(runner, task, error):
                 self._give_back(task, error, _RETRY_S)
 
-    async def _take(self, task: Task, *, alone: bool, head_seq: int, doubtful: bool) -> None:
+    async def _take(
+        self, task: Task, *, alone: bool, head_seq: int, doubtful: bool, holders: Sequence[RunnerId | None]
+    ) -> None:
         runner = self._runner
         events = await read_log(runner.store, task.run_id)
-        # In this order: a runner that takes the task after the holder was read appends after the log was read, and
-        # fences us. One that took it before is found here. In a log without a claim no body can have begun.
-        if (doubtful or _was_claimed(events)) and not await self._holds(task.run_id):
+        if not await may_take(runner, task.run_id, events, holders, doubtful=doubtful):
             return
         if len(events) < head_seq:
             runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {len(events)}")
@@ -263,11 +269,6 @@ class Intake:
         runner.show(self.on_taken, task)
         await execution.resume(to_claim, messages)
 
-    async def _holds(self, run_id: RunId) -> bool:
-        """Whether the task of this run is still ours: we may have been slow, or have given it back since."""
-        record = await self._runner.store.run(run_id)
-        return record is not None and record.holder == self._runner.id
-
     async def _workflow_of(
         self, task: Task, events: Sequence[e.Event], messages: Sequence[Message]
     ) -> Workflow[..., Any] | None:
@@ -314,7 +315,3 @@ class Intake:
                 raise  # the store is away, for every run
             except Exception as error:  # noqa: BLE001 - one inbox that cannot be read must not hide the others
                 runner.note(f"run {run_id}: its inbox cannot be read: {error}", error)
-
-
-def _was_claimed(events: Sequence[e.Event]) -> bool:
-    return any(isinstance(event.body, e.Claimed) for event in events)

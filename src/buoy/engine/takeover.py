@@ -17,7 +17,7 @@ from buoy.core import events as e
 from buoy.core.document import document
 from buoy.core.facts import Facts
 from buoy.core.findings import Finding
-from buoy.core.ids import RunId
+from buoy.core.ids import RunId, RunnerId
 from buoy.core.lifecycle import Status
 from buoy.core.limits import SOLO_AFTER
 from buoy.core.lineage import current_branch
@@ -153,6 +153,20 @@ async def hold_broken(runner: Holder, task: Task, error: Exception) -> bool:
     except Exception as worse:  # noqa: BLE001 - reported, and the caller gives the run back
         runner.note(f"run {task.run_id}: {reason_of(worse)}", worse)
         return False
+
+
+async def may_take(
+    runner: Holder, run_id: RunId, log: Sequence[e.Event], holders: Sequence[RunnerId | None], *, doubtful: bool
+) -> bool:
+    """Whether the store names one of these as holder: a slow runner may have lost the run, or given it back since.
+
+    Asked after the log was read. A runner that takes the task after the holder was read appends after that log, and
+    fences us. One that took it before is found here. In a log without a claim no body can have begun.
+    """
+    if not doubtful and not any(isinstance(event.body, e.Claimed) for event in log):
+        return True
+    record = await runner.store.run(run_id)
+    return record is not None and record.holder in holders
 
 
 async def last_message(runner: Holder, run_id: RunId) -> int:
