@@ -52,7 +52,7 @@ def test_the_json_of_a_loss_has_both_numbers(buoy: Buoy) -> None:
 
 def test_a_document_that_lags_is_not_believed_and_is_brought_up_to_date(buoy: Buoy) -> None:
     run, store = brought(buoy, "lag_question_not_yet_shown")
-    assert "awaiting_input" in buoy("show", run, *store).output
+    assert "status    awaiting answer" in buoy("show", run, *store).output
     why = buoy("why", run, *store).output
     assert "waits for an answer" in why
     assert "lists still show it as running, as it was at event 3" in why

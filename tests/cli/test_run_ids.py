@@ -10,7 +10,10 @@ from buoy.cli.main import main
 
 from .conftest import FLOWS, Buoy
 
-# Every command that takes RUN, with what it needs beside it.
+# Deletes for good, so that a slip must not find another run.
+WHOLE_ONLY = {"purge"}
+
+# Every other command that takes RUN, with what it needs beside it.
 VERBS = {
     "show": [],
     "events": [],
@@ -38,7 +41,7 @@ def takes_run(command: click.Command) -> bool:
 
 def test_the_table_has_every_command_that_takes_a_run() -> None:
     found = {name for name, command in main.every_command().items() if takes_run(command)}
-    assert found == set(VERBS)
+    assert found == set(VERBS) | WHOLE_ONLY
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -79,3 +82,9 @@ def test_a_run_stands_for_its_children(buoy: Buoy) -> None:
 def test_starting_a_run_takes_whole_ids_only(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "lamp-1")
     assert buoy("start", f"{FLOWS}:sleeper", "--id", "lamp").stdout == "lamp\n"
+
+
+def test_removing_a_run_takes_whole_ids_only(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:sleeper", "--id", "lamp-1")
+    assert "can be read" in buoy("purge", "lamp-1", "--broken", "--yes", code=2).stderr
+    assert "lamp-1" not in buoy("purge", "lamp", "--broken", "--yes", code=2).stderr

@@ -83,7 +83,7 @@ def test_questions_are_asked_here_and_wrong_answers_refused(buoy: Buoy) -> None:
 
 
 def test_a_person_may_choose_by_number(buoy: Buoy) -> None:
-    typed = '2\n1,3\nsome words\n{"town": "Rome"}\n'
+    typed = "2\n1,3\nsome words\nRome\n"
     found = buoy("run", f"{FLOWS}:several", "--id", "s1", "--ask", typed=typed)
     assert json.loads(found.stdout) == ["blue", ["S", "L"], "some words", {"town": "Rome"}]
 

@@ -49,8 +49,8 @@ def ps(
     """List runs, newest first: those that have not ended, unless told otherwise.
 
     On a terminal the columns that matter least go first if there is no place for all of them. Ids are shown in full;
-    every command that takes a RUN also takes the beginning of an id, as long as no other id begins so. Runs that cannot
-    be read are named with the reason, whatever their status is.
+    every command that takes a RUN, but for purge, also takes the beginning of an id, as long as no other id begins so.
+    Runs that cannot be read are named with the reason, whatever their status is.
 
     \b
     Example:

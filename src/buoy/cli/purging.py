@@ -54,7 +54,7 @@ def purge_command(
     is not used again. Keep what you may need with 'buoy export' before.
 
     With RUN and --broken: remove one run that cannot be read, whatever its status is. All its bytes are first copied to
-    a zip file. A run that can be read, or that a living process may hold, is refused.
+    a zip file. RUN is the whole id. A run that can be read, or that a living process may hold, is refused.
 
     \b
     Example:

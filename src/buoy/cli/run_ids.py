@@ -1,7 +1,7 @@
 """Run ids: which run is meant by what a person typed as RUN.
 
 Invariants: an id that exists means that run. Else the beginning of an id is enough if only one run has it; a run stands
-for its children and successors, whose ids extend its own. Commands that make a run take whole ids only.
+for its children and successors, whose ids extend its own. Commands that make a run, or delete one, take whole ids only.
 """
 
 from __future__ import annotations
