@@ -82,6 +82,9 @@ def _body(**changes: object) -> BodyEvent:
 ASK = LeafId("ask#1")
 ASKED = e.InteractionRequested(leaf=ASK, question_id="q", question=Question("?", "text"))
 ANSWERED_TOO = e.InteractionResponse(leaf=ASK, question_id="q", answer=msgspec.Raw(b'"no"'), message=2)
+ANSWERED_ELSEWHERE = e.InteractionResponse(
+    leaf=LeafId("ask#2"), question_id="q", answer=msgspec.Raw(b'"yes"'), message=2
+)
 ANSWER = Message(RunId(RUN), "answer", "d2", msgspec.Raw(b'{"question_id":"q","answer":"yes"}'), number=2)
 JUMP = e.JumpRequested(to=STEP, new_branch=BranchId(1))
 
@@ -223,6 +226,10 @@ BREAKS: list[tuple[str, Callable[[], Evidence]]] = [
     ("questions are asked once", lambda: sound(_answered("other"), inbox=[SIGNAL, ANSWER])),
     ("questions are asked once", lambda: sound([*_answered("q"), (ASKED,)], inbox=[SIGNAL, ANSWER])),
     ("questions are asked once", lambda: sound([*_answered("q"), (ANSWERED_TOO,)], inbox=[SIGNAL, ANSWER])),
+    (
+        "questions are asked once",
+        lambda: sound([*COMMITS[:3], (ASKED,), (ANSWERED_ELSEWHERE,)], inbox=[SIGNAL, ANSWER]),
+    ),
     ("questions are asked once", lambda: sound([*_answered("q"), (JUMP, BACK), (ASKED,)], inbox=[SIGNAL, ANSWER])),
     ("recoveries are audited", lambda: sound([*COMMITS[:2], (e.Claimed(runner="w2", cause="taken_over"),)])),
     ("recoveries are audited", lambda: sound([*COMMITS[:3], (_branch("recovery"),)])),

@@ -68,11 +68,16 @@ def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
 def questions_are_asked_once(found: Evidence) -> Iterator[str]:
     """One answer for each question, to that very question; what was answered is not open again."""
     answers: dict[str, bytes] = {}
+    askers: dict[str, set[str]] = {}
     inbox = {message.number: message for message in found.inbox}
     for event in found.log:
+        if isinstance(event.body, e.InteractionRequested):
+            askers.setdefault(event.body.question_id, set()).add(old_name(event.body.leaf))
         if not isinstance(event.body, e.InteractionResponse):
             continue
         body = event.body
+        if old_name(body.leaf) not in askers.get(body.question_id, ()):
+            yield f"event {event.seq} gives {body.leaf} the answer to {body.question_id}, which it did not ask"
         if answers.setdefault(body.question_id, bytes(body.answer)) != bytes(body.answer):
             yield f"event {event.seq}: question {body.question_id} has two different answers"
         message = None if body.message is None else inbox.get(body.message)
