@@ -50,8 +50,8 @@ bench: $(READY) ## measure against the raw disk and DBOS (in an environment of i
 	@sh benchmarks/setup_dbos.sh
 	@$(VENV)/bin/python benchmarks/bench.py $(ARGS)
 
-sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times
-	@$(VENV)/bin/python -m buoy.testing.sim --seeds $(SEEDS)
+sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times; TIME=8h JOBS=2 for so long, from where it ended
+	@$(VENV)/bin/python -m buoy.testing.sim $(if $(TIME),--time $(TIME) --jobs $(JOBS),--seeds $(SEEDS))
 
 mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it (about 4 minutes on 2 cores)
 	@$(VENV)/bin/python -m buoy.testing.sim --mutants

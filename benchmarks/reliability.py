@@ -23,7 +23,8 @@ from typing import Any
 
 from reliability_page import page
 
-from buoy.testing.sim.command import STORES, find_mutant
+from buoy.testing.sim.command import STORES
+from buoy.testing.sim.hunt import find_mutant
 from buoy.testing.sim.planted import MUTANTS, SEEDS_ENOUGH
 from buoy.testing.sim.seed import run_seed
 

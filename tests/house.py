@@ -27,6 +27,7 @@ ASSEMBLED_SQL = {
 }
 OWN_CLOCK_OR_THREADS = {
     "system.py": "this is the adapter of the clock, the ids and the threads",
+    "testing/sim/endurance.py": "it plays seeds in processes of their own, and drives nothing itself",
     "stores/sqlite_lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
     "stores/folder_bucket.py": "file calls block, so the folder store has a few threads of its own",
 }

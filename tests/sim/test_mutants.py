@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from buoy.testing.sim.command import find_mutant, noticed
+from buoy.testing.sim import hunt
+from buoy.testing.sim.hunt import find_mutant, noticed
 from buoy.testing.sim.kernel import bury_loops
 from buoy.testing.sim.mutants import Mutant, StaleMutant
+from buoy.testing.sim.near import NEAR, UNFOUND, UNSHOWN
 from buoy.testing.sim.plan import restricted
 from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.planted import MUTANTS
@@ -102,7 +105,36 @@ def test_a_violation_of_another_rule_does_not_count_as_found(monkeypatch: pytest
     monkeypatch.setattr(mutant, "rules", ("unforeseen error",))
     monkeypatch.setattr(mutant, "enough", 1)
     assert noticed(found) == []
-    assert find_mutant(mutant.name, "sqlite") is None
+    assert find_mutant(mutant.name, "sqlite", 1) is None
+
+
+def test_each_mutant_has_a_seed_or_a_reason_on_each_store() -> None:
+    """What no seed shows on any store is unfound: `make mutants` tells it, and the tests do not ask for it."""
+    assert set(NEAR) | set(UNSHOWN) == set(MUTANTS)
+    for name, mutant in MUTANTS.items():
+        known, unshown = NEAR.get(name, {}), UNSHOWN.get(name, {})
+        assert {*known, *unshown} == set(mutant.stores), name
+        assert not known.keys() & unshown.keys(), name
+        assert all(unshown.values()), name
+    assert set(UNFOUND) == set(MUTANTS) - set(NEAR)
+    assert len(UNFOUND) * 10 < len(MUTANTS)
+
+
+def test_the_seed_that_is_known_to_show_a_bug_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[int] = []
+
+    def run(seed: int, store: str, mutant: str = "none") -> Any:
+        played.append(seed)
+        return SimpleNamespace(mutant=mutant, violations=[])
+
+    monkeypatch.setattr(hunt, "run_seed", run)
+    monkeypatch.setattr(MUTANTS["effects-before-commit"], "enough", 4)
+    monkeypatch.setitem(NEAR, "effects-before-commit", {"sqlite": 3})
+    assert find_mutant("effects-before-commit", "sqlite") is None
+    assert played == [3, 1, 2, 4]
+    played.clear()
+    assert find_mutant("effects-before-commit", "sqlite", 7) is None
+    assert played == [7, 8, 9, 10]
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -9,7 +9,9 @@ from functools import cache
 
 import pytest
 
-from buoy.testing.sim.command import STORES, find_mutant, main
+from buoy.testing.sim.command import STORES, main
+from buoy.testing.sim.hunt import find_mutant
+from buoy.testing.sim.near import NEAR
 from buoy.testing.sim.plan import restricted
 from buoy.testing.sim.planning import make_plan
 from buoy.testing.sim.planted import MUTANTS, SEEDS_ENOUGH
@@ -116,16 +118,14 @@ def test_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, on
     assert verdict.violations == [], verdict.command
 
 
-_IN_TURN = [(mutant, STORES[place % 2]) for place, mutant in enumerate(sorted(MUTANTS))]
-PLANTED = [
-    (mutant, store if store in MUTANTS[mutant].stores else MUTANTS[mutant].stores[0]) for mutant, store in _IN_TURN
-]
+# Each on one store on which a seed is known to show it, the stores in turn.
+PLANTED = [(mutant, sorted(NEAR[mutant])[place % len(NEAR[mutant])]) for place, mutant in enumerate(sorted(NEAR))]
 
 
 @PATIENT
 @pytest.mark.parametrize(("mutant", "store"), PLANTED)
 def test_each_planted_bug_is_found(mutant: str, store: str) -> None:
-    found = find_mutant(mutant, store, MUTANTS[mutant].near.get(store, 1))
+    found = find_mutant(mutant, store)
     assert found is not None, f"{mutant} was not found in {SEEDS_ENOUGH[mutant]} seeds"
     assert found.story
     assert f"--seed {found.seed} --store {store}" in found.command
@@ -196,7 +196,7 @@ def test_a_plan_without_something_is_the_same_plan_otherwise() -> None:
 
 @PATIENT
 def test_a_story_shrinks_to_what_matters() -> None:
-    found = find_mutant("skip-compensation", "sqlite", MUTANTS["skip-compensation"].near.get("sqlite", 1))
+    found = find_mutant("skip-compensation", "sqlite")
     assert found is not None
     short = shrink(found)
     assert short.violations[0].rule == found.violations[0].rule

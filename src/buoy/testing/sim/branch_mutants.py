@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -36,7 +36,6 @@ class DropKept(Mutant):
     name = "drop-kept-leaves"
     rules = ("branches keep what stands", "branches name what runs again")
     enough = 150
-    near: ClassVar[dict[str, int]] = {"objects": 17, "sqlite": 27}
 
     def install(self, world: World) -> None:
         def planned(*args: Any, **kwargs: Any) -> Any:
@@ -51,7 +50,6 @@ class HidePause(Mutant):
     name = "hide-a-pause"
     rules = ("a paused run starts nothing", "the document is the folded log")
     enough = 300
-    near: ClassVar[dict[str, int]] = {"objects": 42, "sqlite": 5}
 
     def install(self, world: World) -> None:
         def run_level(body: e.Body) -> bool:
@@ -97,7 +95,6 @@ class ForgetReason(Mutant):
     name = "forget-the-reason"
     rules = ("recoveries are audited",)
     enough = 200
-    near: ClassVar[dict[str, int]] = {"objects": 63, "sqlite": 8}
 
     def install(self, world: World) -> None:
         def silent(plan: RecoveryPlan, *args: Any, **kwargs: Any) -> tuple[e.Event, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from buoy.core import events as e
@@ -51,14 +51,19 @@ class EffectsAfterClose(Mutant):
 
 
 class NeverLookAgain(Mutant):
-    """After something unclear a runner does not look what it holds."""
+    """A runner never looks what it holds: neither after something unclear nor from time to time."""
 
     name = "never-look-again"
     rules = ("runs end or wait for something real",)
     enough = 60
 
     def install(self, world: World) -> None:
-        self.patch(Intake, "look_again", lambda intake: None)
+        async def forgotten(runner: Holder, waiting: Solo) -> AsyncIterator[tuple[Task, int]]:
+            found: tuple[tuple[Task, int], ...] = ()
+            for each in found:
+                yield each
+
+        self.patch(intake_module, "forgotten", forgotten)
 
 
 class SeenFirst(Mutant):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import ClassVar
 
 import msgspec
 
@@ -43,7 +42,6 @@ class TimestampCursor(Mutant):
     name = "order-by-timestamp"
     rules = ("runs end or wait for something real", "runs end when all is answered", "signals come in their order")
     enough = 60
-    near: ClassVar[dict[str, int]] = {"objects": 8, "sqlite": 10}
 
     def __init__(self) -> None:
         super().__init__()

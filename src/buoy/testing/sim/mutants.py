@@ -2,14 +2,14 @@
 
 Each names the rules that must notice it: a violation of another rule does not count, since a mutant that crashes the
 engine proves nothing. `enough` says within how many seeds; a test holds it. A patch fails if the engine no longer has
-what it replaces, or if the two do not take the same arguments.
+what it replaces, or if the two do not take the same arguments. Which seed shows each on which store: see `near`.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from buoy.core.events import Event
 from buoy.core.ids import RunId, RunnerId
@@ -32,8 +32,6 @@ class Mutant:
     # Found if one of these is broken.
     rules: tuple[str, ...] = ()
     enough = 0
-    # The first seed that found it on each store: where tests look. Without an entry they begin at the first seed.
-    near: ClassVar[dict[str, int]] = {}
     # The test that finds it, for one that no simulated history can show.
     test: str | None = None
     # Where it can show at all.

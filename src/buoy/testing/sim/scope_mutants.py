@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,7 +34,6 @@ class OutsideScope(Mutant):
     name = "outside-the-scope"
     rules = ("nobody acts outside his scope",)
     enough = 60
-    near: ClassVar[dict[str, int]] = {"objects": 15, "sqlite": 5}
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +51,6 @@ class IgnoreStack(Mutant):
     name = "ignore-the-stack"
     rules = ("nobody acts outside his scope",)
     enough = 40
-    near: ClassVar[dict[str, int]] = {"objects": 13, "sqlite": 13}
 
     async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         return await store.claim_tasks(runner, msgspec.structs.replace(wants, stack=None), limit)
@@ -64,7 +62,6 @@ class SweepEverything(Mutant):
     name = "sweep-outside-the-scope"
     rules = ("nobody acts outside his scope",)
     enough = 60
-    near: ClassVar[dict[str, int]] = {"objects": 6, "sqlite": 6}
 
     def install(self, world: World) -> None:
         self.patch(Scope, "covers", lambda scope, document: True)
@@ -106,7 +103,6 @@ class SettleFirst(Mutant):
     name = "settle-before-firing"
     rules = ("each time of a schedule starts one run",)
     enough = 150
-    near: ClassVar[dict[str, int]] = {"objects": 43, "sqlite": 51}
 
     def install(self, world: World) -> None:
         async def fire(timer: Scheduler, schedule: Schedule, now: float) -> Fired:

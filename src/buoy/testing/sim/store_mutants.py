@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -128,7 +128,6 @@ class ReadErrorIsAbsence(Mutant):
     name = "read-error-is-absence"
     rules = ("runs end or wait for something real", "executed again")
     enough = 50
-    near: ClassVar[dict[str, int]] = {"objects": 18}
 
     async def events(self, store: Store, run_id: RunId, after: int, limit: int | None) -> list[Event]:
         try:
@@ -175,7 +174,6 @@ class BuryTheFrozen(Mutant):
     name = "bury-the-frozen"
     rules = ("nobody is buried alive",)
     enough = 80
-    near: ClassVar[dict[str, int]] = {"objects": 23, "sqlite": 12}
 
     def install(self, world: World) -> None:
         def proof(liveness: SimLiveness, record: RunnerRecord) -> Evidence | None:

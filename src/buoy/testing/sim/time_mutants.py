@@ -87,15 +87,20 @@ class NoBackoff(Mutant):
 
 
 class ResetAttempts(Mutant):
-    """Every further attempt is the second one."""
+    """The third attempt of a step counts as the second one, once: with more of it the step would never give up."""
 
     name = "attempt-reset"
     rules = ("attempts are counted",)
     enough = 10
 
     def install(self, world: World) -> None:
+        reset: set[str] = set()
+
         def next_attempt(leaf: Leaf, args: msgspec.Raw, key: str) -> e.StepStarted | e.ModuleStarted:
             started: e.StepStarted | e.ModuleStarted = real(leaf, args, key)
+            if started.attempt != 3 or key in reset:
+                return started
+            reset.add(key)
             return replace(started, attempt=2)
 
         real = self.patch(leaves_module, "_next_attempt", next_attempt)

@@ -39,6 +39,11 @@ class Totals(msgspec.Struct):
             self.broken += 1
             self.broken_seeds.append((verdict.seed, verdict.store, verdict.violations[0].rule))
 
+    @property
+    def crashes(self) -> int:
+        """How many points of all histories a process was killed at."""
+        return sum(count for kind, count in self.faults.items() if kind.startswith("crash"))
+
     def as_json(self) -> str:
         return msgspec.json.encode(self).decode()
 
