@@ -18,6 +18,10 @@ from buoy.core.storable import check_body
 from buoy.engine.journal import Journal
 from buoy.ports import Clock, Committed, Held, Ids, Outcome, TaskChange, Write
 
+# Their parts were checked or encoded before: names when they were declared, values by the codec. Two of these for every
+# step, at 2 us each.
+_PROVEN = frozenset({e.StepStarted, e.StepCompleted})
+
 
 class LedgerHost(Protocol):
     """What a ledger needs of its runner."""
@@ -95,7 +99,8 @@ class Ledger:
         state, buffer = self.state, self._buffer
         if state.status not in MOVES[type(body)]:
             check_move(state.status, type(body))
-        check_body(body)
+        if type(body) not in _PROVEN:
+            check_body(body)
         now = self._clock.now() + self._ahead_s
         at = now if now >= state.updated_at else self.now()
         buffer.append(state.append(body, at, None if buffer else self._ids.nonce()))
