@@ -53,7 +53,7 @@ bench: $(READY) ## measure against the raw disk and DBOS (in an environment of i
 sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times; TIME=8h JOBS=2 for so long, from where it ended
 	@$(VENV)/bin/python -m buoy.testing.sim $(if $(TIME),--time $(TIME) --jobs $(JOBS),--seeds $(SEEDS))
 
-mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it (about 4 minutes on 2 cores)
+mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it; long, since it looks for the unfound
 	@$(VENV)/bin/python -m buoy.testing.sim --mutants
 
 reliability: $(READY) ## crash simulated and real processes, and write docs/reliability.md; ARGS="--seeds 20000" for more

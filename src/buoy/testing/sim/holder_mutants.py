@@ -24,7 +24,7 @@ class KeepRelease(Mutant):
 
     name = "release-not-forgotten"
     rules = ("what is driven is not given back",)
-    enough = 150
+    enough = 60
 
     def install(self, world: World) -> None:
         async def forget(releases: Releases, run_id: RunId) -> bool:
@@ -38,7 +38,7 @@ class EffectsAfterClose(Mutant):
 
     name = "ledger-effects-after-close"
     rules = ("who was declared gone starts nothing", "executed twice at once")
-    enough = 150
+    enough = 60
 
     def install(self, world: World) -> None:
         def outcome(ledger: Ledger, outcome: Outcome) -> None:

@@ -126,7 +126,7 @@ class ForgetProgress(Mutant):
 
     name = "progress-not-counted"
     rules = ("only what kills is set apart",)
-    enough = 150
+    enough = 60
 
     def install(self, world: World) -> None:
         def ended(count: poison._Count, leaf: LeafId, *, completed: bool) -> None:
