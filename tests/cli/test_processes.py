@@ -153,6 +153,20 @@ def test_a_live_run_is_paused_resumed_and_cancelled_from_outside(buoy: Buoy, spa
     assert "was cancelled: enough" in owner.err.read_text()
 
 
+def test_the_same_command_brings_a_run_back_that_was_killed_many_times(buoy: Buoy, spawn: Spawn) -> None:
+    flow = buoy.folder / "deadly.py"
+    flow.write_text(
+        "import buoy, os, pathlib, signal\n@buoy.step\ndef deadly(file: str) -> int:\n"
+        "    with open(file, 'a') as seen:\n        seen.write('x')\n"
+        "    count = len(pathlib.Path(file).read_text())\n"
+        "    if count <= 4:\n        os.kill(os.getpid(), signal.SIGKILL)\n    return count\n"
+        "@buoy.workflow\ndef flow(file: str) -> int:\n    return deadly(file)\n"
+    )
+    words = ("run", str(flow), "--arg", f"file={buoy.folder / 'tries'}", "--id", "d1")
+    assert [spawn(*words).wait() for _ in range(5)] == [-signal.SIGKILL] * 4 + [0]
+    assert buoy("result", "d1").stdout == "5\n"
+
+
 def test_json_is_alone_on_standard_output_whatever_steps_print(buoy: Buoy, spawn: Spawn) -> None:
     flow = buoy.folder / "noisy.py"
     flow.write_text(

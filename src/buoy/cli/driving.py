@@ -83,6 +83,8 @@ class Driver:
         task_id = envelope.orchestrator_task_id or orchestrate_task_id(self.run_id, envelope.generation)
         await self._runner.intake.take(
             Task(task_id, self.run_id, doc.workflow, doc.queue, record.due_at or 0.0, cause, evidence),
+            # Without it, a run that has ended its processes again and again would wait here for its turn for ever.
+            alone=not self._runner.executions,
             free_of=(None if holder is None else RunnerId(holder.id),),
         )
 
