@@ -1,7 +1,7 @@
 """Mutants: bugs that are planted on purpose. Each breaks one promise, and the invariants must notice it.
 
 Each names the rules that must notice it: a violation of another rule does not count, since a mutant that crashes the
-engine proves nothing. `enough` says within how many seeds; a test holds it. A patch fails if the engine no longer has
+engine proves nothing. `enough` bounds the hunt in seeds. A patch fails if the engine no longer has
 what it replaces, or if the two do not take the same arguments. Which seed shows each on which store: see `near`.
 """
 

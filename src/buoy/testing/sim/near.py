@@ -83,7 +83,7 @@ UNSHOWN: dict[str, dict[str, str]] = {
     "hide-too-much": {"objects": NOT_HUNTED},
     "ledger-clock-back": {"objects": "no seed of 10 shows it"},
     "ledger-effects-after-close": {"objects": "no seed of 26 shows it", "sqlite": "no seed of 37 shows it"},
-    "never-look-again": {"objects": "no seed of 37 shows it"},
+    "never-look-again": {"objects": "no seed of 28 shows it"},
     "never-set-apart": {"objects": NOT_HUNTED},
     "no-claim-first": {"objects": NOT_HUNTED},
     "order-by-timestamp": {"objects": "no seed of 7 shows it"},
