@@ -51,10 +51,10 @@ bench: $(READY) ## measure against the raw disk and DBOS (in an environment of i
 	@$(VENV)/bin/python benchmarks/bench.py $(ARGS)
 
 sim: $(READY) ## crash simulated runs at every point, SEEDS=200 times; TIME=8h JOBS=2 for so long, from where it ended
-	@$(VENV)/bin/python -m buoy.testing.sim $(if $(TIME),--time $(TIME) --jobs $(JOBS),--seeds $(SEEDS))
+	@$(VENV)/bin/python -m simulator $(if $(TIME),--time $(TIME) --jobs $(JOBS),--seeds $(SEEDS))
 
 mutants: $(READY) ## plant each known kind of bug, and see that the simulator finds it; long, since it looks for the unfound
-	@$(VENV)/bin/python -m buoy.testing.sim --mutants
+	@$(VENV)/bin/python -m simulator --mutants
 
 reliability: $(READY) ## crash simulated and real processes, and write docs/reliability.md; ARGS="--seeds 20000" for more
 	@$(VENV)/bin/python benchmarks/reliability.py $(ARGS)

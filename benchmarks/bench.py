@@ -18,9 +18,10 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from plan import DBOS_PYTHON, HERE, Job, one_round
 from scoreboard import table, verdicts
 from stopwatch import Reading, Stopwatch
+
+from plan import DBOS_PYTHON, HERE, Job, one_round
 
 RESULTS = HERE / "results"
 STDERR_LINES_SHOWN = 15

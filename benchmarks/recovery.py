@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from statistics import median
 
-from plan import DBOS_PYTHON, HERE
 from recovery_store import sweep_costs
 from recovery_sweepers import many_sweepers
 from recovery_witness import DONE, distinct, executions
+
+from plan import DBOS_PYTHON, HERE
 
 SIDES = {"buoy": (sys.executable, "recovery_buoy.py"), "dbos": (str(DBOS_PYTHON), "recovery_dbos.py")}
 PATIENCE_S = 300.0

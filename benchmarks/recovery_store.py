@@ -14,16 +14,17 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.state import fold
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
-from buoy.ports import Ended, Evidence, Held, RunnerInfo, RunnerRecord, TaskChange, Write
-from buoy.recovery.sweep import SweepOptions, sweep
-from buoy.stores.sqlite import SqliteStore
-from buoy.system import SystemClock, SystemIds
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Ended, Evidence, Held, RunnerInfo, RunnerRecord, TaskChange, Write
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from buoy.stores.sqlite.store import SqliteStore
 
 ORPHANS = 100
 ROUNDS = 5

@@ -19,14 +19,15 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId
-from buoy.core.state import fold
-from buoy.engine.loading import read_log
-from buoy.ports import Held, Write
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.engine.read_log import read_log
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Held, Write
 from buoy.stores import open_store
-from buoy.system import SystemClock, SystemIds
 from buoy.wiring import liveness_of, open_client, runner_info
 
 # All of them leave a trace in the log, so that twice would be seen.

@@ -22,11 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from reliability_page import page
-
-from buoy.testing.sim.command import STORES
-from buoy.testing.sim.hunt import find_mutant
-from buoy.testing.sim.planted import MUTANTS, SEEDS_ENOUGH
-from buoy.testing.sim.seed import run_seed
+from simulator.command import STORES
+from simulator.hunt import find_mutant
+from simulator.planted import MUTANTS, SEEDS_ENOUGH
+from simulator.seed import run_seed
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "reliability.md"

@@ -21,7 +21,7 @@ from stopwatch import Stopwatch, report
 
 import buoy
 from buoy.core.limits import SPEC_PARALLEL
-from buoy.engine.spec_workflow import load_spec
+from buoy.engine.spec.workflow import load_spec
 
 sys.modules.setdefault("spec_bench", sys.modules[__name__])
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from .house_prose import decisions_on_prose
 from .house_sql import unfixed_constants, unfixed_statements
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -19,23 +20,41 @@ FUNCTION_LINES_MAX = 45
 
 # Exceptions, each with its reason. A test fails when one is no longer needed.
 LONG_FILES = {
-    "core/events.py": "the catalogue of payloads: declarations only, and of use only in one place",
+    "core/log/events.py": "the catalogue of payloads: declarations only, and of use only in one place",
 }
 LONG_FUNCTIONS: dict[str, str] = {}
 ASSEMBLED_SQL = {
-    "stores/sqlite_runs.py:page_of_runs": "put together out of fixed parts, one per index; no value is in it",
+    "stores/sqlite/runs.py:page_of_runs": "put together out of fixed parts, one per index; no value is in it",
+    "stores/sqlite/runs.py:counts": "the same parts, counted instead of listed",
+}
+# By file, or by file and expression.
+READING_PROSE = {
+    "core/log/upcasts.py": "stored events of version 1 have only the sentence; it is read here, once",
+    "core/explain/explain.py:told.headline.removeprefix(document.run_id)": "decides nothing",
+    "stores/objects/lists.py": "`query.text` is what somebody searches for, not a sentence",
+    "testing/crashtest/code_findings.py": "a note of the kit's own, written and read by it",
+    "testing/crashtest/judge.py": "shortens for its report what the log has, and reads notes of the kit's own",
+    "simulator/shrink.py": "chooses the lines that a report of the simulator shows",
 }
 OWN_CLOCK_OR_THREADS = {
-    "system.py": "this is the adapter of the clock, the ids and the threads",
-    "testing/sim/endurance.py": "it plays seeds in processes of their own, and drives nothing itself",
-    "stores/sqlite_lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
-    "stores/folder_bucket.py": "file calls block, so the folder store has a few threads of its own",
+    "host/clock.py": "the adapter of the clock",
+    "simulator/endurance.py": "it plays seeds in processes of their own, and drives nothing itself",
+    "host/ids.py": "the adapter of the ids",
+    "host/threads.py": "the adapter of the threads",
+    "stores/sqlite/lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
+    "stores/objects/buckets/folder.py": "file calls block, so the folder store has a few threads of its own",
 }
 WAITING_FOR_A_TIME = {
     "tests/sim/test_kernel.py": "the simulator's own loop, where a second takes no time",
 }
 # A sleep of that length in a test means "never ends".
 _FOR_EVER_S = 60
+
+# The places that commit to a store; all others get a certain outcome from them.
+COMMITTING = {
+    "engine/services/commits.py": "after an unclear answer it asks the store what happened",
+    "engine/services/journal.py": "it begins a commit, and leaves an unclear one to `commits`",
+}
 
 _FORBIDDEN_NAMES = {"util", "utils", "common", "helper", "helpers", "base", "manager", "managers", "misc"}
 _FORBIDDEN_MODULES = {"pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle"}
@@ -176,6 +195,13 @@ def sql_is_constant(source: Source) -> Iterator[str]:
         yield f"{line}: a constant put together out of what is none"
 
 
+def nothing_is_decided_by_prose(source: Source) -> Iterator[str]:
+    """Texts for people may be reworded at any time: what a program decides on is a field."""
+    for line, expression in decisions_on_prose(source.tree):
+        if source.place not in READING_PROSE and f"{source.place}:{expression}" not in READING_PROSE:
+            yield f"{line}: decides on text for people, `{expression}`; give the fact a field of its own"
+
+
 def no_path_of_one_machine(source: Source) -> Iterator[str]:
     for number, line in enumerate(source.text.splitlines(), 1):
         if _MACHINE_PATH.search(line):
@@ -188,6 +214,15 @@ def public_names_are_sorted(source: Source) -> Iterator[str]:
             names = ast.literal_eval(node.value)
             if names != sorted(set(names)):
                 yield f"{node.lineno}: __all__ is not sorted, or names something twice"
+
+
+def commits_are_certain(source: Source) -> Iterator[str]:
+    """An append whose answer is lost is read back. Stores and the wrappers of tests only hand calls on."""
+    if source.place in COMMITTING or source.place.startswith(("stores/", "testing/", "simulator/")):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and node.attr == "commit" and _dotted(node.value).endswith("store"):
+            yield f"{node.lineno}: commits by itself; use engine/services/commits.py, or the journal in a runner"
 
 
 # For the package, for every Python file, for every text file.
@@ -212,13 +247,18 @@ PACKAGE_RULES: list[Rule] = [
     time_chance_and_threads_come_through_ports,
     sql_is_constant,
     public_names_are_sorted,
+    commits_are_certain,
+    nothing_is_decided_by_prose,
 ]
 PYTHON_RULES: list[Rule] = [nothing_is_executed_from_data, tests_wait_for_conditions]
 TEXT_RULES: list[Rule] = [no_path_of_one_machine]
 
 
 def package_sources() -> list[Source]:
-    return [Source(path.relative_to(PACKAGE).as_posix(), path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
+    """The package and the simulator: both keep the same rules."""
+    found = [Source(path.relative_to(PACKAGE).as_posix(), path.read_text()) for path in sorted(PACKAGE.rglob("*.py"))]
+    simulator = sorted((ROOT / "simulator").rglob("*.py"))
+    return found + [Source(path.relative_to(ROOT).as_posix(), path.read_text()) for path in simulator]
 
 
 def text_sources() -> list[Source]:

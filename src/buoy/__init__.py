@@ -8,13 +8,23 @@ The engine is loaded when the first public name is used: a command that only lis
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from buoy.engine.attempt import abandoned, idempotency_key, info, progress
-    from buoy.engine.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
-    from buoy.engine.client import Client
-    from buoy.engine.definitions import Step, Workflow, step, workflow
-    from buoy.engine.run_handle import Run
-    from buoy.engine.runner import RunnerOptions
-    from buoy.engine.spec_workflow import load_spec
+    from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress
+    from buoy.engine.authoring.calls import (
+        ask,
+        continue_as_new,
+        gather,
+        now,
+        random,
+        sleep,
+        start_child,
+        uuid,
+        wait_signal,
+    )
+    from buoy.engine.authoring.definitions import Step, Workflow, step, workflow
+    from buoy.engine.client.client import Client
+    from buoy.engine.client.run import Run
+    from buoy.engine.process.runner_options import RunnerOptions
+    from buoy.engine.spec.workflow import load_spec
     from buoy.errors import (
         BadInput,
         BadSpec,
@@ -31,12 +41,20 @@ if TYPE_CHECKING:
         StoreUnusable,
         TooLarge,
         Unavailable,
+        Unclear,
         UnknownQuestion,
         UnknownRun,
         UnknownWorkflow,
         UserError,
         WrongState,
     )
+    from buoy.recovery.recover import Recovery
+    from buoy.recovery.sweep.found import Found
+    from buoy.recovery.sweep.reconcile import Reconciled
+    from buoy.recovery.sweep.scan import Scan
+    from buoy.recovery.sweep.tally import Swept
+    from buoy.recovery.sweep.task_check import TaskView
+    from buoy.recovery_api import reconcile, recover, scan, sweep
     from buoy.wiring import open_app as open
     from buoy.wiring import open_client as connect
 
@@ -48,18 +66,25 @@ __all__ = [
     "Detached",
     "Diverged",
     "Fenced",
+    "Found",
     "NotAllowedHere",
     "NotJson",
     "Problem",
+    "Reconciled",
+    "Recovery",
     "Run",
     "RunCancelled",
     "RunFailed",
     "RunnerOptions",
+    "Scan",
     "Step",
     "StepFailed",
     "StoreUnusable",
+    "Swept",
+    "TaskView",
     "TooLarge",
     "Unavailable",
+    "Unclear",
     "UnknownQuestion",
     "UnknownRun",
     "UnknownWorkflow",
@@ -78,9 +103,13 @@ __all__ = [
     "open",
     "progress",
     "random",
+    "reconcile",
+    "recover",
+    "scan",
     "sleep",
     "start_child",
     "step",
+    "sweep",
     "uuid",
     "wait_signal",
     "workflow",

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import msgspec
 
+from buoy.core.urls import shown_url
 from buoy.errors import BadInput
 
 FILE_NAME = "buoy.toml"
@@ -55,7 +56,7 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def configured_store(chosen: str | None = None, start: Path | None = None) -> str:
     """The URL of the store to use: the one that was chosen, or what the configuration says."""
     found = chosen or os.environ.get(STORE_VARIABLE) or load_settings(start).store
-    return _text(found, "store") if found else nearest_store(start or Path.cwd())
+    return _url(found) if found else nearest_store(start or Path.cwd())
 
 
 def nearest_store(start: Path) -> str:
@@ -97,9 +98,9 @@ def _name(text: str, what: str) -> str:
     return text
 
 
-def _text(text: str, what: str) -> str:
+def _url(text: str) -> str:
     if not text.isprintable():
-        raise BadInput(f"the {what} {text[:60]!r} is not allowed: use printable characters")
+        raise BadInput(f"the store {shown_url(text)[:60]!r} is not allowed: use printable characters")
     return text
 
 
@@ -175,12 +176,12 @@ def configured_host() -> str | None:
     return os.environ.get(HOST_VARIABLE, "").strip() or None
 
 
-def log_folder(url: str) -> Path:
-    """Where the output of commands is kept: beside the store, or here if the store is elsewhere."""
-    place = store_path(url)
+def log_folder(name: str) -> Path:
+    """Where the output of commands is kept: beside the store of that name, or here if the store is elsewhere."""
+    place = store_path(name)
     if place is None:
         return Path(".buoy") / "logs"
-    return place / "logs" if url.startswith("file:") else place.with_name(f"{place.name}-logs")
+    return place / "logs" if name.startswith("file:") else place.with_name(f"{place.name}-logs")
 
 
 def colours_wanted() -> bool:

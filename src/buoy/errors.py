@@ -10,9 +10,11 @@ Problem
 │  ├─ NotJson                a value cannot be stored as JSON
 │  ├─ TooLarge               a payload is over its limit
 │  ├─ WrongState             the run's status does not allow this
+│  │  └─ InboxFull           too many messages wait to be read: send again when the run has read some
 │  └─ NotAllowedHere         the call is not possible at this place (I/O in workflow code...)
 ├─ Fenced                    another runner took this run over: stop, do not write again
 ├─ Unavailable               no answer: the write may or may not have happened; read before you retry
+│  └─ Unclear                a request may or may not have been recorded: make it again with `key`
 ├─ StoreUnusable             this store cannot be used as it is; a person must act
 │  └─ StoreLost              its files were removed or replaced under this process: stop, nothing can be recorded
 ├─ CorruptLog                the stored log breaks its own rules; nothing was changed
@@ -92,6 +94,10 @@ class WrongState(UserError):
     """The run's status does not allow this."""
 
 
+class InboxFull(WrongState):
+    """Too many messages wait to be read by the run. Nothing was sent; send again when it has read some."""
+
+
 class NotAllowedHere(UserError):
     """Not possible at this place: I/O in workflow code, a durable call outside of a workflow..."""
 
@@ -102,6 +108,18 @@ class Fenced(Problem):
 
 class Unavailable(Problem):
     """No answer: the write may or may not have happened. Read before you retry."""
+
+
+class Unclear(Unavailable):
+    """A request may or may not have been recorded: the store gave no answer. Make it again with the same `key`.
+
+    `key` is the run's id for a start (`start_as`), and the dedupe id for a signal, a jump, a retry or a migration.
+    A request that is made again with its key has one effect.
+    """
+
+    def __init__(self, message: str, *, key: str) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class StoreUnusable(Problem):
@@ -120,17 +138,35 @@ class CorruptLog(Problem):
 
 
 class Diverged(Problem):
-    """The workflow's code does not do what its log says it did. The message has the first difference."""
+    """The workflow's code does not do what its log says it did. The message has the first difference.
+
+    `log_leaf` is what the log has at event `seq`, `code_leaf` what the code asked for instead.
+    """
+
+    def __init__(
+        self, message: str, *, log_leaf: str | None = None, code_leaf: str | None = None, seq: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.log_leaf = log_leaf
+        self.code_leaf = code_leaf
+        self.seq = seq
 
 
 class StepFailed(Problem):
-    """A step failed for good. `type` names the original class, `attempts` how often it was tried."""
+    """A step failed for good. `except` also catches it by the original class.
 
-    def __init__(self, message: str, *, step: str = "", type: str = "", attempts: int = 1) -> None:
-        super().__init__(message)
+    `type` names the original class, `reason` is its text, `attempts` how often it was tried. `classes` has the original
+    class and its bases, as `module:name`.
+    """
+
+    def __init__(self, message: str, *, step: str = "", type: str = "", attempts: int = 1, reason: str = "") -> None:
+        # Not by `super`: an error that joins the original class would run that class's constructor.
+        Exception.__init__(self, message)
         self.step = step
         self.type = type
         self.attempts = attempts
+        self.reason = reason
+        self.classes: tuple[str, ...] = ()
 
 
 class CommandFailed(StepFailed):
@@ -145,16 +181,24 @@ class CommandFailed(StepFailed):
 
 
 class RunFailed(Problem):
-    """The run ended in failure. `type` names the class of the error that ended it."""
+    """The run ended in failure. `type` names the class of the error that ended it.
+
+    A parent workflow also catches the failure of its child by that class.
+    """
 
     def __init__(self, message: str, *, run_id: str = "", type: str = "") -> None:
-        super().__init__(message)
+        Exception.__init__(self, message)  # not by `super`, as for `StepFailed`
         self.run_id = run_id
         self.type = type
+        self.classes: tuple[str, ...] = ()
 
 
 class RunCancelled(Problem):
     """The run was cancelled."""
+
+    def __init__(self, message: str, *, run_id: str = "") -> None:
+        super().__init__(message)
+        self.run_id = run_id
 
 
 class Cancelled(BaseException):

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-from buoy.lock_files import LockFiles
-from buoy.ports import Clock, Liveness, Store
+from buoy.host.clock import SystemClock
+from buoy.host.lock_files import LockFiles
+from buoy.host.processes import Processes
+from buoy.ports.host import Clock, Liveness
+from buoy.ports.store import Store
 from buoy.stores import open_store
-from buoy.system import Processes, SystemClock
 
 
 class Inspector(NamedTuple):

@@ -15,32 +15,30 @@ from typing import Any
 from buoy.config import configured_env, configured_stack, configured_store, log_folder
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
-from buoy.engine.beats import Beats
-from buoy.engine.calls import check_workflow
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Step, Workflow
-from buoy.engine.loop_watch import LoopWatch
-from buoy.engine.runner import Runner, RunnerOptions
+from buoy.engine.authoring.calls import check_workflow
+from buoy.engine.authoring.definitions import Registry, Step, Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.process.loop_watch import LoopWatch
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import BadInput, Problem
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.host.processes import boot_id, host, pid_namespace, process_started
+from buoy.host.shell.shell import GuardedShell
+from buoy.host.threads import SystemThreads
 from buoy.inspection import liveness_of
-from buoy.ports import Clock, Liveness, Progress, RunnerInfo, Store, SweepHealth
+from buoy.operations.scheduler import Scheduler
+from buoy.ports.host import Clock, Liveness
+from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth
+from buoy.ports.store import Store
 from buoy.recovery.recover import write_down_loss
-from buoy.recovery.scheduler import Scheduler
-from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import SweepOptions
-from buoy.recovery.sweeper import Sweeper
-from buoy.recovery.versions import go_on_with_this_code
-from buoy.shell.guarded import GuardedShell
+from buoy.recovery.sweep.resume_paused import go_on_with_this_code
+from buoy.recovery.sweep.scope import Scope
+from buoy.recovery.sweep.sweep import SweepOptions
+from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.stores import open_store
-from buoy.system import (
-    SystemClock,
-    SystemIds,
-    SystemThreads,
-    boot_id,
-    host,
-    pid_namespace,
-    process_started,
-)
 
 
 def default_store() -> str:
@@ -56,9 +54,10 @@ def buoy_version() -> str:
 
 
 def runner_info(
-    ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None
-) -> RunnerInfo:
-    """Who this process is."""
+    ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None,
+    proof: Proof | None = None,
+) -> RunnerInfo:  # fmt: skip
+    """Who this process is, and how its end is proven."""
     pid = os.getpid()
     return RunnerInfo(
         id=RunnerId(ids.new("runner-" if role != "sweeper" else "sweeper-")),
@@ -74,6 +73,7 @@ def runner_info(
         queues=queues,
         workflows=workflows or {},
         role=role,
+        proof=proof,
     )
 
 
@@ -86,7 +86,8 @@ class Worker:
         self.ids = SystemIds()
         self.liveness: Liveness = liveness_of(store)
         self._threads = SystemThreads()
-        self.info = runner_info(self.ids, role, queues=queues, workflows=registry.versions())
+        proof, versions = self.liveness.proof, registry.versions()
+        self.info = runner_info(self.ids, role, proof=proof, queues=queues, workflows=versions)
         self.runner = Runner(
             store,
             registry,
@@ -95,11 +96,11 @@ class Worker:
             ids=self.ids,
             threads=self._threads,
             options=options,
-            shell=GuardedShell(log_folder(store.url), self.clock),
+            shell=GuardedShell(log_folder(store.name), self.clock),
         )
         self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
         look = self._loop_watch.look
-        self.beats = Beats(self.runner, lambda: open_store(store.url, self.clock), look_at_loop=look)
+        self.beats = Heartbeat(self.runner, store.reopen, fences=not store.single_host, look_at_loop=look)
         scope = Scope(self.info.stack, self.info.env)
         self.sweeper = Sweeper(
             store,
@@ -107,6 +108,7 @@ class Worker:
             me=self.info.id,
             client=self.client(),
             options=SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX),
+            delay_s=options.sweep_delay_s,
         )
         self.runner.sweep_health = self.sweeper.health
         self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
@@ -163,7 +165,7 @@ class Worker:
         return left
 
 
-class Lookout:
+class SweeperProcess:
     """A sweeper in a process of its own, registered as a runner that takes no work, so that its health is seen."""
 
     def __init__(self, store: Store, options: SweepOptions, *, interval_s: float, once: bool) -> None:
@@ -172,10 +174,10 @@ class Lookout:
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
         ids = SystemIds()
-        self.info = runner_info(ids, "sweeper")
-        self.id = self.info.id
         liveness = liveness_of(store)
         self.liveness = liveness
+        self.info = runner_info(ids, "sweeper", proof=liveness.proof)
+        self.id = self.info.id
         client = Client(store, Registry(), clock=self.clock, ids=ids, liveness=liveness, actor=self.id)
         self.sweeper = Sweeper(
             store,
@@ -187,7 +189,7 @@ class Lookout:
             delay_s=0.0,
             once=once,
         )
-        self._beats = Beats(self, lambda: open_store(store.url, self.clock))
+        self._beats = Heartbeat(self, store.reopen, fences=not store.single_host)
 
     def holding(self) -> int:
         return 0
@@ -213,7 +215,7 @@ class Lookout:
         try:
             if self.gone is None:
                 await self._beats.last(self.store)
-                await self.store.bury(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+                await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
         finally:
             # Without a good-bye its end is proven by its lock.
             self.liveness.withdraw(self.id)
@@ -222,11 +224,11 @@ class Lookout:
 @asynccontextmanager
 async def open_lookout(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
-) -> AsyncIterator[Lookout]:
+) -> AsyncIterator[SweeperProcess]:
     """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
     store = await open_store(url or default_store(), SystemClock())
     try:
-        lookout = Lookout(store, options, interval_s=interval_s, once=once)
+        lookout = SweeperProcess(store, options, interval_s=interval_s, once=once)
         await lookout.begin()
         try:
             yield lookout

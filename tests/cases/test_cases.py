@@ -28,19 +28,20 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.bundle import parse
-from buoy.core.catalogue import CATALOGUE
-from buoy.core.diagnose import diagnose
-from buoy.core.document import document
-from buoy.core.findings import Finding
+from buoy.core.bundle.format import parse
+from buoy.core.diagnosis.catalogue import CATALOGUE
+from buoy.core.diagnosis.diagnose import diagnose
+from buoy.core.diagnosis.document_drift import differing
+from buoy.core.diagnosis.findings import Finding
 from buoy.core.ids import RunId
-from buoy.core.state import State, fold
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import State, fold
+from buoy.engine.read_log import read_log
 from buoy.errors import BadInput
-from buoy.ports import Beat, RunRecord
-from buoy.recovery.bundles import Imported, import_run
-from buoy.recovery.evidence import crew, facts_of_run
+from buoy.operations.bundles import Imported, import_run
+from buoy.ports.records import Beat, RunRecord
+from buoy.recovery.evidence import facts_of_run, read_fleet
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
@@ -100,7 +101,7 @@ async def _brought(case: Case, yard: Yard) -> Imported:
 
 async def _findings(case: Case, yard: Yard) -> tuple[RunRecord, list[Finding]]:
     record = await yard.client.record(case.run_id)
-    people = await crew(yard.store, yard.client.liveness)
+    people = await read_fleet(yard.store, yard.client.liveness)
     stale, watched = case.expect.get("stale_after_s"), case.expect.get("watched")
     facts, _ = await facts_of_run(yard.store, people, record, stale_after_s=stale, stream_open=watched)
     return record, diagnose(facts)
@@ -115,9 +116,14 @@ def _check_findings(case: Case, found: list[Finding]) -> None:
         assert next(each for each in found if each.trouble).remedy == expect["remedy"]
 
 
+def _around(case: Case) -> dict[str, Any]:
+    """What a recovery is told about the case."""
+    return {"stale_after_s": case.expect.get("stale_after_s"), "stream_open": case.expect.get("watched")}
+
+
 async def _recovered(case: Case, yard: Yard) -> Recovery:
     expect = case.expect
-    how: dict[str, Any] = {"adopt": expect.get("adopt", False), "stale_after_s": expect.get("stale_after_s")}
+    how = {"adopt": expect.get("adopt", False), **_around(case)}
     dry = await recover_run(yard.client, case.run_id, dry_run=True, **how)
     before = await read_log(yard.store, case.run_id)
     done = await recover_run(yard.client, case.run_id, **how)
@@ -167,7 +173,7 @@ async def _check_after(case: Case, yard: Yard) -> State | None:
         return None
     state = fold(case.run_id, log)
     if not expect.get("document_left"):
-        assert record.document == document(state), "the document says what the log says"
+        assert differing(record.document, document(state)) == [], "the document says what the log says"
     return state
 
 
@@ -178,8 +184,7 @@ def _status(log: list[e.Event]) -> str:
 async def _check_settled(case: Case, yard: Yard) -> None:
     """Recovering again does nothing more, and what is left is only what others must do."""
     before = await read_log(yard.store, case.run_id)
-    how: dict[str, Any] = {"stale_after_s": case.expect.get("stale_after_s")}
-    again = await recover_run(yard.client, case.run_id, **how)
+    again = await recover_run(yard.client, case.run_id, **_around(case))
     assert again.action in ("none", "report", "skip"), again
     assert await read_log(yard.store, case.run_id) == before
 

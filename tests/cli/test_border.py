@@ -80,7 +80,9 @@ def test_a_store_that_is_not_there_is_named_in_full(buoy: Buoy) -> None:
     assert f"there is no store at {buoy.folder}/.buoy/buoy.db yet" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["click.core", "buoy.cli.program", "msgspec", "asyncio.events", "buoy.core.events"])
+@pytest.mark.parametrize(
+    "module", ["click.core", "buoy.cli.terminal.program", "msgspec", "asyncio.events", "buoy.core.log.events"]
+)
 def test_an_early_interrupt_shows_no_traceback(buoy: Buoy, module: str) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     command = [sys.executable, "-X", "importtime", "-m", "buoy", "why", "s1", "--store", buoy.store]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from buoy.cli.program import _MARK
-from buoy.stores.layout import MARKER
+from buoy.cli.terminal.program import _MARK
+from buoy.stores.objects.layout import MARKER
 
 from .conftest import FLOWS, Buoy, Spawn, until
 

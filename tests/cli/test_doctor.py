@@ -27,3 +27,23 @@ def test_a_store_is_examined_and_mended(buoy: Buoy) -> None:
     assert buoy.json("doctor", "--rebuild")["rebuilt"] == 1
     buoy.drive()
     assert buoy.json("show", "s1")["document"]["status"] == "awaiting_input"
+
+
+def test_foreign_and_changed_triggers_are_told_and_views_are_only_named(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
+    connection = sqlite3.connect(buoy.folder / "buoy.db", isolation_level=None)
+    connection.execute("CREATE VIEW mine AS SELECT run_id FROM runs")
+    told = buoy("doctor").stdout
+    assert 'views of your own: "mine"' in told
+
+    connection.execute("CREATE TRIGGER eater AFTER INSERT ON log BEGIN DELETE FROM runs; END")
+    told = buoy("doctor", code=1).stdout
+    assert 'trigger "eater" is not Buoy\'s' in told and "DROP TRIGGER" in told
+    connection.execute("DROP TRIGGER eater")
+    buoy("doctor")
+
+    connection.execute("DROP TRIGGER go_on")
+    assert 'trigger "go_on" is missing' in buoy("doctor", code=1).stdout
+    connection.execute("CREATE TRIGGER go_on INSTEAD OF INSERT ON going_on BEGIN DELETE FROM log; END")
+    assert 'trigger "go_on" was changed' in buoy("doctor", code=1).stdout
+    connection.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import buoy as library
-from buoy.recovery.sweeper import Sweeper
+from buoy.recovery.sweep.sweeper import Sweeper
 from tests.patience import until
 
 from .conftest import FLOWS, Buoy

@@ -9,9 +9,9 @@ import msgspec
 import pydantic
 import pytest
 
-from buoy.cli.inputs import stored_input
-from buoy.cli.spec_targets import parameters
-from buoy.engine.arguments import Arguments
+from buoy.cli.terminal.inputs import stored_input
+from buoy.cli.terminal.spec_targets import parameters
+from buoy.engine.authoring.arguments import Arguments
 from buoy.errors import BadInput
 
 

@@ -105,7 +105,7 @@ def test_why_names_the_error_the_next_try_and_what_to_do(buoy: Buoy) -> None:
     assert f"buoy cancel h1 --store {buoy.store}" in told
     found = buoy.json("why", "h1")
     assert set(found) == {
-        "run_id", "status", "health", "headline", "now", "wrong", "evidence", "next", "you_can", "findings"
+        "run_id", "status", "health", "headline", "now", "wrong", "evidence", "next", "you_can", "advice", "findings"
     }  # fmt: skip
 
 

@@ -195,6 +195,7 @@ def test_texts_for_systemd_and_cron(buoy: Buoy) -> None:
     assert buoy("service", "--form", "crontab").stdout == buoy.json("service")["crontab"]
     assert buoy("service", "--interval", "soon", code=2).stderr
     assert buoy("service").stdout.count("sweeper") >= 2
+    assert "add --worker" in buoy("service", "flows.py", code=2).stderr
     assert "Environment=" not in found["systemd"] and "BUOY_ENV" not in found["crontab"]
 
 

@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 
 from buoy.cli.main import VERBS, main
-from buoy.cli.reference import reference
+from buoy.cli.terminal.reference import reference
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 def test_the_reference_is_the_help_of_every_command() -> None:
-    assert DOCS.read_text() == reference(), "make it anew: python -m buoy.cli.reference > docs/cli.md"
+    assert DOCS.read_text() == reference(), "make it anew: python -m buoy.cli.terminal.reference > docs/cli.md"
 
 
 @pytest.mark.parametrize("name", list(VERBS))

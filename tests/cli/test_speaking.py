@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 from .conftest import FLOWS, Buoy
 
@@ -53,6 +54,18 @@ def test_all_kinds_of_questions_can_be_answered_by_command(buoy: Buoy) -> None:
     buoy("answer", "s1", "--form", '{"town": "Rome"}', "--question", asked["Where to?"])
     buoy.drive()
     assert json.loads(buoy("result", "s1").stdout) == ["red", ["S", "L"], "be careful, please", {"town": "Rome"}]
+
+
+def test_the_commands_that_why_proposes_for_questions_are_accepted_as_they_stand(buoy: Buoy) -> None:
+    buoy("start", f"{FLOWS}:several", "--id", "s1")
+    buoy.drive()
+    lines = [line for line in buoy("why", "s1").stdout.splitlines() if "buoy answer" in line]
+    commands = [shlex.split(line[line.index("buoy answer") :])[1:] for line in lines]
+    assert len(commands) == 4
+    for words in commands:
+        buoy(*words[: words.index("--store")] if "--store" in words else words)
+    buoy.drive()
+    assert json.loads(buoy("result", "s1").stdout)[3] == {"town": "TEXT"}
 
 
 def test_a_signal_is_kept_and_its_twin_does_nothing(buoy: Buoy) -> None:

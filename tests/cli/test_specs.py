@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import spec_of
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import spec_of
 
 from .conftest import Buoy, Spawn, until
 
@@ -63,7 +63,7 @@ def test_a_failed_command_is_told_with_its_output(buoy: Buoy, spec: Path) -> Non
     buoy("answer", "s1", "no")
     buoy("worker", "--until-idle")
     error = buoy("result", "s1", code=1).stderr
-    assert "b#1 failed: ExitCode: exit code 3" in error
+    assert "ExitCode: b#1 failed: exit code 3" in error
 
 
 def test_logs_are_shown_by_step_and_listed(buoy: Buoy, spec: Path) -> None:

@@ -19,7 +19,13 @@ except SystemExit as end:
 print(json.dumps([code, sorted(sys.modules)]))
 """
 # What takes long to load, and only commands that drive or explain runs need.
-_ENGINE = {"buoy.public", "buoy.wiring", "buoy.engine.client", "buoy.engine.runner", "buoy.engine.spec_workflow"}
+_ENGINE = {
+    "buoy.public",
+    "buoy.wiring",
+    "buoy.engine.client.client",
+    "buoy.engine.process.runner",
+    "buoy.engine.spec.workflow",
+}
 _HEAVY = {"yaml", "jsonschema", "referencing", "rich.console", "rich.live", "pydantic", "buoy.testing"}
 
 
@@ -39,8 +45,8 @@ def test_the_version_is_told_by_click_alone() -> None:
 def test_a_list_is_made_without_the_engine(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     found = loaded("ps", "--store", buoy.store)
-    assert "buoy.stores.sqlite" in found
-    assert not found & (_ENGINE | _HEAVY | {"buoy.stores.folder", "buoy.recovery.surroundings"})
+    assert "buoy.stores.sqlite.store" in found
+    assert not found & (_ENGINE | _HEAVY | {"buoy.stores.objects.folder_store", "buoy.recovery.surroundings"})
 
 
 def test_a_command_loads_no_other_command(buoy: Buoy) -> None:

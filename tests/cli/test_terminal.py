@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from buoy.cli.program import go
+from buoy.cli.terminal.program import go
 
 from .conftest import ASKING, FLOWS, Buoy
 from .terminal import Terminal

@@ -7,7 +7,7 @@ import shlex
 import click
 
 from buoy.cli.main import main
-from buoy.core.explain import explain
+from buoy.core.explain.explain import explain
 from tests.core.test_explain import TABLE
 
 from .conftest import FLOWS, Buoy

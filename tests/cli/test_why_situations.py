@@ -161,7 +161,7 @@ def test_a_step_that_blocks_its_worker_is_named_by_all_who_are_asked(
     buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The worker reports after some seconds; whether that is long already is another matter.
-    monkeypatch.setattr("buoy.core.takers.LOOP_HELD_S", 0.0)
+    monkeypatch.setattr("buoy.core.diagnosis.takers.LOOP_HELD_S", 0.0)
     worker = spawn("worker", str(lab))
     buoy("start", f"{lab}:naps", "--id", "r")
     begun(buoy, worker, "r", "waiting")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from buoy.cli.workflow_files import find_workflow, load, load_all
+from buoy.cli.terminal.workflow_files import find_workflow, load, load_all
 from buoy.errors import BadInput, UnknownWorkflow
 
 ONE = "import buoy\n@buoy.workflow{}\ndef {}(x: int) -> int:\n    return x\n"
@@ -109,3 +109,17 @@ def test_a_file_with_two_of_one_name_gives_neither(tmp_path: Path) -> None:
     )
     with pytest.raises(BadInput, match="two different workflows are named 'flow'"):
         find_workflow(f"{file}:one")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("import buoy_has_no_such_module\n", "install it for "),
+        ("import sys\nsys.exit(3)\n", 'put what ends the process under `if __name__ == "__main__":`'),
+    ],
+)
+def test_what_stops_a_file_from_being_imported_is_told_with_a_remedy(text: str, advice: str, tmp_path: Path) -> None:
+    (tmp_path / "stopped.py").write_text(text)
+    with pytest.raises(BadInput) as caught:
+        load("stopped.py")
+    assert advice in str(caught.value) and "stopped.py:" in str(caught.value)

@@ -7,17 +7,18 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.diagnose import diagnose
-from buoy.core.document import Document, document
-from buoy.core.facts import Facts, RunnerFacts, TaskFacts
-from buoy.core.findings import Finding
+from buoy.core.diagnosis.diagnose import diagnose
+from buoy.core.diagnosis.facts import Facts, RunnerFacts, TaskFacts
+from buoy.core.diagnosis.findings import Finding
 from buoy.core.ids import LeafId
-from buoy.core.lifecycle import Status
-from buoy.core.policy import Decision, decide
-from buoy.core.questions import Question
-from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
-from buoy.core.state import State, fold
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.core.log.document import Document, document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.questions import Question
+from buoy.core.log.state import State, fold
+from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
+from buoy.core.remedy.policy import Decision, decide
 
 from .logbook import BROKEN, RUN
 
@@ -64,7 +65,7 @@ def planned_as(facts: Facts, found: Finding, decision: Decision) -> RecoveryPlan
 
 def carried_out(log: Sequence[e.Event], plan: RecoveryPlan) -> list[e.Event]:
     """The log after the one commit of a recovery."""
-    return [*log, *plan.events(e.Claimed(runner="me", cause="recovered"), log, log[-1].at, "n")]
+    return [*log, *append(RUN, log, [e.Claimed(runner="me", cause="recovered"), *plan.bodies], log[-1].at, "n").events]
 
 
 def after(log: Sequence[e.Event], plan: RecoveryPlan) -> State:

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.questions import Question
-from buoy.core.state import State, fold
+from buoy.core.log import events as e
+from buoy.core.log.questions import Question
+from buoy.core.log.state import State, fold
 
 RUN = RunId("run-1")
 BROKEN = e.ErrorInfo(type="ValueError", message="no")

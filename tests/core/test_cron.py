@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buoy.core.cron import fire_before, fires_after, parse_cron
+from buoy.core.schedule.cron import fire_before, fires_after, parse_cron
 from buoy.errors import BadInput
 
 BERLIN = ZoneInfo("Europe/Berlin")

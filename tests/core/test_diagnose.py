@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.catalogue import CATALOGUE
-from buoy.core.diagnose import DiagnoseOptions, diagnose
-from buoy.core.error_classes import by_type
-from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts
-from buoy.core.findings import REMEDIES
+from buoy.core.diagnosis.catalogue import CATALOGUE
+from buoy.core.diagnosis.diagnose import DiagnoseOptions, diagnose
+from buoy.core.diagnosis.error_classes import by_type
+from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts
+from buoy.core.diagnosis.findings import REMEDIES
 from buoy.core.ids import BranchId, RunId
-from buoy.core.lifecycle import Status
 from buoy.core.limits import QUESTION_OLD_S
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
 
 from .cases import (
     DEAD,
@@ -425,7 +425,12 @@ def test_q6_somebody_elses() -> None:
 
 
 def test_f1_and_f2_are_about_who_watches() -> None:
-    assert codes(facts_of(ANSWERED, stream_open=True, **DUE)) == ["F1"]
+    queued = facts_of(ANSWERED, stream_open=True, **DUE)
+    assert (codes(queued), healthy(queued)) == ([], ["F1", "C1"])
+    put_off = facts_of(ANSWERED, stream_open=True, **(DUE | {"due_at": NOW + 60.0}))
+    assert (codes(put_off), finding(put_off, "F1").remedy) == (["F1"], "requeue")
+    alone = facts_of(ANSWERED, stream_open=True, runners=(), **DUE)
+    assert (codes(alone), finding(alone, "F1").remedy) == (["Q5", "F1"], "report")
     watched = facts_of(ANSWERED, holder=WORKER, stream_open=True)
     assert (codes(watched), healthy(watched)) == ([], [])
     assert healthy(facts_of(ANSWERED, holder=WORKER, stream_open=False)) == ["F2"]

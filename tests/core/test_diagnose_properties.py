@@ -8,19 +8,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buoy.core import events as e
-from buoy.core.diagnose import diagnose
-from buoy.core.document import Document, OpenLeaf, document
-from buoy.core.explain import explain, headline_of
-from buoy.core.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts, story
-from buoy.core.findings import REMEDIES, first_trouble
-from buoy.core.health import judge
+from buoy.core.diagnosis.crash_loops import crashes
+from buoy.core.diagnosis.diagnose import diagnose
+from buoy.core.diagnosis.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.findings import REMEDIES, first_trouble
+from buoy.core.diagnosis.health import judge
+from buoy.core.explain.explain import explain, headline_of
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.lifecycle import Status
-from buoy.core.poison import crashes
-from buoy.core.policy import POLICIES, decide
-from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.core.log.document import Document, OpenLeaf, document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
+from buoy.core.remedy.policy import POLICIES, decide
 
 from .logbook import RUN
 from .test_properties import LEAVES, TIMES, logs
@@ -109,7 +110,7 @@ def test_a_recovery_can_always_be_written_down(facts: Facts, policy: str) -> Non
     if plan is None:
         return
     log = facts.log or ()
-    events = plan.events(e.Claimed(runner="me", cause="recovered"), log, log[-1].at, "n")
+    events = append(RUN, log, [CLAIM, *plan.bodies], log[-1].at, "n").events
     before, state = fold(RUN, log), fold(RUN, [*log, *events])
     assert [each.seq for each in events] == list(range(len(log) + 1, len(log) + 1 + len(events)))
     assert not state.anomalies[len(before.anomalies) :]
@@ -151,7 +152,7 @@ def test_no_completed_leaf_is_executed_again_by_a_recovery(events: list[e.Event]
     if plan is None:
         return
     before = fold(RUN, events)
-    after = fold(RUN, [*events, *plan.events(e.Claimed(runner="me", cause="recovered"), events, 2000.0, "n")])
+    after = fold(RUN, [*events, *append(RUN, events, [CLAIM, *plan.bodies], 2000.0, "n").events])
     done = {leaf.id for leaf in before.leaves.values() if leaf.phase == "completed"}
     assert done == {leaf.id for leaf in after.leaves.values() if leaf.phase == "completed"}
     assert done.isdisjoint(plan.again)
@@ -164,7 +165,7 @@ def test_a_recovery_removes_what_it_was_made_for(facts: Facts) -> None:
     plan = plan_for(facts, "resume")
     if plan is None or plan.branch is None:
         return
-    log = [*(facts.log or ()), *plan.events(e.Claimed(runner="me", cause="recovered"), facts.log or (), 1.0, "n")]
+    log = [*(facts.log or ()), *append(RUN, facts.log or (), [CLAIM, *plan.bodies], 1.0, "n").events]
     again = msgspec.structs.replace(found(log, {}, {"now": facts.now}), needs=facts.needs)
     assert plan.finding.code not in [each.code for each in diagnose(again) if each.trouble]
 
@@ -183,7 +184,7 @@ def test_a_loss_is_written_down_before_anything_else_and_hides_nothing(facts: Fa
     assert (body.evidence["document_head"], body.evidence["log_end"], body.cutoff_event) == (end + more, end, end)
     before, after = (
         fold(RUN, facts.log or ()),
-        fold(RUN, [*(facts.log or ()), *plan.events(CLAIM, facts.log or (), 1.0, "n")]),
+        fold(RUN, [*(facts.log or ()), *append(RUN, facts.log or (), [CLAIM, *plan.bodies], 1.0, "n").events]),
     )
     assert (after.leaves, after.open, after.branch, after.status) == (
         before.leaves, before.open, before.branch, before.status,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.drift import difference
+from buoy.core.diagnosis.document_drift import difference
 from buoy.core.ids import RunId
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
 
 RUN = RunId("run-1")
 RIGHT = document(fold(RUN, [e.Event(1, 1.0, e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"[]")))]))

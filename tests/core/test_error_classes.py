@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from buoy.core.error_classes import CLASS_BOUNDS, CLASSES, by_type, classify
-from buoy.core.events import ErrorInfo
+from buoy.core.diagnosis.error_classes import CLASS_BOUNDS, CLASSES, by_type, classify
+from buoy.core.log.events import ErrorInfo
 
 
 def error(type: str = "Odd", message: str = "", **more: Any) -> ErrorInfo:

@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import OpenLeaf
-from buoy.core.explain import Explanation, explain
-from buoy.core.facts import Facts, FailedLeaf, ProgressFacts, RunnerFacts, Story, story
-from buoy.core.health import Health
+from buoy.core.diagnosis.facts import Facts, FailedLeaf, Milestones, ProgressFacts, RunnerFacts, story
+from buoy.core.diagnosis.health import Health
+from buoy.core.explain.explain import Explanation, explain
+from buoy.core.explain.phrases import Wording
 from buoy.core.ids import LeafId
-from buoy.core.lifecycle import Status
-from buoy.core.phrases import Wording
-from buoy.core.questions import Question
-from buoy.core.state import Pause
+from buoy.core.log import events as e
+from buoy.core.log.document import OpenLeaf
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.questions import Question
+from buoy.core.log.state import Pause
 
 from .test_health import ABLE, LOCK_FREE, NOW, RETRY, STEP, doc, runner
 
@@ -122,7 +122,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "interrupted",
         facts(
             Status.INTERRUPTED, due_at=NOW, runners=ABLE,
-            story=Story(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
+            story=Milestones(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
         ),
         ["r was interrupted and is queued to go on.", "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
          "A live worker takes it in turn."],
@@ -163,7 +163,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "failed",
         facts(
             Status.FAILED, error=e.ErrorInfo("ValueError", "no\nmore"),
-            story=Story(failed=FailedLeaf(LeafId("pack#1"), 3, NOW)),
+            story=Milestones(failed=FailedLeaf(LeafId("pack#1"), 3, NOW)),
         ),
         ["r has failed: ValueError: no ...", "the step that failed last is pack#1, after 3 attempts"],
     ),
@@ -171,7 +171,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "cancelled",
         facts(
             Status.CANCELLED, error=e.ErrorInfo("Cancelled", "too late"),
-            story=Story(cancel=e.CancelRequested(reason="too late", by="ann")),
+            story=Milestones(cancel=e.CancelRequested(reason="too late", by="ann")),
         ),
         ["r was cancelled: too late", "ann asked for it."],
     ),

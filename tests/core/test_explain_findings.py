@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.catalogue import CATALOGUE
-from buoy.core.explain import explain, headline_of
-from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
-from buoy.core.health import Health
+from buoy.core.diagnosis.catalogue import CATALOGUE
+from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.health import Health
+from buoy.core.explain.explain import explain, headline_of
+from buoy.core.explain.phrases import Wording
 from buoy.core.ids import RunId
-from buoy.core.lifecycle import Status
-from buoy.core.phrases import Wording
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
 
 from .cases import DEAD, NOW, WORKER, facts_of, failed_as, jumped, lying
 from .logbook import (

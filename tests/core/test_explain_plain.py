@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from buoy.core import events as e
-from buoy.core.explain import explain
-from buoy.core.explain_undone import fate, standing
-from buoy.core.facts import Facts, MessageFacts, ProgressFacts, Story, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, Milestones, ProgressFacts, story
+from buoy.core.explain.compensation import fate, standing
+from buoy.core.explain.explain import explain
+from buoy.core.explain.phrases import current_progress
 from buoy.core.ids import LeafId
-from buoy.core.lifecycle import Status
-from buoy.core.phrases import current_progress
-from buoy.core.state import Pause
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import Pause
 
 from .cases import DEAD, WORKER, facts_of
 from .logbook import asked, branched, claimed, completed, created, failed, log, started
@@ -129,7 +129,7 @@ def test_progress_of_a_step_that_ended_is_not_told_as_that_of_the_next() -> None
 
 
 def test_progress_from_before_the_run_was_claimed_is_another_ones() -> None:
-    mine = Story(claimed=e.Claimed(runner="runner-1", cause="taken_over"), claimed_at=NOW - 10)
+    mine = Milestones(claimed=e.Claimed(runner="runner-1", cause="taken_over"), claimed_at=NOW - 10)
     assert current_progress(with_progress("pack#1", story=mine)) is not None
     assert current_progress(with_progress("pack#1", at=NOW - 20, story=mine)) is None
     theirs = replace(mine, claimed=e.Claimed(runner="root", cause="requested"))

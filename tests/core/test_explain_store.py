@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from buoy.core.explain import explain
-from buoy.core.facts import StoreFacts
-from buoy.core.lifecycle import Status
+from buoy.core.diagnosis.facts import StoreFacts
+from buoy.core.explain.explain import explain
+from buoy.core.log.lifecycle import Status
 
 from .test_explain import facts, text_of
 from .test_health import LOCK_FREE, STEP, runner

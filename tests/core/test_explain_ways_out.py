@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.branching import plan_return
-from buoy.core.explain import explain
-from buoy.core.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.takers import what_is_missing
+from buoy.core.explain.explain import explain
 from buoy.core.ids import LeafId, RunId
-from buoy.core.lifecycle import Status
-from buoy.core.state import Pause
-from buoy.core.takers import what_is_missing
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import Pause
+from buoy.core.remedy.rewind import plan_return
 
 from .cases import DEAD, NOW, WORKER, facts_of, planned
 from .logbook import RUN, asked, branched, child, child_ended, claimed, completed, created, failed, log, started
@@ -31,7 +31,9 @@ TRACE = """Traceback (most recent call last):
 KeyError: 'lamp'
 """
 DEAR = e.ErrorInfo("KeyError", "'lamp'", traceback=TRACE)
-ENDED = e.WorkflowFailed(error=e.ErrorInfo("KeyError", "charge#1 failed: KeyError: 'lamp'", traceback="X\nY"))
+ENDED = e.WorkflowFailed(
+    error=e.ErrorInfo("KeyError", "charge#1 failed: KeyError: 'lamp'", traceback="X\nY"), cause_leaf=LeafId("charge#1")
+)
 CHARGED = (started("charge#1"), e.StepFailed(leaf=LeafId("charge#1"), error=DEAR, attempt=2))
 
 
@@ -73,7 +75,8 @@ def test_a_run_that_undoes_says_why_and_is_not_offered_to_be_cancelled() -> None
 
 def test_a_run_whose_child_failed_names_it_and_its_retry_runs_a_new_child() -> None:
     error = e.ErrorInfo("RunFailed", "child child-1 failed: KeyError: 'x'")
-    events = log(created(), claimed(), child("pack#1"), child_ended("pack#1", "failed"), e.WorkflowFailed(error=error))
+    ended = e.WorkflowFailed(error=error, cause_child=RunId("child-1"))
+    events = log(created(), claimed(), child("pack#1"), child_ended("pack#1", "failed"), ended)
     text = told(events)
     assert "see why child child-1 failed: buoy why child-1" in text
     assert "with a new child: buoy retry run-1" in text
@@ -166,8 +169,9 @@ def test_a_spec_and_a_step_elsewhere_get_commands_that_fit_them() -> None:
 
 
 def test_a_pause_says_what_is_open_and_how_a_renamed_step_is_mapped() -> None:
-    why = "event 4 is the outcome of charge#1, but the code asked for take_payment#1 instead (run is bound to v0)"
-    text = text_of(explain(facts(Status.PAUSED, CONFIRM, pause=Pause("version", why, THEN), runners=ABLE)))
+    differs = e.Difference(LeafId("charge#1"), LeafId("take_payment#1"), 4)
+    pause = Pause("version", "it does not fit", THEN, tried_version="v1", difference=differs)
+    text = text_of(explain(facts(Status.PAUSED, CONFIRM, pause=pause, runners=ABLE)))
     assert "buoy migrate r --rename charge=take_payment --dry-run" in text
     assert "Open: the question 'Ship it?'." in text and "live workers have v1" in text
     assert "try it again with the code that is there: buoy resume r" in text

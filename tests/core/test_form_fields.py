@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from buoy.core.form_fields import example_of, fields_of, parse_field
-from buoy.core.forms import check_form
+from buoy.core.log.form_fields import example_of, fields_of, parse_field
+from buoy.core.log.forms import check_form
 from buoy.errors import BadInput
 
 SCHEMA = {
@@ -62,7 +62,10 @@ def test_what_is_no_object_with_properties_has_no_fields(schema: dict[str, objec
 @pytest.mark.parametrize(
     "schema",
     [SCHEMA, {"type": "array", "items": {"type": "integer"}}, {"type": "string"}, {"anyOf": [{"type": "integer"}, {}]},
-     {"properties": {"a": {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}}, "required": ["a"]}],
+     {"properties": {"a": {"properties": {"b": {"type": "boolean"}}, "required": ["b"]}}, "required": ["a"]},
+     {"type": "integer", "minimum": 10}, {"type": "number", "exclusiveMinimum": 5}, {"type": "integer", "maximum": -3},
+     {"type": ["integer", "null"]}, {"type": "string", "minLength": 12},
+     {"type": "array", "items": {"type": "string"}, "minItems": 3}],
 )  # fmt: skip
 def test_an_example_fits_its_schema(schema: dict[str, object]) -> None:
     check_form("q", schema, json.loads(example_of(schema)))

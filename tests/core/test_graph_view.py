@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.graph_alike import fold_alike
-from buoy.core.graph_svg import as_svg
-from buoy.core.graph_text import as_mermaid, as_text
-from buoy.core.graph_view import GraphView, PlannedLeaf, graph_view
+from buoy.core.graph.folding import fold_alike
+from buoy.core.graph.svg import as_svg
+from buoy.core.graph.text import as_mermaid, as_text
+from buoy.core.graph.view import GraphView, PlannedLeaf, graph_view
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.questions import Question
+from buoy.core.log import events as e
+from buoy.core.log.questions import Question
 from tests.patience import cpu_s
 
 RUN = RunId("run-1")

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from buoy.core.document import Document, OpenLeaf
-from buoy.core.events import ErrorInfo
-from buoy.core.facts import Facts, RunnerFacts
-from buoy.core.health import Health, judge
+from buoy.core.diagnosis.facts import Facts, RunnerFacts
+from buoy.core.diagnosis.health import Health, judge
+from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.ids import LeafId, RunId
-from buoy.core.lifecycle import Status
-from buoy.core.takers import what_is_missing
+from buoy.core.log.document import Document, OpenLeaf
+from buoy.core.log.events import ErrorInfo
+from buoy.core.log.lifecycle import Status
 
 NOW = 10_000.0
 STEP = OpenLeaf(leaf=LeafId("pack#1"), kind="step", name="pack", since=NOW - 30)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.lifecycle import ACTIVE, MOVES, RESTING, TERMINAL, Status, allowed, check_move
-from buoy.core.state import HANDLERS
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import ACTIVE, MOVES, RESTING, TERMINAL, Status, allowed, check_move
+from buoy.core.log.state import HANDLERS
 from buoy.errors import WrongState
 
 GOING = "running awaiting_input waiting_signal waiting compensating"
@@ -44,6 +44,7 @@ TABLE = {
     e.SignalReceived: ENDS,
     e.TimerFired: ENDS,
     e.ChildFinished: ENDS,
+    e.CompensationRetryScheduled: ENDS,
     e.CompensationCompleted: ENDS,
     e.CompensationFailed: ENDS,
     e.WorkflowCompleted: GOING,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId
-from buoy.core.lineage import branches, current_branch, visible
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.lineage import branches, current_branch, visible
+from buoy.core.log.state import fold
 from buoy.errors import CorruptLog
 
 from .logbook import (

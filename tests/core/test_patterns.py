@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from buoy.core.limits import FORM_STEPS_MAX
-from buoy.core.patterns import Budget, pattern_of
+from buoy.core.log.patterns import Budget, pattern_of
 from buoy.errors import BadInput
 
 ATOMS = [

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from buoy.core import events as e
+from buoy.core.diagnosis.crash_loops import Crashes, crashes
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
-from buoy.core.poison import Crashes, crashes
+from buoy.core.log import events as e
 
 from .cases import group_started
 from .logbook import (

@@ -8,15 +8,15 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buoy.core import events as e
-from buoy.core.codec import decode, decode_events, encode, encode_events
-from buoy.core.document import document
+from buoy.core.durations import seconds
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.lifecycle import TERMINAL, Status
-from buoy.core.lineage import hidden_at, visible
-from buoy.core.questions import Question, check_answer, check_question
-from buoy.core.state import State, fold
-from buoy.core.time_text import seconds
+from buoy.core.log import events as e
+from buoy.core.log.codec import decode, decode_events, encode, encode_events
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.lineage import hidden_at, visible
+from buoy.core.log.questions import Question, check_answer, check_question
+from buoy.core.log.state import State, fold
 from buoy.errors import BadInput, CorruptLog
 
 from .logbook import RUN, created, log, one_by_one, seqs

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from buoy.core.questions import Question, check_answer, check_question
+from buoy.core.log.questions import Question, check_answer, check_question
 from buoy.errors import BadInput
 
 SIZES = Question("Size?", "choose", options=("S", "M", "L"))

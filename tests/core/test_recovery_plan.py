@@ -5,14 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.findings import Finding
+from buoy.core.diagnosis.findings import Finding
 from buoy.core.ids import BranchId, LeafId
-from buoy.core.lifecycle import Status
-from buoy.core.policy import Decision, decide, lookup_policy
-from buoy.core.recovery_plan import FROM_THE_START, plan_recovery
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.core.remedy.plan import FROM_THE_START, plan_recovery
+from buoy.core.remedy.policy import Decision, decide, lookup_policy
 
 from .cases import (
     DEAD,
@@ -78,8 +79,8 @@ def test_the_audit_has_the_seeds_keys() -> None:
     assert (told.previous_branch, told.new_branch, told.cutoff_event) == (0, 1, 4)
     assert told.reason == plan.reason == "A1: status awaiting_input but no pending interaction"
     assert (told.finding, told.policy, told.actor, told.evidence["last_stable_event"]) == ("A1", "resume", "me", 4)
-    events = plan.events(e.Claimed(runner="me", cause="recovered"), events, 5.0, "n")  # type: ignore[assignment]
-    assert [(each.seq, each.branch, each.nonce) for each in events] == [(6, 0, "n"), (7, 1, None), (8, 1, None)]
+    appended = append(RUN, events, [e.Claimed(runner="me", cause="recovered"), *plan.bodies], 5.0, "n").events
+    assert [(each.seq, each.branch, each.nonce) for each in appended] == [(6, 0, "n"), (7, 1, None), (8, 1, None)]
 
 
 def test_without_a_stable_event_it_begins_anew_and_says_so() -> None:

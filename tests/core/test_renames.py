@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import LeafId, child_run_id
-from buoy.core.lineage import visible
-from buoy.core.renames import check_renames, leaves_of, named_now, new_leaf, occurs
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.lineage import visible
+from buoy.core.log.renames import check_renames, leaves_of, named_now, new_leaf, occurs
+from buoy.core.log.state import fold
 from buoy.errors import BadInput
 
 from .logbook import RUN, answered, asked, branched, claimed, completed, created, log, started, undoing

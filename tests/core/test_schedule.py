@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from buoy.core.ids import RunId
-from buoy.core.schedule import Due, Schedule, check_schedule, due, run_id, settled
+from buoy.core.schedule.schedule import Due, Schedule, check_schedule, due, run_id, settled
 from buoy.errors import BadInput
 from tests.patience import cpu_s
 

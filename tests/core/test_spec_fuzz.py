@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from buoy.core.spec_plan import plan_spec
-from buoy.core.spec_problems import Problems
-from buoy.core.spec_reading import read_spec
-from buoy.engine.spec_workflow import load_spec
+from buoy.core.spec.plan import plan_spec
+from buoy.core.spec.problems import Problems
+from buoy.core.spec.reader import read_spec
+from buoy.engine.spec.workflow import load_spec
 from buoy.errors import BadSpec
 
 SOUND: dict[str, Any] = {

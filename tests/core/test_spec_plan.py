@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from buoy.core.spec import Spec, from_stored, spec_hash, stored_form
-from buoy.core.spec_plan import Plan, plan_spec
-from buoy.core.spec_problems import Problems
-from buoy.core.spec_reading import read_spec
-from buoy.core.spec_scope import scope_of
-from buoy.core.spec_values import memory_bytes, parameter
+from buoy.core.spec.model import Spec, from_stored, spec_hash, stored_form
+from buoy.core.spec.plan import Plan, plan_spec
+from buoy.core.spec.problems import Problems
+from buoy.core.spec.reader import read_spec
+from buoy.core.spec.scope import scope_of
+from buoy.core.spec.values import memory_bytes, parameter
 from buoy.errors import BadInput, BadSpec, CorruptLog
 
 

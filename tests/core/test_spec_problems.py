@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from buoy.core.spec_plan import plan_spec
-from buoy.core.spec_problems import Problems
-from buoy.core.spec_reading import read_spec
+from buoy.core.spec.plan import plan_spec
+from buoy.core.spec.problems import Problems
+from buoy.core.spec.reader import read_spec
 from buoy.errors import BadInput, BadSpec
 
 RUN: dict[str, Any] = {"run": "true"}
@@ -85,6 +85,10 @@ BAD: list[tuple[object, str]] = [
     (steps(step(ask={"title": "t", "kind": "choose"})), "steps[0].ask: a question of kind 'choose' needs options"),
     (steps(step(ask={"title": "t", "kind": "dance"})), "steps[0].ask.kind: expected one of text, confirm"),
     (steps(step(ask={"title": "t", "options": [True]})), "steps[0].ask.options[0]: expected a text, found True"),
+    (
+        steps(step(ask={"title": "t", "options": "{{ steps.none }}"})),
+        "steps[0].ask.options[0]: there is no step 'none'",
+    ),
     (steps(step(ask={"title": "t", "schema": {"type": 5}})), "steps[0].ask: the schema of question 't'"),
     (steps(step(ask="t", **{"with": {"a": 1}})), "steps[0].with: a question takes no inputs"),
     # resources

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from buoy.core.spec_command import check_variables, fitted_command
-from buoy.core.spec_problems import Problems
-from buoy.core.spec_quoting import Slot, slots_of
-from buoy.core.spec_reading import read_spec
-from buoy.core.spec_template import Param, Ref, parse
+from buoy.core.spec.command import check_variables, fitted_command
+from buoy.core.spec.problems import Problems
+from buoy.core.spec.quoting import Slot, slots_of
+from buoy.core.spec.reader import read_spec
+from buoy.core.spec.template import Param, Ref, parse
 from buoy.errors import BadInput
 from tests.patience import PATIENCE_S
 

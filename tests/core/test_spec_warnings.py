@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from buoy.core.spec_problems import Problems
-from buoy.core.spec_reading import read_spec
-from buoy.core.spec_warnings import warnings_of
+from buoy.core.spec.problems import Problems
+from buoy.core.spec.reader import read_spec
+from buoy.core.spec.warnings import warnings_of
 
 
 def warned(**step: Any) -> list[tuple[str, str]]:

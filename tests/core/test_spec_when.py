@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from buoy.core.spec_template import Ref
-from buoy.core.spec_when import holds
+from buoy.core.spec.condition import holds
+from buoy.core.spec.template import Ref
 from buoy.errors import BadInput
 
 RESULTS: dict[str, Any] = {"steps.a": 5, "steps.b.name": "lamp", "steps.c": [1, "x"], "steps.d": None, "steps.t": True}
@@ -58,7 +58,7 @@ def test_what_a_condition_means(text: str, expected: bool) -> None:
         ("true true", "expected 'and', 'or' or the end"),
         ("(true", "expected '\\)'"),
         ("steps.a not 5", "expected 'in' after 'not'"),
-        ("steps.a = 5", "'=' has no meaning there"),
+        ("steps.a = 5", "'=' has no meaning there; write '==' to compare"),
         ("__import__('os')", "reference '__import__' is not known"),
         ("steps.a.__class__()", "a part that is no name|expected 'and'"),
         ("[1]", "has no meaning there"),

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core.diagnose import diagnose
-from buoy.core.explain import explain
-from buoy.core.facts import Facts, LoopFacts, MessageFacts, ProgressFacts, story
-from buoy.core.findings import Finding, first_notice, first_trouble
-from buoy.core.health import Health, judge
+from buoy.core.diagnosis.diagnose import diagnose
+from buoy.core.diagnosis.facts import Facts, LoopFacts, MessageFacts, ProgressFacts, story
+from buoy.core.diagnosis.findings import Finding, first_notice, first_trouble
+from buoy.core.diagnosis.health import Health, judge
+from buoy.core.explain.explain import explain
 
 from .cases import NOW, WORKER, codes, facts_of, finding
 from .logbook import asked, awaited, claimed, completed, created, log, started, timer

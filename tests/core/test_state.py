@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import BranchId, LeafId
-from buoy.core.lifecycle import Status
 from buoy.core.limits import DOCUMENT_LIST_MAX
-from buoy.core.state import ANOMALIES_MAX, State, fold
-from buoy.core.transitions import compensation_leaf
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import ANOMALIES_MAX, State, fold
+from buoy.core.log.transitions import compensation_leaf
 from buoy.errors import CorruptLog
 
 from .logbook import (

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buoy.core import events as e
-from buoy.core.codec import decode_events, encode, encode_events, nested_too_deeply
 from buoy.core.ids import LeafId
 from buoy.core.limits import EVENT_BYTES_MAX, NESTING_MAX
-from buoy.core.questions import Question
-from buoy.core.storable import check_body, storable_text
+from buoy.core.log import events as e
+from buoy.core.log.codec import decode_events, encode, encode_events, nested_too_deeply
+from buoy.core.log.questions import Question
+from buoy.core.log.storable import check_body, storable_text
 from buoy.errors import NotJson, TooLarge
 
 LEAF = LeafId("charge#1")
@@ -122,7 +122,7 @@ def depth_of(value: object) -> int:
 @given(value=VALUES, limit=st.integers(1, 4))
 def test_nesting_is_the_depth_of_the_value(value: object, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("buoy.core.codec.NESTING_MAX", limit)
+        patch.setattr("buoy.core.log.codec.NESTING_MAX", limit)
         assert nested_too_deeply(msgspec.json.encode(value)) is (depth_of(value) > limit)
 
 

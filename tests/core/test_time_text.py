@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from buoy.core.time_text import Duration, in_words, seconds
+from buoy.core.durations import Duration, in_words, seconds
 from buoy.errors import BadInput
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId
-from buoy.core.lineage import visible
-from buoy.core.timeline import as_seen
+from buoy.core.log import events as e
+from buoy.core.log.lineage import visible
+from buoy.core.log.timeline import as_seen
 
 from .logbook import claimed, completed, created, log, started
 

@@ -18,8 +18,8 @@ import msgspec
 import pydantic
 import pytest
 
-from buoy.core.codec import decode, encode
-from buoy.core.value_types import check_type
+from buoy.core.log.codec import decode, encode
+from buoy.core.log.value_types import check_type
 from buoy.errors import BadInput
 
 T = TypeVar("T")

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 import buoy
 from buoy.core.ids import RunId
-from buoy.engine.loading import read_log
+from buoy.engine.read_log import read_log
 from tests.patience import LOOK_S
 
 from .crew import RUN, expected, fork, in_child

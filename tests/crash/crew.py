@@ -12,10 +12,10 @@ from pathlib import Path
 
 import buoy
 from buoy.config import HOST_VARIABLE
-from buoy.engine.beats import Beats
-from buoy.engine.client import Client
+from buoy.engine.client.client import Client
+from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import Problem, WrongState
-from buoy.recovery.liveness import Coroner
+from buoy.recovery.failure_detector import FailureDetector
 
 from .flows import VOYAGES, WORKFLOWS, note, open_witness
 from .gate import Gate
@@ -116,10 +116,10 @@ def fork(url: str, policy: str, store: str, gate: Gate, *, host: str | None = No
 def live_apart(host: str) -> None:
     """As on a machine of its own, where silence is all that is known of the others; in quicker time than real."""
     os.environ[HOST_VARIABLE] = host
-    assert Coroner.__init__.__kwdefaults__ is not None
-    assert Beats.__init__.__kwdefaults__ is not None
-    Coroner.__init__.__kwdefaults__.update(suspect_after_s=SILENT_S, apart_s=SILENT_S)
-    Beats.__init__.__kwdefaults__.update(beat_s=BEAT_S)
+    assert FailureDetector.__init__.__kwdefaults__ is not None
+    assert Heartbeat.__init__.__kwdefaults__ is not None
+    FailureDetector.__init__.__kwdefaults__.update(suspect_after_s=SILENT_S, apart_s=SILENT_S)
+    Heartbeat.__init__.__kwdefaults__.update(beat_s=BEAT_S)
 
 
 def in_child(work: Callable[[], None], errors: Path) -> int:

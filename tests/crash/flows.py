@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import buoy
-from buoy.engine.definitions import Recovery
+from buoy.engine.authoring.definitions import Recovery
 from tests.patience import LOOK_S
 
 WITNESS = "BUOY_WITNESS"

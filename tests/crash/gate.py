@@ -19,15 +19,15 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from buoy.ports import Committed
-from buoy.stores.objects import ObjectStore
-from buoy.stores.sqlite import SqliteStore
+from buoy.ports.records import Committed
+from buoy.stores.objects.store import ObjectStore
+from buoy.stores.sqlite.store import SqliteStore
 
 from .flows import note, open_witness
 
 CALLS = (
-    "adopt", "beat", "bury", "claim_tasks", "commit", "define", "definition", "events", "find_runs", "inbox", "orphans",
-    "pokes", "register", "release", "run", "runners", "seen", "send", "suspect",
+    "adopt", "beat", "declare_dead", "claim_tasks", "commit", "define", "definition", "events", "find_runs", "inbox",
+    "orphans", "unread_runs", "register", "release", "run", "runners", "seen", "send", "suspect",
 )  # fmt: skip
 STORES: dict[str, type[Any]] = {"sqlite": SqliteStore, "folder": ObjectStore}
 FAULTS = ("kill", "term", "stop", "zombie", "full", "readonly")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import buoy
-from buoy.stores.sqlite import SqliteStore
+from buoy.stores.sqlite.store import SqliteStore
 from tests.patience import PATIENCE_S
 
 from .flows import WITNESS, WORKFLOWS

@@ -28,13 +28,13 @@ from pathlib import Path
 from typing import Any
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.core.lifecycle import ACTIVE
-from buoy.engine.client import Client
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import ACTIVE
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
 from buoy.errors import Problem
-from buoy.ports import RunQuery
+from buoy.ports.records import RunQuery
 from tests.patience import LOOK_S, PATIENCE_S, until
 
 from .flows import WITNESS, expected, job, note, sync_job

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.engine.read_log import read_log
 from tests.patience import PATIENCE_S, wait_until
 
 from .flows import expected, gated, job, one_step, sync_job

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.engine.read_log import read_log
 from tests.patience import wait_until
 
 from .flows import one_step, poison

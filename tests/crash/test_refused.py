@@ -13,7 +13,7 @@ import pytest
 
 import buoy
 from buoy.core.ids import RunId
-from buoy.engine.loading import read_log
+from buoy.engine.read_log import read_log
 from tests.patience import PATIENCE_S, wait_until
 
 from .flows import expected, job

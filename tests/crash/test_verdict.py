@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.log import events as e
 
 from .verdict import Story, broken
 from .yard import Seen

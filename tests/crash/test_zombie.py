@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.engine.read_log import read_log
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
 from .cases import holds_lock

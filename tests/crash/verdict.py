@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.core.lifecycle import Status
-from buoy.core.state import State, fold
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import State, fold
 
 from .yard import Seen
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from buoy.config import HOST_VARIABLE
-from buoy.core import events as e
+from buoy.core.log import events as e
 from tests.patience import PATIENCE_S, wait_until
 
 from .flows import WITNESS

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from buoy import RunnerOptions
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Workflow
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
-from buoy.ports import Store
+from buoy.ports.store import Store
 from buoy.wiring import Worker
 
 from .lab import QUICK_STOP, store_at

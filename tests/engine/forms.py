@@ -86,7 +86,7 @@ async def task_group_cancels_siblings_which_clean_up() -> list[str]:
     return seen
 
 
-@form(["ValueError", "StepFailed", "after"])
+@form(["LookupError", "StepFailed", "after"])
 async def errors_of_a_group_come_together() -> list[str]:
     seen: list[str] = []
 
@@ -94,14 +94,14 @@ async def errors_of_a_group_come_together() -> list[str]:
         try:
             await never("own")
         except asyncio.CancelledError:
-            raise ValueError("own") from None
+            raise LookupError("own") from None
 
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(own())
             group.create_task(fails("bad"))
-    except* ValueError:
-        seen.append("ValueError")
+    except* LookupError:
+        seen.append("LookupError")
     except* buoy.StepFailed:
         seen.append("StepFailed")
     await work("then")

@@ -15,19 +15,22 @@ from typing import Any, TypeVar
 import msgspec
 
 import buoy
-from buoy.core import codec
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import State, fold
-from buoy.engine.alarms import Alarms
-from buoy.engine.client import Client, Run
-from buoy.engine.definitions import Workflow
-from buoy.engine.execution import Execution
-from buoy.engine.loading import read_log
-from buoy.ports import Message, Outcome, Progress, Released, Store, Write
+from buoy.core.log import codec
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import State, fold
+from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.client.client import Client, Run
+from buoy.engine.read_log import read_log
+from buoy.engine.run.execution import Execution
+from buoy.engine.services.timers import Timers
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.host import Clock
+from buoy.ports.records import Message, Outcome, Progress, Released, Write
+from buoy.ports.store import Store
 from buoy.stores import open_store
-from buoy.system import SystemClock, SystemIds
 from tests.patience import LOOK_S, PATIENCE_S, until
 
 __all__ = ["until"]
@@ -164,15 +167,15 @@ async def plant(
     """A run with this log that nobody holds and that is due at once."""
     run = RunId(run_id)
     events = tuple(log)
-    released = Released(due_at=0.0, cause=cause)
+    released = Released(due_at=0.0, now=0.0, cause=cause)
     await store.commit([Write(run, 0, events, document(fold(run, events)), released)])
     for message in messages:
         await store.send(msgspec.structs.replace(message, run_id=run, number=0))
 
 
 @asynccontextmanager
-async def store_at(url: str) -> AsyncIterator[Store]:
-    store = await open_store(url, SystemClock())
+async def store_at(url: str, clock: Clock | None = None) -> AsyncIterator[Store]:
+    store = await open_store(url, clock or SystemClock())
     try:
         yield store
     finally:
@@ -204,7 +207,7 @@ class Desk:
         self.id = RunnerId("runner-desk")
         self.clock = SystemClock()
         self.ids = SystemIds()
-        self.alarms = Alarms(self.clock)
+        self.timers = Timers(self.clock)
         self.step_pool = None
         self.workflow_pool = None
         self.journal = self

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import buoy
 
 RAN: list[tuple[str, str, int]] = []
@@ -18,6 +20,10 @@ def times(run: str, leaf: str) -> int:
 
 async def value(x: int = 0) -> int:
     note()
+    return x
+
+
+async def anything(x: Any) -> Any:
     return x
 
 

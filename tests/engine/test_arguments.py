@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.engine.arguments import Arguments, same_call
+from buoy.core.log import events as e
+from buoy.engine.authoring.arguments import Arguments, same_call
 
 from .lab import bodies_of, log_of, opened, plant, renamed, result_of, store_at, until_event
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.client import Run
+from buoy.core.log import events as e
+from buoy.engine.client.client import Run
 
 from .forms import FORMS
 from .lab import (

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.engine.beats import Beats
-from buoy.ports import Beat, Clock, Progress
-from buoy.system import SystemClock
-from tests.patience import PATIENCE_S
+from buoy.engine.services.heartbeat import Heartbeat
+from buoy.errors import Unavailable
+from buoy.host.clock import SystemClock
+from buoy.ports.host import Clock
+from buoy.ports.records import Beat, Progress
+from tests.patience import PATIENCE_S, until
 
 # The beat's thread outlives the loop by up to a second; the last thing that this process does is to wait for it.
 LEAVES = """
@@ -57,6 +61,7 @@ class _Runner:
         self.id = RunnerId("r1")
         self.clock: Clock = SystemClock()
         self.progress: dict[RunId, Progress] = {}
+        self.gone: list[str] = []
 
     def holding(self) -> int:
         return len(self.progress)
@@ -68,19 +73,19 @@ class _Runner:
         return None
 
     def declared_gone(self, why: str) -> None:
-        raise AssertionError(why)
+        self.gone.append(why)
 
 
 class _Sent:
     """The one thing of a store that beats use here."""
 
-    one_host = True
+    single_host = True
 
     def __init__(self, enough: int, runner: _Runner) -> None:
         self.beats: list[Beat] = []
         self._enough = enough
         self._runner = runner
-        self.loop: Beats | None = None
+        self.loop: Heartbeat | None = None
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         self.beats.append(beat)
@@ -102,6 +107,116 @@ async def test_progress_that_is_over_is_taken_back_before_the_next_beat_is_due()
     async def opened() -> Any:
         return sent
 
-    sent.loop = Beats(runner, opened, beat_s=3600.0)
+    sent.loop = Heartbeat(runner, opened, fences=False, beat_s=3600.0)
     await sent.loop.run()
     assert [list(beat.progress) for beat in sent.beats] == [["a"], []]
+    assert runner.gone == []
+
+
+class _Store:
+    """A store whose beats do what they are told to: arrive, fail, or get no answer."""
+
+    def __init__(self, *beats: str, closes: bool = True) -> None:
+        self._beats = list(beats)
+        self._closes = closes
+        self.closed = False
+
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        what = self._beats.pop(0) if self._beats else "hangs"
+        if what == "hangs":
+            await asyncio.Event().wait()
+        if what == "fails":
+            raise Unavailable("the connection is broken")
+        return what == "arrives"
+
+    async def close(self) -> None:
+        if not self._closes:
+            await asyncio.Event().wait()
+        self.closed = True
+
+
+def _beats(runner: _Runner, *stores: _Store | Exception, **times: float) -> tuple[Heartbeat, list[_Store]]:
+    """Beats that open these stores, one after the other; and those that were opened."""
+    waiting, opened = list(stores), list[_Store]()
+
+    async def open_store() -> Any:
+        found = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+        if isinstance(found, Exception):
+            raise found
+        opened.append(found)
+        return found
+
+    return Heartbeat(runner, open_store, fences=True, beat_s=0.01, **times), opened
+
+
+async def test_a_beat_that_hangs_does_not_delay_the_fence() -> None:
+    runner = _Runner()
+    beats, opened = _beats(runner, _Store("arrives"), attempt_s=1e6, fence_after_s=0.2)
+    running = asyncio.create_task(beats.run())
+    await until(lambda: bool(runner.gone))
+    assert runner.gone == ["no beat was confirmed for 0.2 s"]
+    assert not running.done(), "the call still hangs"
+    running.cancel()
+    assert len(opened) == 1
+
+
+async def test_a_store_that_hangs_while_it_is_opened_does_not_delay_the_fence() -> None:
+    runner = _Runner()
+
+    async def open_store() -> Any:
+        await asyncio.Event().wait()
+
+    running = asyncio.create_task(
+        Heartbeat(runner, open_store, fences=True, beat_s=0.01, attempt_s=1e6, fence_after_s=0.2).run()
+    )
+    await until(lambda: bool(runner.gone))
+    running.cancel()
+
+
+async def test_a_store_that_never_opened_fences_all_the_same() -> None:
+    runner = _Runner()
+    beats, opened = _beats(runner, Unavailable("nobody there"), fence_after_s=0.2)
+    await asyncio.wait_for(beats.run(), PATIENCE_S)
+    assert runner.gone == ["no beat was confirmed for 0.2 s"]
+    assert (opened, beats.last_error) == ([], "Unavailable: nobody there")
+
+
+async def test_an_attempt_ends_in_time_and_the_next_one_has_a_new_connection() -> None:
+    runner = _Runner()
+    stores = [_Store("arrives", "hangs"), _Store("fails", closes=False), _Store("arrives", "refused")]
+    beats, opened = _beats(runner, *stores, attempt_s=0.05)
+    await asyncio.wait_for(beats.run(), PATIENCE_S)
+    assert opened == stores
+    assert [store.closed for store in stores] == [True, False, True]
+    assert runner.gone == ["its beat was refused: another process declared it gone"]
+    assert beats.errors == 3, "two beats, and a connection that did not close"
+
+
+async def test_beats_that_arrive_put_the_fence_off_from_the_time_of_sending() -> None:
+    runner = _Runner()
+    beats, _ = _beats(runner, _Store(*["arrives"] * 320, "refused"), fence_after_s=3.0)
+    await asyncio.wait_for(beats.run(), PATIENCE_S)
+    assert runner.gone == ["its beat was refused: another process declared it gone"]
+
+
+async def test_a_runner_whose_death_others_can_see_never_fences_itself() -> None:
+    runner = _Runner()
+
+    async def open_store() -> Any:
+        return _Store("fails")
+
+    beats = Heartbeat(runner, open_store, fences=False, beat_s=0.01, fence_after_s=0.0)
+    running = asyncio.create_task(beats.run())
+    await until(lambda: beats.errors >= 3)
+    beats.stop()
+    await asyncio.wait_for(running, PATIENCE_S)
+    assert runner.gone == []
+
+
+def test_the_fence_of_a_beats_thread_reaches_its_runner_while_a_call_hangs() -> None:
+    runner = _Runner()
+    beats, _ = _beats(runner, _Store("arrives"), attempt_s=0.5, fence_after_s=0.1)
+    thread = threading.Thread(target=beats.run_in_thread)
+    thread.start()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive() and runner.gone == ["no beat was confirmed for 0.1 s"]

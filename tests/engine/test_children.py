@@ -163,7 +163,7 @@ async def test_the_duties_of_a_run_that_ended_are_done_by_whoever_takes_its_task
     async with opened(url, *ALL) as app:
         assert app.runner is not None
         told: list[Any] = []
-        app.runner.births.finish = lambda *duties: told.append(duties)  # type: ignore[method-assign]
+        app.runner.outbox.finish = lambda *duties: told.append(duties)  # type: ignore[method-assign]
         await app.start_as("p", sync_parent, 5)
         await until(lambda: bool(told), "the end of the child")
         await until_status(app, "p", "waiting")

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId, orchestrate_task_id
-from buoy.engine.client import Client
-from buoy.engine.runner import Runner
-from buoy.ports import Released, RunQuery, Task
+from buoy.core.log import events as e
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.ports.records import Released, RunQuery, Task
 
 from .faults import opened_with_faults
-from .lab import bodies_of, opened, until, until_status
+from .lab import bodies_of, log_of, opened, until, until_status
 from .stage import WITNESS, never
 
 RUN = RunId("run")
@@ -48,7 +48,7 @@ async def test_a_run_that_was_given_back_is_not_taken_again_because_of_an_old_li
         await until_status(app, "run", "waiting_signal")
         assert app.runner is not None
         listed = store.hold_answer("find_runs")
-        app.runner.intake.look_again()
+        app.runner.intake.request_reconcile()
         mine = RunQuery(holder=app.runner.id)
         await until(lambda: any(name == "find_runs" and mine in args for name, args in store.done), "the list")
         app.runner.give_back_resting()
@@ -73,13 +73,15 @@ async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(any_url:
             await client.signal("run", "go", 1)
             await until(lambda: holder_is(client, slow.runner), "the slow runner to take the task")
             now = slow.runner.clock.now()
-            assert await client.store.release(RUN, slow.runner.id, Released(due_at=now))
+            assert await client.store.release(RUN, slow.runner.id, Released(due_at=now, now=now))
             async with opened(any_url, executes) as quick:
                 await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
                 claims = len(await bodies_of(client, "run", e.Claimed))
-                looks = store.calls["pokes"]
+                looks = store.calls["unread_runs"]
                 log.set()
-                await until(lambda: store.calls["pokes"] > looks + 1, "the slow runner to be through with its task")
+                await until(
+                    lambda: store.calls["unread_runs"] > looks + 1, "the slow runner to be through with its task"
+                )
                 await slow.runner.journal.settled()
                 assert len(await bodies_of(client, "run", e.Claimed)) == claims
                 assert WITNESS.of("run")["never#1"] == 1
@@ -123,3 +125,25 @@ async def test_a_run_is_not_taken_without_its_task_once_another_runner_drives_it
                 assert (slow.runner.holding(), WITNESS.of("run")["never#1"]) == (0, 1)
                 assert quick.runner is not None
                 assert quick.runner.holding() == 1
+
+
+async def test_a_runner_that_is_declared_gone_while_it_reads_a_run_drives_nothing(any_url: str) -> None:
+    async with buoy.connect(any_url) as client:
+        await client.start_as("run", executes)
+        async with opened(any_url, executes) as app:
+            await until_status(app, "run", "waiting_signal")
+        await client.signal("run", "go", 1)
+        before = await log_of(client, "run")
+        async with opened_with_faults(any_url, waits) as (slow, store):
+            assert slow.runner is not None
+            slow.runner.registry.add(executes)
+            inbox = store.hold("inbox")
+            taking = asyncio.create_task(slow.runner.intake.take(TASK, free_of=(None,)))
+            await until(lambda: store.calls["inbox"] > 0, "the inbox to be read")
+            slow.runner.declared_gone("somebody said so")
+            await until(lambda: slow.runner is not None and slow.runner.gone is not None, "the runner to know")
+            inbox.set()
+            await taking
+            await slow.runner.journal.settled()
+            assert (slow.runner.holding(), WITNESS.of("run")["never#1"]) == (0, 0)
+            assert await log_of(client, "run") == before

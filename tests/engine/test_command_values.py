@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import SpecWorkflow, spec_of
+from buoy.core.log import events as e
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.errors import BadSpec
 
 from .lab import QUICK_STOP, bodies_of, cuts, log_of, opened, plant, result_of, store_at, until_event

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
-from buoy.core.log_names import log_name, parse_log_name
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import SpecWorkflow, spec_of
+from buoy.core.log import events as e
+from buoy.core.step_logs import log_name, parse_log_name
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.errors import BadInput
-from buoy.ports import Command
-from buoy.shell.guarded import GuardedShell
-from buoy.system import SystemClock
+from buoy.host.clock import SystemClock
+from buoy.host.shell.shell import GuardedShell
+from buoy.ports.host import Command
 from tests.patience import PATIENCE_S, wait_until
 
 from .lab import QUICK_STOP, bodies_of, log_of, opened, result_of, until, until_event
@@ -124,6 +124,13 @@ async def test_output_of_every_attempt_is_kept(url: str, tmp_path: Path) -> None
     assert [(logs / f"a#1.{n}.log").read_text() for n in (1, 2)] == ["try 1\n", "try 2\n"]
 
 
+@pytest.mark.parametrize("makes", ["mkfifo", "mkdir"])
+async def test_a_result_file_that_is_no_file_is_refused(makes: str, tmp_path: Path) -> None:
+    shell = GuardedShell(tmp_path, SystemClock())
+    with pytest.raises(buoy.BadInput, match="the result file"):
+        await shell.run(order(tmp_path, f'{makes} "$BUOY_RESULT_FILE"'))
+
+
 async def test_what_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path) -> None:
     shell = GuardedShell(tmp_path, SystemClock())
     await shell.run(order(tmp_path, f"sleep 100 & echo $! > {tmp_path}/pid"))
@@ -189,7 +196,7 @@ def test_log_names_are_read_back() -> None:
 RUNNER = """
 import asyncio, sys
 import buoy
-from buoy.engine.spec_workflow import load_spec
+from buoy.engine.spec.workflow import load_spec
 
 async def main():
     workflow = load_spec(sys.argv[1])

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.codec import encode
-from buoy.engine.messages import Reason
-from buoy.ports import Message
+from buoy.core.log import events as e
+from buoy.core.log.codec import encode
+from buoy.engine.run.mailbox import Reason
+from buoy.ports.records import Message
 
 from .lab import log_of, opened, plant, replayed, result_of, store_at, types_of, until_event, until_status, without_end
 from .stage import WITNESS, after, never, work

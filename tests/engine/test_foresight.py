@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
+from buoy.core.log import events as e
 
 from .lab import cuts, log_of, opened, replayed, result_of, until_status, without_end
 from .stage import WITNESS, after, fails, work

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.engine import generators
-from buoy.engine.generators import FirstHook, Generators
-from buoy.engine.loop import PrivateLoop
+from buoy.engine.code import async_generators
+from buoy.engine.code.async_generators import FirstHook, Generators
+from buoy.engine.code.private_loop import PrivateLoop
 from tests.patience import turns, until
 
 from .lab import opened, result_of
@@ -126,7 +126,7 @@ async def gives_one_away() -> int:
 
 
 def test_a_generator_that_outlives_its_run_never_ends_on_the_real_loop(tmp_path: Path) -> None:
-    before = dict(generators._OWNERS)
+    before = dict(async_generators._OWNERS)
 
     async def main() -> None:
         async with opened(f"sqlite:///{tmp_path}/runs.db", gives_one_away) as app:
@@ -137,7 +137,7 @@ def test_a_generator_that_outlives_its_run_never_ends_on_the_real_loop(tmp_path:
 
     asyncio.run(main())
     assert SEEN == []
-    assert generators._OWNERS.items() <= before.items(), "nothing is left of it"
+    assert async_generators._OWNERS.items() <= before.items(), "nothing is left of it"
 
 
 def test_what_is_no_workflows_is_handed_on_to_the_hooks_that_were_there(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_an_address_that_is_used_again_is_not_taken_for_the_workflows() -> None:
     handed_on: list[Any] = []
     FirstHook(handed_on.append)(generator)  # type: ignore[arg-type]
     assert handed_on == [generator]
-    generators._LastHook(handed_on.append)(generator)  # type: ignore[arg-type]
+    async_generators._LastHook(handed_on.append)(generator)  # type: ignore[arg-type]
     assert handed_on == [generator, generator] and closed == []
 
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
+from buoy.core.log import events as e
 from tests.patience import until
 
 RAN: list[str] = []

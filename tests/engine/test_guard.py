@@ -203,7 +203,7 @@ async def test_steps_may_do_all_that_workflow_code_may_not(url: str) -> None:
 async def test_code_that_turns_for_ever_without_waiting_is_ended_with_a_clear_error(
     when: str, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("buoy.engine.loop.TURNS", range(5_000))
+    monkeypatch.setattr("buoy.engine.code.private_loop.TURNS", range(5_000))
 
     def spinning(spins: bool) -> buoy.Workflow[..., Any]:
         @buoy.workflow(name="spins")

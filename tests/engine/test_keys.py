@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
+from buoy.core.log import events as e
 
 from .lab import bodies_of, opened, result_of
 
@@ -245,3 +247,31 @@ async def test_an_async_step_called_plainly_in_a_sync_workflow_is_refused_with_a
             warnings.simplefilter("error")
             run = await app.start_as("r", follows)
             assert await result_of(app, run) == ["a:r/async_key_of#1/0", "b:r/async_key_of#2/0"]
+
+
+async def test_a_thread_without_the_context_of_its_step_is_told_so(url: str) -> None:
+    @buoy.step
+    def spawns() -> list[str]:
+        said: list[str] = []
+
+        def inside() -> None:
+            for call in (lambda: buoy.progress(1, 2), buoy.abandoned):
+                try:
+                    call()
+                except buoy.NotAllowedHere as error:
+                    said.append(str(error))
+
+        for target in (inside, partial(copy_context().run, inside)):
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join()
+        return said
+
+    @buoy.workflow
+    async def calls() -> list[str]:
+        return await spawns.call()
+
+    async with opened(url, calls) as app:
+        progress, abandoned = await result_of(app, await app.start(calls))
+    assert progress.startswith("buoy.progress works inside a step only, and no step is known in this thread")
+    assert "contextvars.copy_context().run" in abandoned

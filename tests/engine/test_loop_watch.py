@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.engine.loop_watch import LoopWatch, in_words
-from buoy.ports import LoopHeld, RunnerRecord
-from buoy.system import SystemClock
+from buoy.engine.process.loop_watch import LoopWatch, in_words
+from buoy.host.clock import SystemClock
+from buoy.ports.records import LoopHeld, RunnerRecord
 from tests.engine.lab import opened, store_at
 from tests.patience import PATIENCE_S, until
 
@@ -86,7 +86,7 @@ async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str,
 
 def _unguarded() -> Any:
     """Starting a thread counts as I/O, which workflow code may not do; here it stands for a blocking C call."""
-    from buoy.engine.guard import unguarded
+    from buoy.engine.code.io_guard import unguarded
 
     return unguarded()
 

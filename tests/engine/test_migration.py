@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.bundle import parse, render
+from buoy.core.bundle.format import parse, render
 from buoy.core.ids import RunId
-from buoy.engine.client import Client
-from buoy.engine.loading import read_log
-from buoy.recovery.bundles import export_run, import_run
-from buoy.recovery.versions import go_on_with_this_code, migrate_all
+from buoy.core.log import events as e
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
+from buoy.operations.bundles import export_run, import_run
+from buoy.recovery.sweep.resume_paused import go_on_with_this_code, migrate_all
 from buoy.wiring import open_client
 
 from .lab import bodies_of, log_of, opened, plant, result_of, state_of, store_at, types_of, until, until_status
@@ -370,3 +370,39 @@ async def test_code_appears_only_for_the_runs_of_its_scope(
         await go_on_with_this_code(client)
         going = {name for name in scopes if "resumed" in await types_of(client, name)}
     assert going == ({"lab", "north"} if within else {"plain"})
+
+
+async def test_versions_that_do_not_fit_do_not_take_turns(url: str) -> None:
+    """Each of them is tried once, whatever else was tried since; the run's own version is always welcome."""
+
+    def version(first: Any) -> Any:
+        async def turns() -> list[Any]:
+            return [await first(1), await buoy.wait_signal("go")]
+
+        found = buoy.workflow(name="turns")(turns)
+        found.version = first.name  # the hash of the source is the same for all three
+        return found
+
+    own, *others = (version(step) for step in (charge, pay, ship))
+    async with opened(url, own) as app:
+        await app.start_as("run", own)
+        await until_status(app, "run", "waiting_signal")
+    for number, code in enumerate([*others, *others]):
+        async with opened(url, code) as app:
+            assert app.runner is not None
+            taken: list[Any] = []
+            app.runner.intake.on_taken = taken.append
+            await app.signal("run", "go", number)
+            await until(lambda taken=taken: bool(taken), "the run to be looked at")  # type: ignore[misc]
+            await app.runner.journal.settled()
+            await until_status(app, "run", "paused")
+    paused = [pause.tried_version for pause in await bodies_of_store(url, "run", e.Paused)]
+    assert paused == [code.version for code in others]
+    async with opened(url, own) as app:
+        await go_on_with_this_code(app)
+        assert await result_of(app, await app.get("run")) == [1, 0]
+
+
+async def bodies_of_store(url: str, run_id: str, kind: type[Any]) -> list[Any]:
+    async with buoy.connect(url) as client:
+        return await bodies_of(client, run_id, kind)

@@ -15,22 +15,23 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core.explain import explain
-from buoy.core.phrases import Wording
-from buoy.engine.alarms import Alarms
-from buoy.engine.births import Births
-from buoy.engine.bodies import Body
-from buoy.engine.client import Client
-from buoy.engine.code import Code
-from buoy.engine.execution import Execution
-from buoy.engine.intake import Intake
-from buoy.engine.leaves import Leaves
-from buoy.engine.ledger import Ledger
-from buoy.engine.messages import Mailbox
-from buoy.engine.saga import Saga
-from buoy.engine.sync_decider import SyncDecider
-from buoy.recovery.evidence import crew, facts_of_run
-from buoy.system import SystemClock
+from buoy.core.explain.explain import explain
+from buoy.core.explain.phrases import Wording
+from buoy.engine.client.client import Client
+from buoy.engine.code.async_decider import AsyncDecider
+from buoy.engine.code.sync_decider import SyncDecider
+from buoy.engine.process.intake import Intake
+from buoy.engine.run.code import Code
+from buoy.engine.run.execution import Execution
+from buoy.engine.run.leaves import Leaves
+from buoy.engine.run.ledger import Ledger
+from buoy.engine.run.mailbox import Mailbox
+from buoy.engine.run.outbox import Outbox
+from buoy.engine.run.saga import Saga
+from buoy.engine.run.step_attempt import StepAttempt
+from buoy.engine.services.timers import Timers
+from buoy.host.clock import SystemClock
+from buoy.recovery.evidence import facts_of_run, read_fleet
 from tests.engine.lab import log_of, opened, outcome_of, plant, store_at, until, until_status
 
 VICTIM = "victim"
@@ -140,11 +141,11 @@ DOORS: list[tuple[type, str, Any]] = [
     (Leaves, "_start", steps),
     (Leaves, "_run_body", steps),
     (Leaves, "_due", sleeper),
-    (Body, "begin", steps),
-    (Body, "_call", steps),
+    (StepAttempt, "begin", steps),
+    (StepAttempt, "_call", steps),
     (Ledger, "_settle", steps),
     (Mailbox, "_look_at", listener),
-    (Births, "_create", parent),
+    (Outbox, "_create", parent),
     (Code, "begin", steps),
     (SyncDecider, "_asked", plain),
     (SyncDecider, "_take_outcome", plain),
@@ -155,7 +156,7 @@ DOORS: list[tuple[type, str, Any]] = [
 
 async def why(app: Client, run_id: str) -> str:
     record = await app.record(run_id)
-    facts, _ = await facts_of_run(app.store, await crew(app.store, app.liveness), record)
+    facts, _ = await facts_of_run(app.store, await read_fleet(app.store, app.liveness), record)
     found = explain(facts, Wording())
     return "\n".join([found.headline, found.now, *found.wrong, *found.next, *found.you_can])
 
@@ -276,29 +277,29 @@ async def test_a_run_that_cannot_be_created_is_refused_to_the_caller(url: str, m
 
 async def test_an_alarm_whose_callback_fails_is_reported_and_the_others_ring() -> None:
     errors: list[Exception] = []
-    alarms, clock = Alarms(SystemClock(), errors.append), SystemClock()
+    timers, clock = Timers(SystemClock(), errors.append), SystemClock()
     rang = asyncio.Event()
 
     def fails() -> None:
         raise Planted(MARK)
 
-    alarms.set(clock.now() - 1.0, fails)
-    alarms.set(clock.now() - 0.5, fails)
-    alarms.set(clock.now() + 0.001, rang.set)
+    timers.set(clock.now() - 1.0, fails)
+    timers.set(clock.now() - 0.5, fails)
+    timers.set(clock.now() + 0.001, rang.set)
     await rang.wait()
     assert [type(each) for each in errors] == [Planted, Planted]
-    alarms.close()
+    timers.close()
 
 
 async def test_cancelled_alarms_do_not_stay_until_they_are_due() -> None:
     clock = SystemClock()
-    alarms = Alarms(clock)
-    kept = alarms.set(clock.now() + 5_000.0, lambda: None)
+    timers = Timers(clock)
+    kept = timers.set(clock.now() + 5_000.0, lambda: None)
     for _ in range(10_000):
-        alarms.set(clock.now() + 9_000.0, lambda: None).cancel()
-    assert len(alarms._heap) <= 202
+        timers.set(clock.now() + 9_000.0, lambda: None).cancel()
+    assert len(timers._heap) <= 202
     assert kept.callback is not None
-    alarms.close()
+    timers.close()
 
 
 def _callbacks() -> list[Callable[[], BaseException]]:
@@ -383,3 +384,27 @@ async def test_text_that_no_store_can_keep_ends_only_its_run_and_is_readable(any
         assert "caf" in text or kind == "asks"
         assert await log_of(app, VICTIM)
         await others_end(app)
+
+
+@buoy.workflow
+async def two_signals() -> list[Any]:
+    return [await buoy.wait_signal("go"), await buoy.wait_signal("go")]
+
+
+async def test_messages_behind_the_one_that_held_the_run_are_left_for_later(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first one led to was taken back, so it is the first one again when the run continues."""
+    async with opened(url, two_signals) as app:
+        await app.start_as(VICTIM, two_signals)
+        await until_status(app, VICTIM, "waiting_signal")
+    async with buoy.connect(url) as client:
+        for number in (1, 2):
+            await client.signal(VICTIM, "go", number)
+    fault = Fault(monkeypatch, AsyncDecider, "deliver")
+    async with opened(url, two_signals) as app:
+        await until_status(app, VICTIM, "paused")
+        assert not [event for event in await log_of(app, VICTIM) if event.type == "signal_received"]
+        fault.on = False
+        await app.resume(VICTIM)
+        assert await outcome_of(app, await app.get(VICTIM)) == ("completed", [1, 2])

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core.codec import encode
 from buoy.core.ids import LeafId, RunId
-from buoy.core.transitions import compensation_leaf
-from buoy.engine.client import Client
-from buoy.engine.definitions import Workflow
-from buoy.engine.execution import Execution
-from buoy.engine.messages import Reason
-from buoy.ports import Message
+from buoy.core.log.codec import encode
+from buoy.core.log.transitions import compensation_leaf
+from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.run.execution import Execution
+from buoy.engine.run.mailbox import Reason
+from buoy.ports.records import Message
 
 from .faults import opened_with_faults
 from .lab import outcome_of, until

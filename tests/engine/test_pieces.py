@@ -8,17 +8,17 @@ from collections.abc import Callable
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.core.state import fold
-from buoy.engine.alarms import Alarms
-from buoy.engine.context import Scope
-from buoy.engine.declaration import Retry
-from buoy.engine.journal import Journal
-from buoy.engine.pool import Pool
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.engine.authoring.context import Scope
+from buoy.engine.authoring.declaration import Retry
+from buoy.engine.services.journal import Journal
+from buoy.engine.services.thread_pool import ThreadPool
+from buoy.engine.services.timers import Timers
 from buoy.errors import Unavailable
-from buoy.ports import Committed, FencedOut, Outcome, Write
+from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S
 
@@ -28,10 +28,10 @@ from .lab import store_at, until
 NULL = e.NULL
 
 
-async def rung(alarms: Alarms) -> None:
+async def rung(timers: Timers) -> None:
     """Lets the alarms look at their clock: the earliest possible alarm makes them look at once."""
     looked = asyncio.Event()
-    alarms.set(0.0, looked.set)
+    timers.set(0.0, looked.set)
     await looked.wait()
 
 
@@ -40,20 +40,20 @@ async def rung(alarms: Alarms) -> None:
 
 async def test_alarms_ring_in_the_order_of_their_times_and_not_before() -> None:
     clock = ManualClock()
-    alarms = Alarms(clock)
+    timers = Timers(clock)
     heard: list[str] = []
     start = clock.now()
     for name, span_s in (("late", 60), ("soon", 10), ("later", 60), ("next", 20)):
-        alarms.set(start + span_s, lambda name=name: heard.append(name))
-    await rung(alarms)
+        timers.set(start + span_s, lambda name=name: heard.append(name))
+    await rung(timers)
     assert heard == []
     clock.advance(10)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["soon"]
     clock.advance(1000)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["soon", "next", "late", "later"]
-    alarms.close()
+    timers.close()
 
 
 class SetClock(ManualClock):
@@ -69,62 +69,62 @@ class SetClock(ManualClock):
 
 async def test_setting_the_clock_back_delays_no_alarm() -> None:
     clock = SetClock()
-    alarms = Alarms(clock)
+    timers = Timers(clock)
     heard: list[str] = []
-    alarms.set(clock.now() + 10, lambda: heard.append("before"))
+    timers.set(clock.now() + 10, lambda: heard.append("before"))
     clock.set_by_s = -3600.0
-    alarms.set(clock.now() + 20, lambda: heard.append("after"))
+    timers.set(clock.now() + 20, lambda: heard.append("after"))
     clock.advance(9)
-    await rung(alarms)
+    await rung(timers)
     assert heard == []
     clock.advance(1)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["before"]
     clock.advance(9)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["before"]
     clock.advance(1)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["before", "after"]
-    alarms.close()
+    timers.close()
 
 
 async def test_setting_the_clock_forward_rings_what_is_due_by_it() -> None:
     clock = SetClock()
-    alarms = Alarms(clock)
+    timers = Timers(clock)
     heard: list[str] = []
-    alarms.set(clock.now() + 10, lambda: heard.append("due"))
+    timers.set(clock.now() + 10, lambda: heard.append("due"))
     clock.set_by_s = 60.0
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["due"]
-    alarms.close()
+    timers.close()
 
 
 async def test_a_cancelled_alarm_is_silent_and_one_in_the_past_rings_at_once() -> None:
     clock = ManualClock()
-    alarms = Alarms(clock)
+    timers = Timers(clock)
     heard: list[str] = []
-    alarms.set(clock.now() + 5, lambda: heard.append("cancelled")).cancel()
-    alarms.set(clock.now() - 5, lambda: heard.append("past"))
+    timers.set(clock.now() + 5, lambda: heard.append("cancelled")).cancel()
+    timers.set(clock.now() - 5, lambda: heard.append("past"))
     clock.advance(10)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["past"]
-    alarms.close()
+    timers.close()
 
 
 async def test_an_alarm_may_set_another_and_none_rings_after_the_close() -> None:
     clock = ManualClock()
-    alarms = Alarms(clock)
+    timers = Timers(clock)
     heard: list[str] = []
-    alarms.set(clock.now(), lambda: alarms.set(clock.now() + 1, lambda: heard.append("second")))
-    await rung(alarms)
+    timers.set(clock.now(), lambda: timers.set(clock.now() + 1, lambda: heard.append("second")))
+    await rung(timers)
     clock.advance(1)
-    await rung(alarms)
+    await rung(timers)
     assert heard == ["second"]
-    alarms.set(clock.now() + 1, lambda: heard.append("never"))
-    alarms.close()
+    timers.set(clock.now() + 1, lambda: heard.append("never"))
+    timers.close()
     clock.advance(5)
-    alarms.set(clock.now(), lambda: heard.append("never"))
+    timers.set(clock.now(), lambda: heard.append("never"))
     await asyncio.sleep(0)
     assert heard == ["second"]
 
@@ -241,7 +241,7 @@ async def test_a_pool_never_runs_more_at_once_than_its_size() -> None:
             threading.Thread(target=work, name=name, daemon=True).start()
 
     threads = Threads()
-    pool = Pool(threads, 3, "test")
+    pool = ThreadPool(threads, 3, "test")
     lock, most, now = threading.Lock(), 0, 0
     gate = threading.Semaphore(0)
     done: list[int] = []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
+from buoy.core.log import events as e
 
 from .lab import (
     cuts,

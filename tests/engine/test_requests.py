@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.codec import encode
 from buoy.core.ids import RunId
-from buoy.engine.messages import Reason, Signal
-from buoy.ports import Message
+from buoy.core.log import events as e
+from buoy.core.log.codec import encode
+from buoy.engine.run.mailbox import Reason, Signal
+from buoy.ports.records import Message
 from tests.patience import PATIENCE_S
 
 from .lab import (

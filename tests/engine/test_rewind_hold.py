@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.engine import returns, rewind_hold
+from buoy.core.log import events as e
+from buoy.engine.client import rewind, rewind_hold
 from buoy.errors import Unavailable
 from tests.engine.lab import bodies_of, log_of, opened, types_of, until, until_event, until_status
 
 WORKER = """
 import asyncio, sys, buoy
-from buoy.engine import rewind_hold
+from buoy.engine.client import rewind_hold
 
 @buoy.step
 async def first() -> int:
@@ -93,14 +93,14 @@ async def test_a_worker_that_stands_still_is_left_as_it_was_after_it_moves_again
         await app.start_as("r", waits)
         await until_status(app, "r", "waiting_signal")
         assert app.runner is not None
-        reads = app.runner.intake._read_inboxes
+        reads = app.runner.intake.inboxes.read
         stands_still = True
 
         async def read() -> None:
             if not stands_still:
                 await reads()
 
-        monkeypatch.setattr(app.runner.intake, "_read_inboxes", read)
+        monkeypatch.setattr(app.runner.intake.inboxes, "read", read)
         async with buoy.connect(any_url) as client:
             with pytest.raises(buoy.WrongState, match="nothing was changed"):
                 await client.jump("r", "first")
@@ -117,7 +117,7 @@ async def test_an_error_after_the_hold_takes_it_back(any_url: str, monkeypatch: 
         await app.start_as("r", waits)
         await until_status(app, "r", "waiting_signal")
         async with buoy.connect(any_url) as client:
-            planned = returns._plan
+            planned = rewind._plan
 
             async def plan(*given: Any, **named: Any) -> Any:
                 if (await client.record("r")).document.pause is not None:
@@ -128,7 +128,7 @@ async def test_an_error_after_the_hold_takes_it_back(any_url: str, monkeypatch: 
                 raise Unavailable("the store is away")
 
             if place == "plan":
-                monkeypatch.setattr(returns, "_plan", plan)
+                monkeypatch.setattr(rewind, "_plan", plan)
             else:
                 monkeypatch.setattr(client.store, "commit", commit)
             with pytest.raises(Unavailable):
@@ -149,7 +149,7 @@ async def test_a_pause_of_a_person_is_not_taken_back_with_the_hold(url: str, mon
         async def commit(*_: Any) -> bool:
             return False
 
-        monkeypatch.setattr(returns, "_commit", commit)
+        monkeypatch.setattr(rewind, "commit_surely", commit)
         with pytest.raises(buoy.WrongState):
             await app.jump("r", "first")
         pause = (await app.record("r")).document.pause

@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.codec import encode
-from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
-from buoy.engine.messages import Reason, Signal
-from buoy.ports import Message, Write
-from buoy.system import SystemClock, SystemIds
+from buoy.core.log import events as e
+from buoy.core.log.codec import encode
+from buoy.core.log.document import document
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
+from buoy.engine.run.mailbox import Reason, Signal
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Message, Write
 from buoy.wiring import liveness_of
 
 from .faults import FaultyStore, opened_with_faults
@@ -307,7 +308,7 @@ async def test_a_stop_during_a_long_replay_is_quick_and_loses_nothing(
         await until_status(app, "original", "waiting_signal")
         log = await log_of(app, "original")
     # Gives way to the loop at every chance, so that the stop falls into the replay.
-    monkeypatch.setattr("buoy.engine.deciders.REPLAY_SLICE_S", -1.0)
+    monkeypatch.setattr("buoy.engine.code.async_decider.REPLAY_SLICE_S", -1.0)
     copies = [f"copy{n}x" for n in range(5)]
     second = f"sqlite:///{tmp_path}/second.db"
     async with store_at(second) as store:
@@ -365,7 +366,7 @@ async def test_a_runner_declared_gone_drops_all_and_takes_nothing(url: str) -> N
     async with opened(url, waits) as app:
         await app.start_as("run", waits, 1)
         await until_status(app, "run", "waiting_signal")
-        await app.store.bury(app.runner.id, "a test says so", cause="taken_over", evidence={})
+        await app.store.declare_dead(app.runner.id, "a test says so", cause="taken_over", evidence={})
         app.runner.declared_gone("a test says so")
         await until(lambda: app.runner.holding() == 0)
         await app.signal("run", "go", 2)
@@ -384,7 +385,7 @@ async def test_a_commit_without_an_answer_is_neither_lost_nor_done_twice(how: st
         run = await app.start_as("run", works, 2)
         assert await result_of(app, run) == 6
         store.fail("commit", how, times=2)
-        store.fail("events", "before", times=1)
+        store.fail("landed", "before", times=1)
         other = await app.start_as("other", works, 3)
         assert await result_of(app, other) == 9
         assert store.left == 0
@@ -395,7 +396,9 @@ async def test_a_commit_without_an_answer_is_neither_lost_nor_done_twice(how: st
         assert app.runner.troubles()[0] >= 5
 
 
-@pytest.mark.parametrize("method", ["claim_tasks", "events", "inbox", "pokes", "changed", "release", "seen", "run"])
+@pytest.mark.parametrize(
+    "method", ["claim_tasks", "events", "inbox", "unread_runs", "changed", "release", "seen", "run"]
+)
 async def test_a_read_or_a_claim_that_fails_loses_no_run(method: str, url: str) -> None:
     options = buoy.RunnerOptions(waiting_runs_max=0, stop_grace_s=2)
     async with opened_with_faults(url, waits, options=options) as (_, store), buoy.connect(url) as client:
@@ -407,7 +410,7 @@ async def test_a_read_or_a_claim_that_fails_loses_no_run(method: str, url: str) 
     assert set(WITNESS.of("run").values()) == {1}
 
 
-@pytest.mark.parametrize("method", ["claim_tasks", "changed", "commit", "release", "pokes"])
+@pytest.mark.parametrize("method", ["claim_tasks", "changed", "commit", "release", "unread_runs"])
 async def test_an_error_that_nobody_foresaw_does_not_stop_the_runner_in_silence(method: str, url: str) -> None:
     options = buoy.RunnerOptions(waiting_runs_max=0, stop_grace_s=2)
     async with opened_with_faults(url, waits, options=options) as (app, store), buoy.connect(url) as client:
@@ -474,7 +477,9 @@ async def test_a_resume_that_meets_a_paused_run_on_its_way_out_is_not_lost(reque
         await until(lambda: store.calls["commit"] == 1, "the worker to claim the run")
         looks = store.calls["inbox"]
         await client.store.send(Message(RunId("run"), request_kind, "now", encode(Reason(None), "x")))
-        await until(lambda: store.calls["inbox"] > looks or store.calls["pokes"] > looks + 3, "the worker to look")
+        await until(
+            lambda: store.calls["inbox"] > looks or store.calls["unread_runs"] > looks + 3, "the worker to look"
+        )
         commit.set()
         if request_kind == "resume":
             await client.signal("run", "go", 2)
@@ -494,7 +499,7 @@ async def _claims(app: Client, run_id: str, count: int) -> bool:
 
 
 async def test_a_log_that_is_full_ends_the_run_with_advice(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.engine.leaves.LOG_EVENTS_MAX", 30)
+    monkeypatch.setattr("buoy.engine.run.leaves.LOG_EVENTS_MAX", 30)
 
     @buoy.workflow
     async def endless() -> int:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.engine.client import Client
-from buoy.engine.definitions import Workflow
+from buoy.core.log import events as e
+from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.client.client import Client
 
 from .lab import cuts, log_of, opened, outcome_of, plant, renamed, state_of, store_at, until, until_status
 

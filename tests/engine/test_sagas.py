@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 import buoy
-from buoy.engine.definitions import Step
+from buoy.engine.authoring.definitions import Step
 from tests.patience import turns
 
 from .lab import log_of, opened, plant, renamed, result_of, store_at, types_of, until_event, until_status
@@ -108,8 +108,11 @@ async def test_a_cancellation_undoes_too(url: str) -> None:
         assert [each[0] for each in SEEN] == ["charge", "refund"]
 
 
-@pytest.mark.parametrize("is_async", [True, False])
-async def test_a_step_that_ends_after_the_cancellation_is_undone_also_after_a_crash(url: str, is_async: bool) -> None:
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside-another"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_step_that_ends_after_the_cancellation_is_undone_also_after_a_crash(
+    url: str, is_async: bool, beside: bool
+) -> None:
     """It is never given up before its outcome is known; a replay must not take that outcome for the end of a wait."""
     go_on = asyncio.Event()
 
@@ -120,16 +123,20 @@ async def test_a_step_that_ends_after_the_cancellation_is_undone_also_after_a_cr
 
     @buoy.workflow(name="late")
     async def late() -> str:
+        if beside:
+            return str(await asyncio.gather(charge("c"), pay("p")))
         return await pay("p")
 
     @buoy.workflow(name="late")
     def late_sync() -> str:
+        if beside:
+            return str(buoy.gather(charge.call("c"), pay.call("p")))
         return pay.call("p").result()
 
     workflow = late if is_async else late_sync
     async with opened(url, workflow) as app:
         run = await app.start_as("whole", workflow)
-        await until_event(app, "whole", "step_started")
+        await until_event(app, "whole", "step_completed" if beside else "step_started")
         await run.cancel()
         await until_event(app, "whole", "cancel_requested")
         go_on.set()
@@ -140,13 +147,18 @@ async def test_a_step_that_ends_after_the_cancellation_is_undone_also_after_a_cr
         "compensation_completed",
         "workflow_cancelled",
     ]
-    cut = {f"cut-{count}": renamed(log[:count], "whole", f"cut-{count}") for count in range(4, len(log))}
+    asked = next(event.seq for event in log if event.type == "cancel_requested")
+    cut = {f"cut-{count}": renamed(log[:count], "whole", f"cut-{count}") for count in range(asked, len(log))}
     async with store_at(url) as store:
         for name, events in cut.items():
             await plant(store, name, events)
     async with opened(url, workflow) as app:
         for name in cut:
             await until_status(app, name, "cancelled")
+            types = await types_of(app, name)
+            done = types.count("step_completed")
+            assert (done, types.count("compensation_completed")) == (1 + beside, 1 + beside), f"{name}: {types}"
+            assert "leaf_cancelled" not in types, f"{name}: {types}"
 
 
 async def test_a_run_that_completes_undoes_nothing(url: str) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core.codec import encode_events
 from buoy.core.limits import QUESTION_BYTES_MAX, QUESTION_TITLE_CHARS_MAX
-from buoy.engine.context import CURRENT, StepContext
+from buoy.core.log.codec import encode_events
+from buoy.engine.authoring.context import CURRENT, StepContext
 
 from .lab import log_of, opened, result_of, until_event
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from buoy.core.limits import SPEC_BYTES_MAX
-from buoy.engine.spec_calls import Calls
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import load_spec
+from buoy.engine.spec.functions import Calls
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import load_spec
 from buoy.errors import BadSpec
 
 
@@ -47,6 +47,8 @@ def test_json_is_read_as_json() -> None:
         ("a: &a [*a]\n", "*a refers to nothing before it"),
         ("[" * 100 + "]" * 100, "nested more than 60 deep"),
         ("a: \t- b\n\x01", "not YAML"),
+        ("a:\n\t- b\n", "; indent with spaces, not tabs"),
+        ("a:\n  - b: 1\n   c: 2\n", "; look at the indentation"),
     ],
 )
 def test_what_is_no_spec_file_is_refused_with_its_line(text: str, expected: str) -> None:

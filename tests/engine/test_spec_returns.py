@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.engine.client import Client, Run
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import SpecWorkflow, spec_of
+from buoy.core.log import events as e
+from buoy.engine.client.client import Client, Run
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.wiring import open_client
 
 from . import spec_functions

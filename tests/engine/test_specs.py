@@ -12,12 +12,12 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.client import Client, Run
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import SpecWorkflow, spec_of
-from buoy.ports import Message
+from buoy.core.log import events as e
+from buoy.engine.client.client import Client, Run
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import SpecWorkflow, spec_of
+from buoy.ports.records import Message
 from tests.patience import LOOK_S
 
 from . import spec_functions
@@ -121,6 +121,39 @@ async def test_nothing_is_stored_when_the_parameters_are_wrong(url: str) -> None
 # ---- failures, retries, conditions, files
 
 
+async def test_options_of_a_question_are_filled_in_from_results(url: str) -> None:
+    workflow = spec(
+        """
+parameters: {last: none of them}
+steps:
+  - {id: found, call: "F:anything", with: {x: [web-1, 2]}}
+  - {id: one, call: "F:anything", with: {x: web-9}}
+  - id: q
+    ask: {title: "Which?", options: ["{{ steps.found }}", "{{ steps.one }}", "not {{ steps.one }}", "{last}"]}
+result: "{{ steps.q }}"
+"""
+    )
+    async with opened(url, workflow) as app:
+        run = await app.start_as("r1", workflow)
+        question = await run.question()
+        assert question.question.options == ("web-1", "2", "web-9", "not web-9", "none of them")
+        await run.answer("2")
+        assert await result_of(app, run) == "2"
+
+
+async def test_a_question_whose_options_come_to_nothing_fails_its_step(url: str) -> None:
+    workflow = spec(
+        """
+steps:
+  - {id: found, call: "F:anything", with: {x: []}}
+  - {id: q, ask: {title: "Which?", options: "{{ steps.found }}"}}
+"""
+    )
+    async with opened(url, workflow) as app:
+        error = await failure_of(await app.start_as("r1", workflow))
+        assert "q#1 failed: a question of kind 'choose' needs options" in str(error)
+
+
 async def test_a_failed_step_bars_its_descendants_and_nobody_else(url: str) -> None:
     workflow = spec(
         """
@@ -136,7 +169,7 @@ steps:
         run = await app.start_as("r1", workflow)
         error = await failure_of(run)
         assert error.type == "ValueError"
-        assert "bad#1 failed: ValueError: it is wrong" in str(error)
+        assert "ValueError: bad#1 failed: it is wrong" in str(error)
         assert "not run, because they need what failed: child, grandchild" in str(error)
         assert sorted(leaf for _, leaf, _ in RAN) == ["after#1", "bad#1", "other#1"]
 
@@ -147,7 +180,7 @@ async def test_a_failed_module_fails_its_step(url: str) -> None:
     )
     async with opened(url, workflow) as app:
         error = await failure_of(await app.start_as("r1", workflow))
-        assert "s/b#1 failed: ValueError" in str(error)
+        assert "ValueError: s/b#1 failed: it is wrong" in str(error)
         assert (await types_of(app, "r1"))[-3:] == ["module_failed", "step_failed", "workflow_failed"]
         assert times("r1", "s/c#1") == 0
 
@@ -502,7 +535,7 @@ async def test_thousands_of_steps_do_not_take_the_square_of_the_time(url: str) -
 
 
 def test_a_spec_that_no_log_could_hold_is_refused_when_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.engine.spec_workflow.SPEC_LOG_EVENTS_MAX", 1_100)
+    monkeypatch.setattr("buoy.engine.spec.workflow.SPEC_LOG_EVENTS_MAX", 1_100)
     many = "parameters: {k: '1:%d'}\nsteps: [{id: 'a_{k}', modules: [{id: m, ask: 'Well?'}]}]"
     spec(many % 16)
     with pytest.raises(
@@ -516,7 +549,7 @@ def test_a_spec_that_no_log_could_hold_is_refused_when_it_is_read(monkeypatch: p
 
 
 async def test_the_log_of_a_spec_may_be_longer_than_that_of_code(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.engine.leaves.LOG_EVENTS_MAX", 20)
+    monkeypatch.setattr("buoy.engine.run.leaves.LOG_EVENTS_MAX", 20)
     workflow = spec("parameters: {k: '1:30'}\nsteps: [{id: 'a_{k}', call: 'F:value', needs: []}]")
     async with opened(url, workflow) as app:
         assert (await (await app.start(workflow)).result())["completed"] == 30

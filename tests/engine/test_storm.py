@@ -15,8 +15,8 @@ import pytest
 
 import buoy
 from buoy.core.ids import RunId
-from buoy.core.state import fold
-from buoy.engine.client import Client
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
 
 from .lab import log_of, opened, until
 from .stage import WITNESS, threaded, work

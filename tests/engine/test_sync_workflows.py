@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.client import Run
+from buoy.core.log import events as e
+from buoy.engine.client.client import Run
 from tests.patience import PATIENCE_S
 
 from .lab import (
@@ -359,6 +359,38 @@ async def test_a_crash_during_the_clean_up_of_a_cancelled_sync_workflow_goes_on_
         for number, piece in enumerate(pieces):
             assert await outcome_of(app, await app.get(f"copy{number}x")) == ("completed", 3)
             assert not set(WITNESS.of(f"copy{number}x")) & ended_leaves(piece)
+
+
+async def test_a_cancelled_sync_workflow_goes_on_from_its_detached_child(url: str, tmp_path: Path) -> None:
+    """The cancellation came after that call: a replay must not see it there."""
+
+    @buoy.workflow
+    def kid() -> int:
+        return 1
+
+    @buoy.workflow
+    def sends_off() -> int:
+        buoy.start_child(kid)
+        try:
+            return threaded("between", 1) + int(buoy.wait_signal("go"))
+        except buoy.Cancelled:
+            return threaded("clean", 3)
+
+    async with opened(url, sends_off, kid) as app:
+        run = await app.start_as("original", sends_off)
+        await until_status(app, "original", "waiting_signal")
+        await run.cancel()
+        assert await outcome_of(app, run) == ("completed", 3)
+        log = await log_of(app, "original")
+    pieces = [piece for piece in cuts(log) if any(isinstance(event.body, e.CancelRequested) for event in piece)]
+    assert pieces
+    second = f"sqlite:///{tmp_path}/second.db"
+    async with store_at(second) as store:
+        for number, piece in enumerate(pieces):
+            await plant(store, f"copy{number}x", renamed(piece, "original", f"copy{number}x"))
+    async with opened(second, sends_off, kid) as app:
+        for number in range(len(pieces)):
+            assert await outcome_of(app, await app.get(f"copy{number}x")) == ("completed", 3)
 
 
 @pytest.mark.parametrize("then", ["another step", "the end"])

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
-from buoy.core.state import fold
-from buoy.ports import Held, RunnerInfo, Write
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.ports.records import Held, RunnerInfo, Write
 from tests.patience import until
 
 from .lab import until_event
@@ -56,7 +56,7 @@ async def lost(app, run_id: str, workflow: buoy.Workflow, crashes: int = 1, *, s
         log.append(e.Claimed(runner="dead", cause="taken_over", evidence=PROOF | alone))
     await app.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
     await store_log(app, run_id, log)
-    assert await app.store.bury("dead", "lock free", cause="taken_over", evidence=PROOF) == 1
+    assert await app.store.declare_dead("dead", "lock free", cause="taken_over", evidence=PROOF) == 1
 
 
 def raw(data: bytes) -> msgspec.Raw:
@@ -134,7 +134,7 @@ async def test_a_restart_finds_the_end_of_a_child_that_had_ended(url: str, tmp_p
         await store_log(app, "r", [*log[:1], e.Claimed(runner="dead", cause="created"), *log[2:cut]])
         for message in inbox:
             await app.store.send(msgspec.structs.replace(message, number=0))
-        await app.store.bury("dead", "lock free", cause="taken_over", evidence=PROOF)
+        await app.store.declare_dead("dead", "lock free", cause="taken_over", evidence=PROOF)
         assert await (await app.get("r")).result() == 400
         bodies = await log_of(app, "r")
     assert [body.finding for body in bodies if isinstance(body, e.WorkflowRecovered)] == ["H1"]

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 import buoy
-from buoy.core import events as e
+from buoy.core.log import events as e
 from tests.patience import PATIENCE_S
 
 from .lab import bodies_of, opened, result_of

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.timeline import DELIVERED
-from buoy.engine.replay import OUTCOMES
-from buoy.system import SystemClock
+from buoy.core.log import events as e
+from buoy.core.log.timeline import DELIVERED
+from buoy.engine.code.replay import OUTCOMES
+from buoy.host.clock import SystemClock
 
 from .lab import bodies_of, log_of, opened, plant, result_of, store_at, until, until_event, until_status
 

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import LeafId
+from buoy.core.log import events as e
 
 from .lab import (
     bodies_of,
@@ -428,7 +428,7 @@ async def naps() -> str:
 
 
 @buoy.workflow
-async def keeps_time() -> list[float]:
+async def has_clock() -> list[float]:
     times = [buoy.now().timestamp()]
     await buoy.sleep(0.2)
     times.append(buoy.now().timestamp())
@@ -444,10 +444,10 @@ async def keeps_time() -> list[float]:
 
 async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(any_url: str) -> None:
     ahead = time.time() + 3600.0
-    created = e.Event(1, ahead, e.WorkflowCreated(workflow="keeps_time", input=msgspec.Raw(b"{}")))
+    created = e.Event(1, ahead, e.WorkflowCreated(workflow="has_clock", input=msgspec.Raw(b"{}")))
     async with store_at(any_url) as store:
         await plant(store, "early", [created], cause="created")
-    async with opened(any_url, keeps_time) as app:
+    async with opened(any_url, has_clock) as app:
         times = await result_of(app, await app.get("early"))
         log = await log_of(app, "early")
     assert [event.at for event in log] == sorted(event.at for event in log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from buoy.errors import Unavailable
-from buoy.ports import Store
+from buoy.ports.store import Store
 
 
 class Killed(BaseException):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sqlite3
 from typing import Any, cast
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.core.state import fold
-from buoy.ports import Committed, Released, Store, TaskChange, Write
-from buoy.stores import layout
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.ports.records import Committed, Released, TaskChange, Write
+from buoy.ports.store import Store
+from buoy.stores.objects import layout
 from tests.core.logbook import claimed, completed, started
 
 from .yard import Yard, created
@@ -19,7 +20,7 @@ from .yard import Yard, created
 async def lost_end(yard: Yard, run_id: str = "run-1", task: TaskChange | None = None, policy: str = "resume") -> RunId:
     """A run of 7 events whose last commit, events 5 to 7, is gone from the log. Its document is at 7."""
     run = await yard.plant(run_id, created(policy), claimed("r1"), started("a#1"), completed("a#1"))
-    await goes_on(yard, run, (started("b#1"), completed("b#1"), started("c#1")), task or Released(due_at=None))
+    await goes_on(yard, run, (started("b#1"), completed("b#1"), started("c#1")), task or Released(due_at=None, now=0.0))
     await lose(yard.store, run, first_seq=5)
     return run
 
@@ -38,7 +39,7 @@ async def goes_on(yard: Yard, run: RunId, bodies: tuple[e.Body, ...], task: Task
 
 async def lose(store: Store, run: RunId, *, first_seq: int) -> None:
     """Takes the commit that begins with that event out of the store, behind its back."""
-    kind, _, path = store.url.partition("://")
+    kind, _, path = store.name.partition("://")
     if kind != "sqlite":
         await cast(Any, store)._bucket.delete(layout.log_key(run, first_seq))
         return

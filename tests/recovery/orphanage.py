@@ -18,13 +18,14 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import fold
-from buoy.ports import Committed, Held, Write
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Committed, Held, Write
 from buoy.stores import open_store
-from buoy.system import SystemClock, SystemIds
 from buoy.wiring import liveness_of, runner_info
 from tests.core.logbook import claimed, completed, created, started
 from tests.patience import PATIENCE_S

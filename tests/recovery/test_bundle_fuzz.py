@@ -11,19 +11,19 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buoy.core import events as e
-from buoy.core.bundle import Bundle, BundleMessage, parse, render, without_hold
-from buoy.core.bundle_checks import check
+from buoy.core.bundle.checks import check
+from buoy.core.bundle.format import Bundle, BundleMessage, parse, render, without_hold
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.questions import Question
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
+from buoy.core.log import events as e
+from buoy.core.log.questions import Question
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UserError
-from buoy.ports import Clock
-from buoy.recovery.bundles import export_run, import_run
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
-from buoy.system import SystemIds
+from buoy.host.ids import SystemIds
+from buoy.operations.bundles import export_run, import_run
+from buoy.ports.host import Clock
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 
 RUN = RunId("run-1")

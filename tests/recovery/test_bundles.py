@@ -15,15 +15,15 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.bundle import Bundle, parse, render
-from buoy.core.document import document
+from buoy.core.bundle.format import Bundle, parse, render
 from buoy.core.ids import LeafId, RunId
-from buoy.core.state import fold
-from buoy.engine.client import Client
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog, TooLarge, WrongState
-from buoy.ports import Released, Wants, Write
-from buoy.recovery.bundles import export_run, import_run
+from buoy.operations.bundles import export_run, import_run
+from buoy.ports.records import Released, Wants, Write
 from buoy.testing.contracts.stage import claimed, register
 
 PAGE = Path(__file__).parents[2] / "docs" / "bundle.md"
@@ -60,7 +60,7 @@ async def checkout(order: str) -> str:
 
 async def waiting_run(client: Client, run_id: str = "run-1") -> None:
     """A real run that waits for an answer, with an unread signal."""
-    async with buoy.open(client.store.url, workflows=[checkout]) as app:
+    async with buoy.open(client.store.name, workflows=[checkout]) as app:
         run = await app.start_as(run_id, checkout, "A-7")
         while (await client.record(run_id)).document.status != "awaiting_input":
             await client.store.changed(0.05)
@@ -93,7 +93,7 @@ def test_a_run_that_was_brought_goes_on_where_it_was(tmp_path: Path, kind: str) 
         bundle = parse(render(await export_run(here, "run-1")))
         done = await import_run(there, bundle, resume=True)
         assert (done.resumed, done.held) == (True, False)
-        async with buoy.open(there.store.url, workflows=[checkout]) as app:
+        async with buoy.open(there.store.name, workflows=[checkout]) as app:
             run = await app.get("run-1")
             await run.answer(True)
             assert await run.result() == "paid A-7"
@@ -350,7 +350,7 @@ def test_a_run_with_too_many_renames_to_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_over_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.core.bundle.BUNDLE_BYTES_MAX", 100)
+    monkeypatch.setattr("buoy.core.bundle.format.BUNDLE_BYTES_MAX", 100)
     with pytest.raises(TooLarge, match="the limit is 100"):
         parse(b" " * 101)
 
@@ -359,8 +359,10 @@ def test_a_broken_log_cannot_be_exported_as_if_it_were_whole(tmp_path: Path) -> 
     async def play(here: Client, there: Client) -> None:
         run_id = RunId("run-1")
         event = e.Event(1, 1.0, e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"{}")), nonce="n")
-        await here.store.commit([Write(run_id, 0, (event,), document(fold(run_id, [event])), Released(due_at=None))])
-        path = Path(here.store.url.removeprefix("file://"))
+        await here.store.commit(
+            [Write(run_id, 0, (event,), document(fold(run_id, [event])), Released(due_at=None, now=0.0))]
+        )
+        path = Path(here.store.name.removeprefix("file://"))
         (path / "workflow/run-1/log/000000000001.json").write_bytes(b"{")
         with pytest.raises(CorruptLog):
             await export_run(here, "run-1")

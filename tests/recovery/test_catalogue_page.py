@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from buoy.core.catalogue import CATALOGUE, named
+from buoy.core.diagnosis.catalogue import CATALOGUE, named
 from buoy.errors import BadInput
-from buoy.recovery.catalogue_page import BEGIN, END, with_table
+from buoy.operations.catalogue_page import BEGIN, END, with_table
 
 PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 
 
 def test_the_page_has_the_catalogue_as_it_is() -> None:
     text = PAGE.read_text()
-    assert text == with_table(text), "make it anew: python -m buoy.recovery.catalogue_page docs/recovery.md"
+    assert text == with_table(text), "make it anew: python -m buoy.operations.catalogue_page docs/recovery.md"
     assert all(f"| {named(code)} |" in text for code in CATALOGUE)
 
 

@@ -12,14 +12,15 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.lifecycle import Status
-from buoy.core.state import fold
-from buoy.engine.client import Client
-from buoy.ports import Ended, Held, Released, RunCopy, TaskFound, Wants
-from buoy.recovery.doctor import Doctor, Report
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
+from buoy.operations.doctor import Doctor, Report
+from buoy.ports.maintenance import RunCopy, TaskFound
+from buoy.ports.records import Ended, Held, Released, Wants
 from buoy.testing.contracts.stage import Author, claimed, register, started
 
 KINDS = ("sqlite", "folder")
@@ -44,10 +45,10 @@ class Ward:
         self.client.liveness.announce(runner)
         await register(self.store, runner)
         await self.author("driven").create(self.store, Held(runner))
-        await (await self.author(RUN).create(self.store, Released(due_at=None))).append(
-            self.store, claimed("r1"), started(1), task=Released(due_at=None)
+        await (await self.author(RUN).create(self.store, Released(due_at=None, now=0.0))).append(
+            self.store, claimed("r1"), started(1), task=Released(due_at=None, now=0.0)
         )
-        await self.author("due").create(self.store, Released(due_at=0.0))
+        await self.author("due").create(self.store, Released(due_at=0.0, now=0.0))
         ended = await self.author("ended").create(self.store, Held(runner))
         await ended.append(self.store, claimed("r1"), e.WorkflowCompleted(), task=Ended())
 
@@ -285,7 +286,7 @@ def test_entries_that_point_at_nothing_are_removed_after_a_while(
         await real(0)
 
     async def test(ward: Ward) -> None:
-        monkeypatch.setattr("buoy.recovery.doctor.asyncio.sleep", sleep)
+        monkeypatch.setattr("buoy.operations.doctor.asyncio.sleep", sleep)
         sound = {prefix: ward.files(prefix) for prefix in ("active", "tasks", "held", "wake", "living")}
         for name in (
             "active/00000000000000001~nobody~000000000001",
@@ -320,7 +321,7 @@ def test_what_is_only_under_way_is_no_trouble(tmp_path: Path, monkeypatch: pytes
         async def sleep(span_s: float) -> None:
             path.unlink(missing_ok=True)
 
-        monkeypatch.setattr("buoy.recovery.doctor.asyncio.sleep", sleep)
+        monkeypatch.setattr("buoy.operations.doctor.asyncio.sleep", sleep)
         assert (await ward.look()).counts == {}
 
     played(test, tmp_path, "folder")
@@ -330,7 +331,7 @@ def test_what_is_only_under_way_is_no_trouble(tmp_path: Path, monkeypatch: pytes
 def test_a_clock_that_was_set_back_is_told(tmp_path: Path, kind: str) -> None:
     async def test(ward: Ward) -> None:
         late = ward.author("late")
-        write = late.first(Released(due_at=None))
+        write = late.first(Released(due_at=None, now=0.0))
         future = ward.client.clock.now() + 7_200.0
         events = tuple(msgspec.structs.replace(event, at=future) for event in write.events)
         told = document(fold(RunId("late"), events))
@@ -344,7 +345,7 @@ def test_a_clock_that_was_set_back_is_told(tmp_path: Path, kind: str) -> None:
 
 def test_a_dead_runner_that_nobody_buried_is_buried(tmp_path: Path) -> None:
     async def test(ward: Ward) -> None:
-        async with buoy.open(ward.store.url) as app:
+        async with buoy.open(ward.store.name) as app:
             assert app.runner is not None
             info = app.runner.info
         gone = msgspec.structs.replace(info, id=RunnerId("dead"), process_started="1", nonce="n")

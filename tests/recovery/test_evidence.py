@@ -8,15 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.facts import Facts
+from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import RunId
-from buoy.core.spec import Spec, Step, spec_hash, stored_form
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.core.spec.model import Spec, Step, spec_hash, stored_form
 from buoy.errors import Unavailable
-from buoy.ports import Held, Message, Released, Store, Write
-from buoy.recovery.evidence import crew, facts_of_run
+from buoy.ports.records import Held, Message, Released, Write
+from buoy.ports.store import Store
+from buoy.recovery.evidence import facts_of_run, read_fleet
 from buoy.recovery.surroundings import children_of
 from tests.core.logbook import answered, asked, awaited, child, claimed, completed, started
 
@@ -29,7 +30,7 @@ SPEC = Spec(
 
 async def looked_at(yard: Yard, run_id: str, store: Store | None = None) -> Facts:
     seen = store or yard.store
-    people = await crew(yard.store, yard.deaths)
+    people = await read_fleet(yard.store, yard.deaths)
     return (await facts_of_run(seen, people, await yard.record(run_id)))[0]
 
 
@@ -61,7 +62,7 @@ def test_tasks_are_held_due_or_parked(tmp_path: Path, kind: str) -> None:
     async def test(yard: Yard) -> None:
         runner = await yard.runner("w")
         await yard.plant("held", created(), claimed("w"), task=Held(runner))
-        await yard.plant("due", created(), task=Released(due_at=1.0))
+        await yard.plant("due", created(), task=Released(due_at=1.0, now=1.0))
         await yard.plant("parked", created(), claimed(), asked("ask#1"))
         for name in ("held", "due", "parked"):
             facts = await looked_at(yard, name)
@@ -99,7 +100,7 @@ def test_a_child_is_followed_through_its_successors(tmp_path: Path, kind: str) -
         assert (await looked_at(yard, "parent")).children == {"child-1": "absent"}
         over = (claimed(), e.WorkflowCompleted())
         for name in ["child-1", *(f"child-1.c{number}" for number in range(2, 9))]:
-            await yard.plant(name, created(), *over, task=Released(due_at=None))
+            await yard.plant(name, created(), *over, task=Released(due_at=None, now=0.0))
         last = await yard.plant("child-1.c9", created(), claimed(), asked("ask#1"))
         facts = await looked_at(yard, "parent")
         assert facts.children == {"child-1": "awaiting_input"}
@@ -112,7 +113,7 @@ def test_a_child_is_followed_through_its_successors(tmp_path: Path, kind: str) -
 def test_a_child_in_trouble_is_told(tmp_path: Path) -> None:
     async def test(yard: Yard) -> None:
         await yard.plant("parent", created(), claimed(), child("c#1"))
-        await yard.plant("child-1", created(), task=Released(due_at=1.0))
+        await yard.plant("child-1", created(), task=Released(due_at=1.0, now=1.0))
         facts = await looked_at(yard, "parent")
         assert "no worker is alive" in facts.child_troubles[RunId("child-1")]
 
@@ -190,7 +191,7 @@ def test_a_read_that_fails_raises_and_is_no_absence(tmp_path: Path, call: str) -
 
     async def test(yard: Yard) -> None:
         await yard.plant("r", created(workflow="spec:s", version="v"), claimed(), child("c#1"))
-        people = await crew(yard.store, yard.deaths)
+        people = await read_fleet(yard.store, yard.deaths)
         record = await yard.record("r")
         broken = Moving(yard.store, nothing)
         setattr(broken, call, fails)

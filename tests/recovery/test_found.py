@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.bundle import Bundle, BundleEnvelope, BundleTask, parse, render
-from buoy.core.document import Document, document
+from buoy.core.bundle.format import Bundle, BundleEnvelope, BundleTask, parse, render
 from buoy.core.ids import LeafId, RunId
-from buoy.core.lifecycle import Status
-from buoy.core.state import fold
-from buoy.engine.client import Client
+from buoy.core.log import events as e
+from buoy.core.log.document import Document, document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, WrongState
-from buoy.ports import Wants
-from buoy.recovery.bundles import export_run, import_run
+from buoy.operations.bundles import export_run, import_run
+from buoy.ports.records import Wants
 from buoy.testing.contracts.stage import claimed, register
 
 from .test_bundles import KINDS, bundle_of, played
@@ -92,7 +92,7 @@ def test_a_document_that_lies_is_kept_and_goes_out_the_same(tmp_path: Path, kind
 
 
 def _message() -> Any:
-    from buoy.core.bundle import BundleMessage
+    from buoy.core.bundle.format import BundleMessage
 
     return BundleMessage(1, "signal", "d1", msgspec.Raw(b'{"name":"go"}'), 1.0, "ann")
 

@@ -12,11 +12,13 @@ import pytest
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import BEAT_S, LOOKS_APART_S, LOOKS_SLACK_S, SUSPECT_AFTER_S
-from buoy.ports import Beat, Evidence, Held, RunnerRecord, Store
-from buoy.recovery.liveness import SILENT, Coroner
-from buoy.stores.folder import FolderStore
-from buoy.stores.sqlite import SqliteStore
+from buoy.ports.records import Beat, Evidence, Held, RunnerRecord
+from buoy.ports.store import Store
+from buoy.recovery.failure_detector import SILENT, FailureDetector
+from buoy.stores.objects.folder_store import FolderStore
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.stage import Contract, Stage, register
+from buoy.testing.deaths import InlineLiveness
 
 RUN, R1 = RunId("run-1"), RunnerId("r1")
 KINDS = ("sqlite", "folder")
@@ -36,15 +38,11 @@ class SkewedClock:
         return float(self._true.monotonic())
 
 
-class Sight:
+class Sight(InlineLiveness):
     """Proof as this test says it: which runners are seen from here, and which of those are gone."""
 
     def __init__(self, seen: bool = False, gone: bool = False) -> None:
         self._seen, self._gone = seen, gone
-
-    def announce(self, runner: RunnerId) -> None: ...
-
-    def withdraw(self, runner: RunnerId) -> None: ...
 
     def sees(self, record: RunnerRecord) -> bool:
         return self._seen
@@ -52,22 +50,13 @@ class Sight:
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         return {"proof": "lock free"} if self._seen and self._gone else None
 
-    def stopped(self, record: RunnerRecord) -> bool:
-        return False
-
-    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
-        return None
-
-    def doubt(self, record: RunnerRecord) -> str | None:
-        return record.unreadable
-
 
 class Node:
     """A machine that beats, and one that looks, on the same data."""
 
     def __init__(self, stage: Stage, store: Store, other: Store) -> None:
         self.stage, self.store, self.other = stage, store, other
-        self.coroner = Coroner(other, Sight(), stage.clock)
+        self.detector = FailureDetector(other, Sight(), stage.clock)
         self.number = 0
 
     async def beat(self) -> bool:
@@ -76,7 +65,7 @@ class Node:
 
     async def look(self) -> Evidence | None:
         records = {record.info.id: record for record in await self.other.runners()}
-        return await self.coroner.proof(records[R1])
+        return await self.detector.proof(records[R1])
 
     async def record(self) -> RunnerRecord:
         (record,) = await self.other.runners()
@@ -141,7 +130,7 @@ def test_two_looks_find_a_dead_runner_whatever_the_clocks_say(
         found += await node.go_on(2 * LOOK_S)
         assert found, "it was silent for long, and two looks found the same beat"
         assert (found[0]["proof"], found[0]["beat"]) == (SILENT, node.number)
-        assert await node.coroner.bury(await node.record(), found[0]) == 1
+        assert await node.detector.declare_dead(await node.record(), found[0]) == 1
         run = await node.other.run(RUN)
         assert run is not None and run.holder is None
         assert not await node.beat(), "dead is final"
@@ -163,10 +152,10 @@ def test_a_beat_after_the_first_look_begins_everything_anew(tmp_path: Path, kind
     async def test(node: Node) -> None:
         assert await node.go_on(SUSPECT_AFTER_S + LOOKS_SLACK_S) == []
         assert (await node.record()).suspected_beat == 0
-        assert node.coroner.pending == (R1,)
+        assert node.detector.pending == (R1,)
         assert await node.beat()
         assert await node.go_on(SUSPECT_AFTER_S - LOOK_S) == []
-        assert node.coroner.pending == ()
+        assert node.detector.pending == ()
         assert await node.go_on(LOOKS_APART_S + 3 * LOOK_S) != []
 
     played(test, tmp_path, kind)
@@ -178,7 +167,7 @@ def test_a_beat_between_the_proof_and_the_verdict_saves_the_runner(tmp_path: Pat
         proof = (await node.go_on(SUSPECT_AFTER_S + LOOKS_APART_S + 2 * LOOK_S))[0]
         record = await node.record()
         assert await node.beat()
-        assert await node.coroner.bury(record, proof) is None
+        assert await node.detector.declare_dead(record, proof) is None
         run = await node.other.run(RUN)
         assert run is not None and run.holder == R1
         assert await node.go_on(60.0) == []
@@ -213,34 +202,34 @@ def test_who_does_not_beat_after_an_outage_either_is_dead(tmp_path: Path) -> Non
 
 def test_a_runner_that_is_seen_from_here_is_not_judged_by_its_silence(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        node.coroner = Coroner(node.other, Sight(seen=True), node.stage.clock)
+        node.detector = FailureDetector(node.other, Sight(seen=True), node.stage.clock)
         assert await node.go_on(3_600.0) == []
         assert (await node.record()).suspected_beat is None
-        node.coroner = Coroner(node.other, Sight(seen=True, gone=True), node.stage.clock)
+        node.detector = FailureDetector(node.other, Sight(seen=True, gone=True), node.stage.clock)
         proof = await node.look()
         assert proof == {"proof": "lock free"}
-        assert await node.coroner.bury(await node.record(), proof) == 1
+        assert await node.detector.declare_dead(await node.record(), proof) == 1
 
     played(test, tmp_path, "sqlite")
 
 
 def test_observers_that_do_not_stay_leave_the_second_look_to_the_next_one(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        def newcomer() -> Coroner:
-            return Coroner(node.other, Sight(), node.stage.clock, once=True)
+        def newcomer() -> FailureDetector:
+            return FailureDetector(node.other, Sight(), node.stage.clock, once=True)
 
-        node.coroner = newcomer()
+        node.detector = newcomer()
         assert await node.look() is None
-        assert (node.coroner.left, node.coroner.pending) == ((R1,), ())
+        assert (node.detector.left, node.detector.pending) == ((R1,), ())
         node.stage.clock.advance(300.0)
         assert await node.beat()
-        node.coroner = newcomer()
+        node.detector = newcomer()
         assert await node.look() is None
-        assert node.coroner.left == (R1,), "it has beaten since: this is a first look again"
+        assert node.detector.left == (R1,), "it has beaten since: this is a first look again"
         node.stage.clock.advance(300.0)
-        node.coroner = newcomer()
+        node.detector = newcomer()
         assert await node.look() is None
-        assert (node.coroner.left, node.coroner.pending) == ((), (R1,))
+        assert (node.detector.left, node.detector.pending) == ((), (R1,))
         assert await node.go_on(SUSPECT_AFTER_S - LOOK_S) == []
         assert await node.go_on(2 * LOOK_S) != []
 
@@ -249,13 +238,13 @@ def test_observers_that_do_not_stay_leave_the_second_look_to_the_next_one(tmp_pa
 
 def test_two_observers_prove_it_each_for_itself_and_one_buries(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        late = Coroner(node.store, Sight(), node.stage.clock)
+        late = FailureDetector(node.store, Sight(), node.stage.clock)
         await node.go_on(SUSPECT_AFTER_S + 2 * LOOK_S)
         assert await late.proof(await node.record()) is None
         proof = (await node.go_on(LOOKS_APART_S))[0]
         record = await node.record()
-        assert await node.coroner.bury(record, proof) == 1
-        assert await late.bury(record, proof) in (0, None)
+        assert await node.detector.declare_dead(record, proof) == 1
+        assert await late.declare_dead(record, proof) in (0, None)
 
     played(test, tmp_path, "sqlite")
 
@@ -266,7 +255,7 @@ class _KeepsTime:
     def __init__(self, below: Store) -> None:
         self._below = below
 
-    keeps_time = True
+    has_clock = True
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._below, name)
@@ -275,7 +264,7 @@ class _KeepsTime:
 def test_a_store_that_keeps_time_tells_the_silence_but_not_the_second_look(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         node.stage.clock.advance(3_600.0)
-        node.coroner = Coroner(_KeepsTime(node.other), Sight(), node.stage.clock)  # type: ignore[arg-type]
+        node.detector = FailureDetector(_KeepsTime(node.other), Sight(), node.stage.clock)  # type: ignore[arg-type]
         assert await node.look() is None
         assert (await node.record()).suspected_beat == 0
         assert await node.go_on(LOOKS_APART_S - LOOK_S) == []
@@ -289,8 +278,8 @@ def test_a_store_that_keeps_time_tells_the_silence_but_not_the_second_look(tmp_p
 def test_what_is_known_of_runners_that_are_no_more_is_forgotten(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         await node.go_on(SUSPECT_AFTER_S + 2 * LOOK_S)
-        assert node.coroner.pending == (R1,)
-        node.coroner.forget(set())
-        assert node.coroner.pending == ()
+        assert node.detector.pending == (R1,)
+        node.detector.forget(set())
+        assert node.detector.pending == ()
 
     played(test, tmp_path, "sqlite")

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.engine.read_log import read_log
 from tests.patience import PATIENCE_S, until
 
 from .losses import lose

@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.explain import explain
-from buoy.core.health import Health
+from buoy.core.diagnosis.health import Health
+from buoy.core.explain.explain import explain
 from buoy.core.ids import RunId
-from buoy.core.lifecycle import Status
-from buoy.core.state import fold
-from buoy.engine.loading import read_log
-from buoy.ports import FencedOut, Held, Write
-from buoy.recovery.doctor import Doctor, Report
-from buoy.recovery.evidence import crew, facts_of_run
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.engine.read_log import read_log
+from buoy.operations.doctor import Doctor, Report
+from buoy.ports.records import FencedOut, Held, Write
+from buoy.recovery.evidence import facts_of_run, read_fleet
 from buoy.recovery.recover import recover_run
-from buoy.recovery.sweep import SweepOptions, sweep
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from tests.core.logbook import claimed, completed, started
 from tests.patience import PATIENCE_S
 
@@ -47,7 +47,7 @@ def test_the_loss_is_told_by_every_way_of_looking_and_nothing_is_changed_by_it(t
     async def test(yard: Yard) -> None:
         run = await lost_end(yard)
         before = await yard.record(run)
-        facts, _ = await facts_of_run(yard.store, await crew(yard.store, yard.deaths), before)
+        facts, _ = await facts_of_run(yard.store, await read_fleet(yard.store, yard.deaths), before)
         told = explain(facts)
         assert any(SAID in text for text in told.wrong)
         assert any("written into the log first" in text for text in told.next)
@@ -124,7 +124,7 @@ def test_a_log_that_is_gone_is_told_and_never_taken_for_a_foreign_run(tmp_path: 
         found = await recover_run(yard.client, run, adopt=True)
         assert (found.action, found.needed) == ("unknown", False)
         assert "its log is gone" in (found.error or "")
-        facts, _ = await facts_of_run(yard.store, await crew(yard.store, yard.deaths), await yard.record(run))
+        facts, _ = await facts_of_run(yard.store, await read_fleet(yard.store, yard.deaths), await yard.record(run))
         told = explain(facts)
         assert (told.health, "its log is gone" in told.wrong[0]) == (Health.UNKNOWN, True)
         report = await examined(yard, rebuild=True)

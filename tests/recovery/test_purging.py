@@ -10,15 +10,16 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.core.state import fold
-from buoy.engine.client import Client
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UnknownRun
-from buoy.ports import Ended, Write
-from buoy.recovery.purged_logs import remove_logs
-from buoy.recovery.purging import Purge, purge
+from buoy.operations.purge import Purge, purge
+from buoy.operations.purged_logs import remove_logs
+from buoy.ports.records import Ended, Write
+from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import claimed
 
@@ -49,6 +50,8 @@ def played(test: Callable[[Client], Awaitable[None]], folder: Path, kind: str) -
         url = f"sqlite:///{folder / 'runs'}.db" if kind == "sqlite" else f"file://{folder / 'runs'}"
         async with buoy.connect(url, actor="ann") as client:
             client.clock = ManualClock()
+            await client.store.close()
+            client.store = await open_store(url, client.clock)
             await test(client)
 
     asyncio.run(play())
@@ -88,7 +91,7 @@ def test_a_purged_run_is_told_as_such_and_not_started_again(tmp_path: Path, kind
             await client.record("order-1")
         with pytest.raises(UnknownRun, match="its id is not used again"):
             await client.start_as("order-1", order, 1)
-        async with buoy.open(client.store.url, workflows=[order]) as app:
+        async with buoy.open(client.store.name, workflows=[order]) as app:
             with pytest.raises(UnknownRun, match="its id is not used again"):
                 await app.start_as("order-1", order, 1)
             assert await (await app.start_as("order-2", order, 2)).result() == 2
@@ -108,7 +111,7 @@ def test_only_ends_can_be_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
 def test_many_pages_are_purged_in_one_go(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.recovery.purging.RUNS_PAGE_MAX", 7)
+    monkeypatch.setattr("buoy.operations.purge.RUNS_PAGE_MAX", 7)
 
     async def play(client: Client) -> None:
         for number in range(30):

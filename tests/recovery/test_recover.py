@@ -7,15 +7,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId
-from buoy.core.lifecycle import Status
-from buoy.core.state import fold
-from buoy.ports import Held, Released, RunCopy, TaskFound
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.ports.maintenance import RunCopy, TaskFound
+from buoy.ports.records import Held, Released
 from buoy.recovery.recover import recover_run
-from buoy.recovery.sweep import SweepOptions, sweep
-from buoy.recovery.tally import Swept
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from buoy.recovery.sweep.tally import Swept
 from tests.core.logbook import answered, asked, claimed, completed, started
 
 from .yard import KINDS, Yard, created, play
@@ -197,8 +198,8 @@ def test_a_parent_hears_of_a_child_that_recovery_failed(tmp_path: Path) -> None:
 def test_a_held_run_of_a_gone_runner_is_adopted_without_an_event(tmp_path: Path) -> None:
     async def test(yard: Yard) -> None:
         await yard.plant("run-1", created(), *UNDER_WAY, task=Held(await yard.runner("ghost")))
-        await yard.store.bury("ghost", "stopped", cause="interrupted", evidence={})  # type: ignore[arg-type]
-        await yard.plant("run-2", created(), claimed("r1"), task=Released(due_at=0.0))
+        await yard.store.declare_dead("ghost", "stopped", cause="interrupted", evidence={})  # type: ignore[arg-type]
+        await yard.plant("run-2", created(), claimed("r1"), task=Released(due_at=0.0, now=0.0))
         assert not (await recover_run(yard.client, "run-1")).needed
         assert len(await yard.log("run-1")) == 5
 

@@ -12,15 +12,15 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId
-from buoy.core.lifecycle import ACTIVE, Status
-from buoy.core.state import fold
-from buoy.engine.client import Client
-from buoy.engine.spec_file import SpecSource
-from buoy.engine.spec_workflow import SpecWorkflow, spec_of
-from buoy.ports import Released, Write
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import ACTIVE, Status
+from buoy.core.log.state import fold
+from buoy.engine.client.client import Client
+from buoy.engine.spec.source import SpecSource
+from buoy.engine.spec.workflow import SpecWorkflow, spec_of
+from buoy.ports.records import Released, Write
 from buoy.recovery.recover import recover_run
 from tests.engine.lab import bodies_of, cuts, log_of, renamed, result_of, until_status
 from tests.engine.spec_functions import RAN
@@ -102,7 +102,7 @@ async def planted(client: Client, run_id: str, log: Sequence[e.Event], claims: S
     run = RunId(run_id)
     events = tuple(log)
     told = msgspec.structs.replace(document(fold(run, events)), status=claims)
-    await client.store.commit([Write(run, 0, events, told, Released(due_at=None))])
+    await client.store.commit([Write(run, 0, events, told, Released(due_at=None, now=0.0))])
 
 
 def never_again(log: Sequence[e.Event], ran: Sequence[str]) -> set[str]:

@@ -9,13 +9,14 @@ from typing import NamedTuple, cast
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.lifecycle import Status
-from buoy.ports import Released, Store
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.ports.records import Released
+from buoy.ports.store import Store
 from buoy.recovery.recover import recover_run
-from buoy.recovery.sweep import SweepOptions, sweep
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from tests.core.logbook import answered, asked, claimed, completed, started
 
@@ -56,7 +57,7 @@ async def _overdue(yard: Yard) -> None:
 
 
 async def _lost_end(yard: Yard) -> None:
-    await lost_end(yard, task=Released(due_at=yard.clock.now()))
+    await lost_end(yard, task=Released(due_at=yard.clock.now(), now=yard.clock.now()))
 
 
 CASES = {
@@ -147,7 +148,7 @@ def test_a_process_that_dies_between_two_objects_leaves_a_recovery_that_others_f
 
     async def attempt(at: int) -> bool:
         data, clock, deaths = MemoryData(), ManualClock(), Deaths()
-        yard = Yard(cast(Store, await ObjectStore.on(MemoryBucket(data), clock=clock, one_host=True)), clock, deaths)
+        yard = Yard(cast(Store, await ObjectStore.on(MemoryBucket(data), clock=clock, single_host=True)), clock, deaths)
         await case.plant(yard)
         calls = 0
 
@@ -157,10 +158,10 @@ def test_a_process_that_dies_between_two_objects_leaves_a_recovery_that_others_f
             if calls == at and when == phase:
                 raise Killed(f"{phase} {operation} {key}")
 
-        mortal = cast(Store, ObjectStore(MemoryBucket(data, die), clock, one_host=True))
+        mortal = cast(Store, ObjectStore(MemoryBucket(data, die), clock, single_host=True))
         await _try(recover_run(yard.client_of(mortal, "sweeper-0"), "run-1"))
         # Another process, which remembers nothing.
-        fresh = Yard(cast(Store, ObjectStore(MemoryBucket(data), clock, one_host=True)), clock, deaths)
+        fresh = Yard(cast(Store, ObjectStore(MemoryBucket(data), clock, single_host=True)), clock, deaths)
         await sweep(fresh.client, SweepOptions(stale_after_s=0.0))
         assert not (await recover_run(fresh.client, "run-1")).needed, f"call {at}"
         log = await fresh.log("run-1")

@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.engine.client import Client
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, Unavailable, WrongState
-from buoy.ports import Store
-from buoy.recovery.purging import Purge, purge
-from buoy.recovery.scheduler import Scheduler, next_fire
-from buoy.recovery.schedules import (
+from buoy.host.ids import SystemIds
+from buoy.operations.purge import Purge, purge
+from buoy.operations.scheduler import Scheduler, next_fire
+from buoy.operations.schedules import (
     Times,
     add_schedule,
     all_schedules,
@@ -23,9 +23,9 @@ from buoy.recovery.schedules import (
     remove_schedule,
     resume_schedule,
 )
-from buoy.recovery.scope import Scope
+from buoy.ports.store import Store
+from buoy.recovery.sweep.scope import Scope
 from buoy.stores import open_store
-from buoy.system import SystemIds
 from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S
 
@@ -64,6 +64,8 @@ def played(test: Callable[[Stage], Awaitable[None]], folder: Path, kind: str) ->
         async with buoy.connect(url, actor="ann") as client:
             clock = ManualClock(1_767_225_600.0)
             client.clock = clock
+            await client.store.close()
+            client.store = await open_store(url, clock)
             stage = Stage(url, clock, client)
             try:
                 await test(stage)
@@ -117,7 +119,7 @@ def test_a_crash_between_the_run_and_its_note_fires_nothing_twice(tmp_path: Path
             raise Crash
 
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Crash):
-            patch.setattr(type(stage.opened[0].timetable), "save_schedule", crash)
+            patch.setattr(type(stage.opened[0].schedules), "save_schedule", crash)
             await dying.look()
         assert len(await stage.runs()) == 3
         done = await other.look()
@@ -210,7 +212,7 @@ def test_a_schedule_that_cannot_be_read_does_not_hold_up_the_others(tmp_path: Pa
     async def play(stage: Stage) -> None:
         good = await add_schedule(stage.client, "good", report, NOTHING, HOURLY)
         bad = msgspec.structs.replace(good, name="bad", zone="No/Where", number=1)
-        assert await stage.client.store.timetable.save_schedule(bad)
+        assert await stage.client.store.schedules.save_schedule(bad)
         one = await stage.scheduler()
         stage.clock.advance(3600.0)
         assert (await one.look()).started == 1
@@ -229,7 +231,7 @@ def test_a_run_that_was_purged_is_not_started_again(tmp_path: Path) -> None:
         await purge(stage.client, Purge(older_than_s=-1.0))
         # As if the note of it had been lost.
         forgetful = msgspec.structs.replace(made, number=3)
-        assert await stage.client.store.timetable.save_schedule(forgetful)
+        assert await stage.client.store.schedules.save_schedule(forgetful)
         assert (await (await stage.scheduler()).look()).started == 0
         assert await stage.runs() == []
 

@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.recovery.reconcile import reconcile
-from buoy.recovery.scan import ScanOptions, scan
-from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import SweepOptions, sweep
+from buoy.core.ids import RunnerId
+from buoy.operations.resume import lost_runs
+from buoy.ports.records import Held
+from buoy.recovery.sweep.reconcile import reconcile
+from buoy.recovery.sweep.scan import ScanOptions, scan
+from buoy.recovery.sweep.scope import Scope
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from tests.core.logbook import claimed, started
+
+from .yard import KINDS, Yard, created
+from .yard import play as yard_play
 
 
 @buoy.workflow
@@ -54,3 +61,35 @@ def test_sweep_scan_and_reconcile_keep_to_the_env_of_their_client(
             assert (await sweep(client, now)).resumed == 1
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_of_one_env_touches_no_run_of_another(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        ours = await yard.runner("ours", dead=True, env="test")
+        theirs = await yard.runner("theirs", dead=True)
+        idle = await yard.runner("idle", dead=True)
+        for runner, env in ((ours, "test"), (theirs, None)):
+            for policy in ("resume", "fail", "restart"):
+                await yard.left_by(runner, f"{runner}-{policy}", created(policy, env=env), claimed("r"), started("a#1"))
+        await yard.plant("bare", created(), task=Held(RunnerId("ghost")))
+        before = [await yard.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
+        yard.client.env = "test"
+        now = SweepOptions(stale_after_s=0.0)
+        assert {each.run_id for each in (await scan(yard.client, ScanOptions(stale_after_s=0.0))).found} == {
+            "ours-resume", "ours-fail", "ours-restart"
+        }  # fmt: skip
+        found = await sweep(yard.client, now)
+        assert (found.dead_runners, found.resumed, found.failed, found.restarted) == (2, 1, 1, 1)
+        await reconcile(yard.client)
+        assert {lost.run_id async for lost in lost_runs(yard.client)} == {"ours-resume", "ours-restart"}, "no worker"
+        assert before == [await yard.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
+        assert (await yard.record("bare")).holder == "ghost"
+        # One that holds nothing is struck off by anybody; one that holds something by the sweepers of its env.
+        assert [record.info.id for record in await yard.store.runners()] == [theirs]
+        assert idle in {record.info.id for record in await yard.store.runners(gone=9)}
+        yard.client.env = None
+        found = await sweep(yard.client, now)
+        assert (found.dead_runners, found.resumed, found.failed, found.restarted) == (1, 2, 1, 1)
+
+    yard_play(tmp_path, test, kind)

@@ -10,17 +10,18 @@ from typing import Any, NamedTuple, cast
 import msgspec
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.lifecycle import Status
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
 from buoy.errors import CorruptLog, StoreUnusable, Unavailable
-from buoy.ports import Held, Orphan, Store, Write
-from buoy.recovery.doctor import Doctor
-from buoy.recovery.liveness import Coroner
-from buoy.recovery.reconcile import reconcile
+from buoy.operations.doctor import Doctor
+from buoy.ports.records import Held, Orphan, Write
+from buoy.ports.store import Store
+from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import recover_run
-from buoy.recovery.scan import ScanOptions, scan
-from buoy.recovery.sweep import Sweep, SweepOptions
+from buoy.recovery.sweep.reconcile import reconcile
+from buoy.recovery.sweep.scan import ScanOptions, scan
+from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from tests.core.logbook import claimed, started
 
 from .losses import lost_end
@@ -138,14 +139,14 @@ def test_a_failure_about_one_run_is_counted_and_hinders_no_other(
         before, log = await yard.record(BAD), await yard.log(BAD)
         faulty = Faulty(yard.store, call, error)
         client = yard.client_of(cast(Store, faulty), "sweeper-0")
-        one = Sweep(client, Coroner(client.store, yard.deaths, yard.clock), NOW)
+        one = Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW)
         swept = await one.whole()
         assert faulty.struck
         assert (swept.unknown, one.tally.errors > 0) == (1, True), swept
         assert any(BAD in text and "(a test)" in text for text in swept.troubles), swept.troubles
         assert [await left.back(yard, run) for run in GOOD] == [True, True]
         assert (await yard.record(BAD), await yard.log(BAD)) == (before, log), "what was not answered is left as it is"
-        again = await Sweep(yard.client, Coroner(yard.store, yard.deaths, yard.clock), NOW).whole()
+        again = await Sweep(yard.client, FailureDetector(yard.store, yard.deaths, yard.clock), NOW).whole()
         assert (again.unknown, await left.back(yard, BAD)) == (0, True)
 
     play(tmp_path, test, kind)
@@ -158,9 +159,9 @@ def test_a_write_whose_answer_is_lost_is_done_once(tmp_path: Path, kind: str, ca
         await _planted(yard, left)
         faulty = Faulty(yard.store, call, ERRORS[0], after=True)
         client = yard.client_of(cast(Store, faulty), "sweeper-0")
-        await Sweep(client, Coroner(client.store, yard.deaths, yard.clock), NOW).whole()
+        await Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW).whole()
         assert faulty.struck
-        await Sweep(yard.client, Coroner(yard.store, yard.deaths, yard.clock), NOW).whole()
+        await Sweep(yard.client, FailureDetector(yard.store, yard.deaths, yard.clock), NOW).whole()
         for run in (BAD, *GOOD):
             types = await yard.types(run)
             assert await left.back(yard, run)
@@ -177,7 +178,7 @@ def test_what_the_dead_held_beside_it_goes_on_though_the_dead_cannot_be_buried(t
         for run in GOOD:
             await yard.left_by(dead, run, created(), *UNDER_WAY)
         client = yard.client_of(cast(Store, Faulty(yard.store, "events", ERRORS[0])), "sweeper-0")
-        swept = await Sweep(client, Coroner(client.store, yard.deaths, yard.clock), NOW).whole()
+        swept = await Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW).whole()
         assert (swept.resumed, swept.unknown) == (2, 1)
         assert (await yard.record(BAD)).holder == "r1"
         assert await yard.due() == list(GOOD)

@@ -9,19 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
+from buoy.core.log import events as e
 from buoy.errors import Unavailable
-from buoy.ports import Ended, Held, Released, Store
-from buoy.recovery.liveness import Coroner
-from buoy.recovery.reconcile import Reconciled, reconcile
-from buoy.recovery.scan import ScanOptions, scan
-from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import Sweep, SweepOptions, sweep
-from buoy.recovery.sweeper import Sweeper
-from buoy.recovery.tally import Swept
+from buoy.ports.records import Beat, Ended, Held, Released
+from buoy.ports.store import Store
+from buoy.recovery.failure_detector import FailureDetector
+from buoy.recovery.recover import Recovery
+from buoy.recovery.sweep.reconcile import Reconciled, reconcile
+from buoy.recovery.sweep.scan import ScanOptions, scan
+from buoy.recovery.sweep.scope import Scope
+from buoy.recovery.sweep.sweep import Sweep, SweepOptions, sweep
+from buoy.recovery.sweep.sweeper import Sweeper
+from buoy.recovery.sweep.tally import Swept
 from buoy.stores import open_store
-from buoy.stores.sqlite import SqliteStore
+from buoy.stores.sqlite.store import SqliteStore
 from tests.core.logbook import claimed, completed, started
 
 from .yard import KINDS, Yard, created, play
@@ -80,6 +82,27 @@ def test_a_scan_says_what_a_sweep_would_do_and_changes_nothing(tmp_path: Path, k
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_a_scan_notices_a_run_without_progress_as_a_sweep_does(tmp_path: Path, kind: str) -> None:
+    async def test(yard: Yard) -> None:
+        alive = await yard.runner("r1")
+        await yard.left_by(alive, "slow", created(), *UNDER_WAY)
+        yard.clock.advance(100.0)
+        await yard.store.beat(alive, Beat(number=1))
+        told: list[Recovery] = []
+        detector = FailureDetector(yard.store, yard.deaths, yard.clock, once=True)
+        swept = Sweep(yard.client, detector, SweepOptions(stale_after_s=60.0, dry_run=True), told=told.append)
+        await swept.whole()
+        (noticed,) = told
+        found = await scan(yard.client, ScanOptions(stale_after_s=60.0))
+        assert (found.scanned, found.healthy, found.found) == (1, 1, ())
+        (notice,) = found.notices
+        assert (notice.run_id, notice.action, notice.note) == ("slow", "none", noticed.note)
+        assert [each.code for each in notice.findings if not each.trouble and "still_for_s" in each.evidence] == ["H3"]
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_orphans_are_adopted_unless_their_policy_says_otherwise(tmp_path: Path, kind: str) -> None:
     async def test(yard: Yard) -> None:
         ghost = await yard.runner("ghost")
@@ -130,8 +153,8 @@ def test_a_limit_counts_recoveries_and_starves_nobody(tmp_path: Path) -> None:
 
 
 def test_a_bounded_sweep_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.recovery.sweep.SWEEP_PAGES_MAX", 1)
-    monkeypatch.setattr("buoy.recovery.scan._PAGE", 2)
+    monkeypatch.setattr("buoy.recovery.sweep.sweep.SWEEP_PAGES_MAX", 1)
+    monkeypatch.setattr("buoy.recovery.sweep.scan._PAGE", 2)
 
     async def test(yard: Yard) -> None:
         timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=yard.clock.now() - 100.0)
@@ -140,7 +163,7 @@ def test_a_bounded_sweep_goes_on_where_the_last_one_ended(tmp_path: Path, monkey
         # It would wake them all at once.
         options = SweepOptions(stale_after_s=0.0, looks_max=2)
         sweeper = Sweeper(yard.store, yard.deaths, client=yard.client, options=options)
-        monkeypatch.setattr("buoy.recovery.sweeper.reconcile", _no_reconcile)
+        monkeypatch.setattr("buoy.recovery.sweep.sweeper.reconcile", _no_reconcile)
         seen = [(await sweeper.whole()).swept.resumed for _ in range(3)]
         assert seen == [2, 2, 1]
         health = sweeper.health()
@@ -211,7 +234,7 @@ def test_a_thing_that_was_rated_is_slow(tmp_path: Path, monkeypatch: pytest.Monk
         dead = await yard.runner("r1", dead=True)
         for number in range(4):
             await yard.left_by(dead, f"run-{number}", created(), *UNDER_WAY)
-        monkeypatch.setattr("buoy.recovery.sweep.asyncio.sleep", nap)
+        monkeypatch.setattr("buoy.recovery.sweep.sweep.asyncio.sleep", nap)
         found = await sweep(yard.client, SweepOptions(stale_after_s=0.0, rate=2.0))
         assert found.resumed == 4
         assert slept.count(0.5) == 4
@@ -274,7 +297,7 @@ def test_eight_sweepers_recover_a_thousand_orphans_once_each(tmp_path: Path) -> 
         policies = ("resume", "restart", "fail", "hold")
         for number in range(many):
             await yard.left_by(dead, f"run-{number:04}", created(policies[number % 4]), *UNDER_WAY)
-        stores = [await open_store(yard.store.url, yard.clock) for _ in range(crowd)]
+        stores = [await open_store(yard.store.name, yard.clock) for _ in range(crowd)]
         try:
             found = await asyncio.gather(
                 *(sweep(yard.client_of(store, f"sweeper-{place}"), NOW) for place, store in enumerate(stores))
@@ -322,7 +345,7 @@ def test_a_sweep_costs_the_same_however_much_has_finished(tmp_path: Path) -> Non
 
 def test_a_sweeper_that_fails_says_so_and_goes_on(tmp_path: Path) -> None:
     async def test(yard: Yard) -> None:
-        await yard.plant("run-1", created(), claimed("r1"), task=Released(due_at=0.0))
+        await yard.plant("run-1", created(), claimed("r1"), task=Released(due_at=0.0, now=0.0))
         down = True
 
         class Flaky:
@@ -352,7 +375,7 @@ def test_a_sweeper_that_fails_says_so_and_goes_on(tmp_path: Path) -> None:
 def test_one_sweep_can_be_made_piece_by_piece(tmp_path: Path) -> None:
     async def test(yard: Yard) -> None:
         await left_behind(yard)
-        piece = Sweep(yard.client, Coroner(yard.store, yard.deaths, yard.clock), NOW)
+        piece = Sweep(yard.client, FailureDetector(yard.store, yard.deaths, yard.clock), NOW)
         await piece.orphans()
         assert piece.tally.total().scanned == 0
         await piece.dead()

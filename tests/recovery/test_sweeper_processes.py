@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.core.events import Claimed
 from buoy.core.ids import RunnerId
-from buoy.engine.client import Client
-from buoy.engine.loading import read_log
-from buoy.ports import Wants
-from buoy.system import SystemIds
+from buoy.core.log.events import Claimed
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Wants
 from buoy.wiring import runner_info
 
 from .orphanage import BEFORE, abandon, orphan, sweep_at_once

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from buoy.core.facts import RunnerFacts
+from buoy.core.diagnosis.facts import RunnerFacts
 from buoy.core.ids import RunnerId
-from buoy.ports import Beat, RunnerInfo, RunnerRecord, SweepHealth
-from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
+from buoy.ports.records import Beat, RunnerInfo, RunnerRecord, SweepHealth
+from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
 
 NOW = 10_000.0
 

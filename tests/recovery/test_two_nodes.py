@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.client import Client
-from buoy.ports import Evidence, RunnerRecord
-from buoy.recovery.liveness import SILENT, Coroner
+from buoy.core.log import events as e
+from buoy.engine.client.client import Client
+from buoy.ports.records import Evidence, RunnerRecord
+from buoy.recovery.failure_detector import SILENT, FailureDetector
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
 FLOW = """
@@ -69,12 +69,16 @@ async def _bury(url: str) -> Evidence:
     """From a third machine, which has less patience than a real one."""
     async with buoy.connect(url) as client:
         record = await _runner_of(client, "node-a")
-        assert client.liveness.proof_of_death(record) is None, "a lock of another host proves nothing"
-        coroner = Coroner(client.store, client.liveness, client.clock, suspect_after_s=0.4, apart_s=0.3, slack_s=5.0)
+        assert (await client.liveness.look([record]))[record.info.id].proof is None, (
+            "a lock of another host proves nothing"
+        )
+        detector = FailureDetector(
+            client.store, client.liveness, client.clock, suspect_after_s=0.4, apart_s=0.3, slack_s=5.0
+        )
         async with asyncio.timeout(PATIENCE_S):
-            while (proof := await coroner.proof(await _runner_of(client, "node-a"))) is None:
+            while (proof := await detector.proof(await _runner_of(client, "node-a"))) is None:
                 await asyncio.sleep(LOOK_S)
-        assert await coroner.bury(await _runner_of(client, "node-a"), proof) == 1
+        assert await detector.declare_dead(await _runner_of(client, "node-a"), proof) == 1
         return proof
 
 

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.engine.client import Client
-from buoy.ports import RunQuery, Store
-from buoy.recovery.doctor import Doctor
-from buoy.recovery.sweep import sweep
-from buoy.stores import layout
+from buoy.engine.client.client import Client
+from buoy.operations.doctor import Doctor
+from buoy.ports.records import RunQuery
+from buoy.ports.store import Store
+from buoy.recovery.sweep.sweep import sweep
+from buoy.stores.objects import layout
 from buoy.testing.contracts.stage import Author
 from buoy.wiring import open_client
 
@@ -26,9 +27,10 @@ KINDS = ("sqlite", "file")
 HOLD = """
 import asyncio, sys
 from buoy.core.ids import RunnerId
-from buoy.ports import Wants
+from buoy.ports.records import Wants
 from buoy.stores import open_store
-from buoy.system import SystemClock, SystemIds
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
 from buoy.wiring import liveness_of, runner_info
 from msgspec.structs import replace
 
@@ -140,8 +142,8 @@ def test_a_beat_writes_a_damaged_record_again(tmp_path: Path) -> None:
     url = url_of(tmp_path, "file")
 
     async def beats(client: Client) -> None:
-        from buoy.ports import Beat
-        from buoy.system import SystemIds
+        from buoy.host.ids import SystemIds
+        from buoy.ports.records import Beat
         from buoy.wiring import runner_info
 
         info = runner_info(SystemIds(), "worker")
@@ -178,4 +180,4 @@ def test_what_a_process_left_that_was_killed_while_it_registered_is_swept_away(t
 
         on(url, swept)
     assert not entry.exists()
-    assert os.listdir(tmp_path / "store" / "runners-locks") == ["holder.lock"]
+    assert os.listdir(tmp_path / "store" / "runners-locks") == []

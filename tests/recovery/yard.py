@@ -10,14 +10,15 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import Document, document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import State, fold
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
-from buoy.engine.loading import read_log
-from buoy.ports import (
+from buoy.core.log import events as e
+from buoy.core.log.document import Document, document
+from buoy.core.log.state import State, fold
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
+from buoy.host.ids import SystemIds
+from buoy.ports.records import (
     Committed,
     Evidence,
     Held,
@@ -25,16 +26,16 @@ from buoy.ports import (
     RunnerInfo,
     RunnerRecord,
     RunRecord,
-    Store,
     TaskChange,
     Write,
 )
+from buoy.ports.store import Store
 from buoy.stores import open_store
-from buoy.stores.memory_bucket import MemoryBucket
-from buoy.stores.objects import ObjectStore
-from buoy.system import SystemIds
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import ANY
+from buoy.testing.deaths import InlineLiveness
 from tests.patience import PATIENCE_S
 
 KINDS = ("sqlite", "file")
@@ -42,30 +43,17 @@ KINDS = ("sqlite", "file")
 QUICK_KINDS = ("sqlite", "objects")
 
 
-class Deaths:
+class Deaths(InlineLiveness):
     """Liveness as the test says: everybody lives but those named."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()
 
-    def announce(self, runner: RunnerId) -> None: ...
-
-    def withdraw(self, runner: RunnerId) -> None: ...
-
-    def sees(self, record: RunnerRecord) -> bool:
-        return True
-
     def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
         return {"proof": "lock free", "host": record.info.host} if record.info.id in self.dead else None
 
-    def stopped(self, record: RunnerRecord) -> bool:
-        return False
-
     def proof_by_name(self, runner: RunnerId) -> Evidence | None:
         return {"proof": "lock free"} if runner in self.dead else None
-
-    def doubt(self, record: RunnerRecord) -> str | None:
-        return record.unreadable
 
 
 class Yard:
@@ -118,7 +106,7 @@ class Yard:
             events.append(e.Event(place, begun, body, branch, nonce=f"{run_id}-{place}" if place == 1 else None))
         told: Document = document(fold(run, events))
         told = msgspec.structs.replace(told, **(lie or {}))
-        change = Released(due_at=None) if task is None else task
+        change = Released(due_at=None, now=0.0) if task is None else task
         (outcome,) = await self.store.commit([Write(run, 0, tuple(events), told, change)])
         assert outcome == Committed(len(events))
         return run
@@ -156,7 +144,7 @@ def created(policy: str = "resume", **more: Any) -> e.WorkflowCreated:
 async def opened(place: Path, kind: str = "sqlite") -> AsyncIterator[Yard]:
     clock = ManualClock()
     if kind == "objects":
-        yield Yard(await ObjectStore.on(MemoryBucket(), clock=clock, one_host=True), clock, Deaths())
+        yield Yard(await ObjectStore.on(MemoryBucket(), clock=clock, single_host=True), clock, Deaths())
         return
     url = f"sqlite:///{place}/runs.db" if kind == "sqlite" else f"file://{place}/folder"
     store = await open_store(url, clock)

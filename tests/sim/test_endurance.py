@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
+from simulator.command import STORES, main
+from simulator.endurance import endure, next_seed
+from simulator.seed import Verdict
 
 from buoy.errors import BadInput
-from buoy.testing.sim.command import STORES, main
-from buoy.testing.sim.endurance import endure, next_seed
-from buoy.testing.sim.seed import Verdict
 
 
 @pytest.mark.timeout(300)

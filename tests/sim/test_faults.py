@@ -7,27 +7,27 @@ import re
 from collections import Counter
 
 import pytest
+from simulator.command import STORES
+from simulator.faults import Faults, Rates, Strike
+from simulator.plan import restricted
+from simulator.planning import make_plan
+from simulator.seed import run_seed
+from simulator.totals import Totals
+from simulator.widening import STORE_CALLS
+from simulator.windows import EVENTS
 
-from buoy.custody import Archive, Timetable
-from buoy.ports import Store
-from buoy.testing.sim.command import STORES
-from buoy.testing.sim.faults import Faults, Rates, Strike
-from buoy.testing.sim.plan import restricted
-from buoy.testing.sim.planning import make_plan
-from buoy.testing.sim.seed import run_seed
-from buoy.testing.sim.totals import Totals
-from buoy.testing.sim.widening import STORE_CALLS
-from buoy.testing.sim.windows import EVENTS
+from buoy.ports.maintenance import Archive, ScheduleStore
+from buoy.ports.store import Store
 
 # They ask nobody, or come after a silence that is longer than the chaos.
-UNREACHED = {"now", "changed", "close", "suspect"}
+UNREACHED = {"now", "changed", "close", "suspect", "reopen"}
 # Only commands for people make them: they complete an id, list what cannot be read, and remove it.
-FOR_PEOPLE = {"run_ids", "broken", "discard_broken", "remains", "purge_broken"}
+FOR_PEOPLE = {"run_ids", "counts", "moved", "broken", "discard_broken", "remains", "purge_broken"}
 NEVER_HIT = UNREACHED | FOR_PEOPLE
 
 
 def test_every_call_of_a_store_can_be_hit() -> None:
-    ports = (Store, Archive, Timetable)
+    ports = (Store, Archive, ScheduleStore)
     calls = {name for port in ports for name, each in vars(port).items() if inspect.iscoroutinefunction(each)}
     assert set(STORE_CALLS) == calls - NEVER_HIT
     assert len(STORE_CALLS) == len(set(STORE_CALLS))

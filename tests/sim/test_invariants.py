@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from simulator.evidence import Evidence, Reach
+from simulator.programs import Node
+from simulator.rules import broken
+from simulator.witness import Acknowledged, BodyEvent, Sent, Touched
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import BranchId, LeafId, RunId, RunnerId
-from buoy.core.questions import Question
-from buoy.core.state import fold
-from buoy.ports import Message, RunnerInfo
-from buoy.testing.sim.evidence import Evidence, Reach
-from buoy.testing.sim.programs import Node
-from buoy.testing.sim.rules import broken
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Sent, Touched
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.questions import Question
+from buoy.core.log.state import fold
+from buoy.ports.records import Message, RunnerInfo
 
 RUN = "run-1"
 PROGRAM = Node("seq", "main", (Node("step", "n1"), Node("signal", "n2", name="go")))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.testing.sim.kernel import Kernel, SimLoop, bury_loops
+from simulator.kernel import Kernel, SimLoop, bury_loops
 
 
 def _kernel(seed: int = 1) -> Kernel:

@@ -7,20 +7,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from buoy.testing.sim import hunt
-from buoy.testing.sim.hunt import find_mutant, noticed
-from buoy.testing.sim.kernel import bury_loops
-from buoy.testing.sim.mutants import Mutant, StaleMutant
-from buoy.testing.sim.near import NEAR, UNFOUND, UNSHOWN
-from buoy.testing.sim.plan import restricted
-from buoy.testing.sim.planning import make_plan
-from buoy.testing.sim.planted import MUTANTS
-from buoy.testing.sim.rules import ALL_CHECKS
-from buoy.testing.sim.seed import run_seed
-from buoy.testing.sim.story import Story
-from buoy.testing.sim.timetables import RULE
-from buoy.testing.sim.world import World
+from simulator import hunt
+from simulator.hunt import find_mutant, noticed
+from simulator.kernel import bury_loops
+from simulator.mutants import Mutant, StaleMutant
+from simulator.near import NEAR, UNFOUND, UNSHOWN
+from simulator.plan import restricted
+from simulator.planning import make_plan
+from simulator.planted import MUTANTS
+from simulator.rules import ALL_CHECKS
+from simulator.seed import run_seed
+from simulator.story import Story
+from simulator.timetables import RULE
+from simulator.world import World
 
 # Judged at the moment itself, or of the world as a whole.
 AT_THE_MOMENT = {

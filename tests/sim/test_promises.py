@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from simulator.evidence import Evidence
+from simulator.programs import Node
+from simulator.rules import ALL_CHECKS, broken
+from simulator.witness import BodyEvent
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.core.questions import Question
-from buoy.core.state import HANDLERS, fold
-from buoy.ports import Message
-from buoy.testing.sim.evidence import Evidence
-from buoy.testing.sim.programs import Node
-from buoy.testing.sim.rules import ALL_CHECKS, broken
-from buoy.testing.sim.witness import BodyEvent
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.questions import Question
+from buoy.core.log.state import HANDLERS, fold
+from buoy.ports.records import Message
 from tests.sim.test_invariants import BREAKS, COMMITS, RUN, SIGNAL, STEP, WAIT, sound
 
 # The commits of `sound` are one second apart, the first at 101.
@@ -53,10 +53,23 @@ def _ran(*attempts: int) -> Evidence:
     return _story(bodies=[BodyEvent(101.0, "start", RUN, STEP, number, "k", "w1") for number in attempts])
 
 
+def _undone(*attempts: int) -> Evidence:
+    """A step that is undone by these attempts, all of which fail."""
+    return _story(
+        *(
+            (
+                e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=number),
+                e.CompensationRetryScheduled(leaf=STEP, attempt=number, due_at=110.0, error=ERROR),
+            )
+            for number in attempts
+        )
+    )
+
+
 def _tries(between: tuple[e.Body, ...] = (), **changes: object) -> Evidence:
-    """Code of version 2 did not fit, twice."""
-    refused = e.Paused(reason="version", detail="it asks for b (run is bound to 1, this is 2)")
-    again = (e.Resumed(by="code of version 2"), refused)
+    """Code of version 2 did not fit, twice, and that of version 3 in between."""
+    refused, other = (e.Paused(reason="version", detail="it asks for b", tried_version=each) for each in "23")
+    again = (e.Resumed(by="code", version="3"), other, e.Resumed(by="code", version="2"), refused)
     return _story((refused,), *([between] if between else []), again, deployed=True, **changes)
 
 
@@ -69,6 +82,7 @@ def _poison(*crashes: tuple[e.Body, ...]) -> Evidence:
     return _story(*crashes, (e.Paused(reason="poison", detail="it kills"),))
 
 
+APART = [(e.Paused(reason="poison", detail="it kills"), e.Resumed())]
 TWO, FIVE = [_crash(solo=False)] * 2, [_crash(solo=True)] * 5
 LAST = _crash(solo=False)
 DEADLY = (e.StepStarted(leaf=LeafId("deadly#1"), name="deadly"),)
@@ -80,7 +94,7 @@ def _child(name: str = "run-1.c", *, detach: bool = False) -> e.ChildStarted:
 
 
 def _back(*dropped: LeafId, kept: tuple[LeafId, ...] = (), cutoff: int = 2, cause: str = "jump") -> tuple[e.Body, ...]:
-    jump = e.JumpRequested(to=dropped[0] if dropped else STEP, new_branch=BranchId(1))
+    jump = e.JumpRequested(to=dropped[0] if dropped else STEP, new_branch=BranchId(1), by="me")
     made = e.BranchCreated(
         branch=BranchId(1), parent=BranchId(0), cutoff_seq=cutoff, kept=kept, dropped=dropped, cause=cause
     )
@@ -109,9 +123,14 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("attempts are counted", lambda: _attempts(2, 3, 4)),
     ("attempts are counted", lambda: _attempts(3)),
     ("attempts are counted", lambda: _ran(2, 1)),
+    ("attempts are counted", lambda: _undone(1, 1)),
+    ("attempts are counted", lambda: _undone(2)),
+    ("attempts are counted", lambda: _undone(1, 2, 3)),
     ("each version gets one try", _tries),
+    ("each version gets one try", lambda: _tries(inbox=[_resume(999.0)], calm_at=100.0)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
     ("what kills is set apart", lambda: _story(code_deaths=11)),
     ("children of the ended are told", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
@@ -119,9 +138,14 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
         "children of the ended are told",
         lambda: _story((_child(),), (e.LeafCancelled(leaf=CHILD),), born=frozenset({"run-1.c"})),
     ),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), _back(CHILD), (e.WorkflowCompleted(),), born=frozenset({"run-1.c"})),
+    ),
     ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child(),))),
     ("what is called back is new", lambda: _story((_child(),), (_child("run-1.d"),))),
     ("what is called back is new", lambda: _story((_asked("q"),), _back(LeafId("ask#1")), (_asked("q"),))),
+    ("one request goes back once", lambda: _story(_back(STEP), _back(STEP), backs={"me": 1})),
     ("branches keep what stands", lambda: _story((DONE,), _back(OTHER))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, kept=(OTHER,)))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, STEP))),
@@ -138,8 +162,8 @@ def test_every_invariant_was_shown_able_to_fail() -> None:
     assert {rule for rule, _ in (*BREAKS, *MORE)} == set(ALL_CHECKS)
 
 
-def _resume(number: int = 1) -> Message:
-    return Message(RunId(RUN), "resume", f"r{number}", msgspec.Raw(b"{}"), sent_at=102.5, number=number)
+def _resume(sent_at: float = 102.5) -> Message:
+    return Message(RunId(RUN), "resume", "r1", msgspec.Raw(b"{}"), sent_at=sent_at, number=1)
 
 
 RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
@@ -152,9 +176,12 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("waits end in time", lambda: _timer(4, calm_at=100.0)),
     ("attempts are counted", lambda: _attempts(2)),
     ("attempts are counted", lambda: _ran(1, 1, 2, 2)),
+    ("attempts are counted", lambda: _undone(1, 2)),
     ("each version gets one try", lambda: _tries((e.VersionBound(version="3"),))),
     ("each version gets one try", lambda: _tries(inbox=[_resume()])),
+    ("each version gets one try", lambda: _tries(inbox=[_resume(999.0)])),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST)),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (e.Paused(reason="user"), e.Resumed()), LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(code_deaths=9)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),
@@ -167,7 +194,20 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
         "children of the ended are told",
         lambda: _story((_child(detach=True),), (FAILED,), born=frozenset({"run-1.c"})),
     ),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}), buried=frozenset({"run-1.c"})),
+    ),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), (ENDED,), _back(CHILD), (FAILED,), born=frozenset({"run-1.c"})),
+    ),
+    (
+        "children of the ended are told",
+        lambda: _story((_child(),), _back(cause="recovery"), (_child(),), (ENDED,), born=frozenset({"run-1.c"})),
+    ),
     ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child("run-1.d"),))),
+    ("one request goes back once", lambda: _story(_back(STEP), _back(STEP), backs={"me": 2})),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, OTHER))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, cutoff=4))),
 ]

@@ -6,14 +6,14 @@ from random import Random
 
 import msgspec
 import pytest
+from simulator.kernel import Kernel
+from simulator.programs import Node, expected, make_program, parts, without
+from simulator.replays import replay_differences
+from simulator.specs import make_graph, workflow_of
+from simulator.workflows import FIRST, MORE, Release
 
-from buoy.core import events as e
 from buoy.core.ids import LeafId
-from buoy.testing.sim.kernel import Kernel
-from buoy.testing.sim.programs import Node, expected, make_program, parts, without
-from buoy.testing.sim.replays import replay_differences
-from buoy.testing.sim.specs import make_graph, workflow_of
-from buoy.testing.sim.workflows import FIRST, MORE, Release
+from buoy.core.log import events as e
 
 RUN_ASYNC = Release(FIRST).run_async
 PROGRAM = Node("seq", "main", (Node("sync", "n1"),))

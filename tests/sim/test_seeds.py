@@ -8,15 +8,14 @@ import sys
 from functools import cache
 
 import pytest
-
-from buoy.testing.sim.command import STORES, main
-from buoy.testing.sim.hunt import find_mutant
-from buoy.testing.sim.near import NEAR
-from buoy.testing.sim.plan import restricted
-from buoy.testing.sim.planning import make_plan
-from buoy.testing.sim.planted import MUTANTS, SEEDS_ENOUGH
-from buoy.testing.sim.seed import Verdict, run_seed
-from buoy.testing.sim.shrink import short_story, shrink
+from simulator.command import STORES, main
+from simulator.hunt import find_mutant
+from simulator.near import NEAR
+from simulator.plan import restricted
+from simulator.planning import make_plan
+from simulator.planted import MUTANTS, SEEDS_ENOUGH
+from simulator.seed import Verdict, run_seed
+from simulator.shrink import short_story, shrink
 
 # Any would do; a long run is `make sim SEEDS=100000`.
 SEEDS_IN_CI = (4, *range(40, 54), 62)
@@ -167,7 +166,7 @@ def test_seeds_are_about_everything_that_came_later_also_at_once() -> None:
 @pytest.mark.parametrize("store", STORES)
 def test_a_seed_tells_the_same_story_in_another_process(store: str, seed: str) -> None:
     """Nothing may depend on addresses or on the order of sets."""
-    command = [sys.executable, "-m", "buoy.testing.sim", "--seed", seed, "--store", store, "--trace"]
+    command = [sys.executable, "-m", "simulator", "--seed", seed, "--store", store, "--trace"]
     told = [
         subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": hashing}, capture_output=True, check=False).stdout
         for hashing in ("1", "2")
@@ -215,7 +214,7 @@ def test_a_broken_promise_is_told_with_the_command_that_shows_it_again(capsys: p
     out = capsys.readouterr().out
     assert "effect before commit:" in out
     assert " --only " in out
-    again = next(line for line in out.splitlines() if line.startswith("again: python -m buoy.testing.sim "))
+    again = next(line for line in out.splitlines() if line.startswith("again: python -m simulator "))
     assert main(again.split()[4:]) == 1
     assert "effect before commit:" in capsys.readouterr().out
 

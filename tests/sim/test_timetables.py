@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from simulator.timetables import wrong_fires
 
-from buoy.core import events as e
-from buoy.core.schedule import Schedule, run_id
-from buoy.testing.sim.timetables import wrong_fires
+from buoy.core.log import events as e
+from buoy.core.schedule.schedule import Schedule, run_id
 
 ADDED = Schedule(
     name="nightly", workflow="w", input=msgspec.Raw(b"{}"), created_at=1_000.7, settled_at=1_000.7, number=1,
@@ -20,8 +20,8 @@ def _births(*times: float) -> dict[str, e.WorkflowCreated]:
     return {run_id("nightly", at): BORN for at in times}
 
 
-def _told(births: dict[str, e.WorkflowCreated], stored: Schedule | None = STORED) -> str:
-    return "; ".join(wrong_fires(ADDED, stored, births))
+def _told(outbox: dict[str, e.WorkflowCreated], stored: Schedule | None = STORED) -> str:
+    return "; ".join(wrong_fires(ADDED, stored, outbox))
 
 
 def test_a_run_for_every_time_breaks_no_promise() -> None:
@@ -42,8 +42,8 @@ def test_a_time_that_may_be_skipped_is_not_missed() -> None:
 
 
 def test_two_runs_for_one_time_are_noticed() -> None:
-    births = {**_births(1_010.0, 1_020.0, 1_030.0), f"{run_id('nightly', 1_020.0)}-2": BORN}
-    assert "were started for the same time" in _told(births)
+    outbox = {**_births(1_010.0, 1_020.0, 1_030.0), f"{run_id('nightly', 1_020.0)}-2": BORN}
+    assert "were started for the same time" in _told(outbox)
 
 
 def test_a_run_for_no_time_is_noticed() -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from simulator.faults import Gate
+from simulator.reading import old_name, pause_of
+from simulator.witness import Acknowledged, BodyEvent, Holders, Witness, is_suspect, still_ended
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, LeafId, RunId
-from buoy.ports import Clock, Message, Store
-from buoy.testing.sim.faults import Gate
-from buoy.testing.sim.reading import old_name, pause_of
-from buoy.testing.sim.witness import Acknowledged, BodyEvent, Holders, Witness, is_suspect, still_ended
+from buoy.core.log import events as e
+from buoy.ports.host import Clock
+from buoy.ports.records import Message
+from buoy.ports.store import Store
 
 LEAF = LeafId("work#1")
 
@@ -196,11 +198,15 @@ def test_a_task_has_one_living_holder() -> None:
     assert holders.takes("run-1", "w1", {"w1", "w2"}) is None
     assert holders.takes("run-1", "w2", {"w1", "w2"}) == "w1"
     assert holders.takes("run-1", "w1", {"w1"}) is None
-    holders.let_go("run-1")
-    assert holders.takes("run-1", "w2", {"w1", "w2"}) is None
-    holders.holds("run-1", "w1")
+    with holders.moving("run-1"):
+        assert holders.takes("run-1", "w2", {"w1", "w2"}) is None
+        assert holders.takes("run-1", "w1", {"w1", "w2"}) is None, "the first may have lost it by that"
+    now = holders.moves
+    assert holders.takes("run-1", "w1", {"w1", "w2"}, now - 1) is None
+    assert holders.takes("run-1", "w2", {"w1", "w2"}, now) is None, "the first asked before that, and may have lost it"
+    assert holders.takes("run-1", "w1", {"w1", "w2"}, now) == "w2"
     holders.forget("w1")
-    assert holders.takes("run-1", "w2", {"w1", "w2"}) is None
+    assert holders.takes("run-1", "w2", {"w1", "w2"}, now) is None
 
 
 def _claimed(*, cause: str = "taken_over", solo: bool = False) -> e.Claimed:

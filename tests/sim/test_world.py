@@ -8,25 +8,25 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from simulator import process as process_module
+from simulator import seed as seed_module
+from simulator.kernel import bury_loops
+from simulator.mutants import Mutant
+from simulator.plan import LAB, Post, restricted
+from simulator.planning import make_plan
+from simulator.programs import Node
+from simulator.rest import adopters, has_ended, unrest
+from simulator.seed import run_seed
+from simulator.sender import Sender
+from simulator.story import Story
+from simulator.worker import Worker
+from simulator.world import World
 
-from buoy.core import events as e
-from buoy.core.document import Document, document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.state import fold
-from buoy.ports import Committed, FencedOut, Held, Outcome, Released, Write
-from buoy.testing.sim import process as process_module
-from buoy.testing.sim import seed as seed_module
-from buoy.testing.sim.kernel import bury_loops
-from buoy.testing.sim.mutants import Mutant
-from buoy.testing.sim.plan import LAB, Post, restricted
-from buoy.testing.sim.planning import make_plan
-from buoy.testing.sim.programs import Node
-from buoy.testing.sim.rest import adopters, has_ended, unrest
-from buoy.testing.sim.seed import run_seed
-from buoy.testing.sim.sender import Sender
-from buoy.testing.sim.story import Story
-from buoy.testing.sim.worker import Worker
-from buoy.testing.sim.world import World
+from buoy.core.log import events as e
+from buoy.core.log.document import Document, document
+from buoy.core.log.state import fold
+from buoy.ports.records import Committed, FencedOut, Held, Outcome, Released, Write
 
 RUN = "run-1"
 
@@ -220,7 +220,7 @@ def test_a_run_that_is_given_back_while_it_is_driven_is_noticed(world: World, mo
     monkeypatch.setattr(type(store._target._store), "release", done)  # type: ignore[attr-defined]
     for drives in (False, True):
         monkeypatch.setattr(Sender, "drives", lambda sender, run_id, drives=drives: drives)
-        sender.spawn(lambda: store.release(RunId(RUN), RunnerId("w"), Released(due_at=None)))  # type: ignore[arg-type,return-value]
+        sender.spawn(lambda: store.release(RunId(RUN), RunnerId("w"), Released(due_at=None, now=0.0)))  # type: ignore[arg-type,return-value]
         world.kernel.run_until(lambda: False, world.kernel.time + 1.0)
         assert ("what is driven is not given back" in _rules(world)) == drives
 
@@ -247,7 +247,7 @@ def test_a_run_that_is_given_back_while_it_is_created_is_noticed_if_it_is_new(
     monkeypatch.setattr(type(store._target._store), "commit", committed)  # type: ignore[attr-defined]
 
     async def play() -> None:
-        await store.release(RunId(RUN), RunnerId("w"), Released(due_at=None))
+        await store.release(RunId(RUN), RunnerId("w"), Released(due_at=None, now=0.0))
         await store.commit([write])
 
     sender.spawn(play)

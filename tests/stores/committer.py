@@ -11,13 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId
-from buoy.core.state import State
-from buoy.ports import Committed, Message, Write
-from buoy.stores.sqlite import SqliteStore
-from buoy.system import SystemClock, SystemIds
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import State
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
+from buoy.ports.records import Committed, Message, Write
+from buoy.stores.sqlite.store import SqliteStore
 
 IDS = SystemIds()
 

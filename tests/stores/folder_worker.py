@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import fold
-from buoy.ports import Committed, Ended, Held, Released, TaskChange, Wants, Write
-from buoy.stores.folder import FolderStore
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.ports.records import Committed, Ended, Held, Released, TaskChange, Wants, Write
+from buoy.stores.objects.folder_store import FolderStore
 from buoy.testing.contracts.stage import claimed, completed, register, started
 
 STEPS = 20
@@ -54,7 +54,7 @@ async def drive(store: FolderStore, runner: RunnerId, run_id: RunId) -> None:
         await append(store, run_id, log, runner, [e.WorkflowCompleted()], Ended())
         return
     step: list[e.Body] = [completed(done)] if fold(run_id, log).open else [started(done), completed(done)]
-    await append(store, run_id, log, runner, step, Released(due_at=time.time(), seen=len(inbox)))
+    await append(store, run_id, log, runner, step, Released(due_at=time.time(), now=time.time(), seen=len(inbox)))
 
 
 async def append(

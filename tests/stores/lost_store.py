@@ -8,8 +8,8 @@ from itertools import count
 
 from buoy.core.ids import RunId
 from buoy.errors import StoreLost
+from buoy.host.clock import SystemClock
 from buoy.stores import open_store
-from buoy.system import SystemClock
 from buoy.testing.contracts.stage import Author
 
 

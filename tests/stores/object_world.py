@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.lineage import current_branch
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lineage import current_branch
+from buoy.core.log.state import fold
 from buoy.errors import Unavailable
-from buoy.ports import Committed, Ended, FencedOut, Held, Orphan, Released, TaskChange, Wants, Write
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
+from buoy.ports.records import Committed, Ended, FencedOut, Held, Orphan, Released, TaskChange, Wants, Write
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Author, claimed, completed, message, register, started
 
@@ -126,7 +126,7 @@ async def held(world: World, store: ObjectStore) -> None:
 
 async def parked(world: World, store: ObjectStore) -> None:
     await held(world, store)
-    await world.author.append(store, SIGNAL, task=Released(due_at=None))
+    await world.author.append(store, SIGNAL, task=Released(due_at=None, now=0.0))
 
 
 async def ended(world: World, store: ObjectStore) -> None:
@@ -159,12 +159,12 @@ async def claim(world: World, store: ObjectStore) -> None:
     await store.claim_tasks(R1, Wants(), 5)
 
 
-async def bury(world: World, store: ObjectStore) -> None:
-    await store.bury(RunnerId("r0"), "proof", cause="taken_over", evidence={"proof": "lock"})
+async def declare_dead(world: World, store: ObjectStore) -> None:
+    await store.declare_dead(RunnerId("r0"), "proof", cause="taken_over", evidence={"proof": "lock"})
 
 
 async def release(world: World, store: ObjectStore) -> None:
-    await store.release(RUN, R1, Released(due_at=world.clock.now() + 100))
+    await store.release(RUN, R1, Released(due_at=world.clock.now() + 100, now=world.clock.now()))
 
 
 async def adopt(world: World, store: ObjectStore) -> None:
@@ -182,19 +182,19 @@ START = 1_000_000.0
 CASES: list[Callable[[], Case]] = [
     lambda: Case("create", nothing, commits(create=True)),
     lambda: Case("create held", nothing, commits(create=True, task=Held(R1))),
-    lambda: Case("create due later", nothing, commits(create=True, task=Released(due_at=START + 500))),
+    lambda: Case("create due later", nothing, commits(create=True, task=Released(due_at=START + 500, now=START))),
     lambda: Case("claim", due, claim),
     lambda: Case("take", due, commits(claimed("r1"), task=Held(R1))),
     lambda: Case("append", held, commits(*COMPLETED)),
-    lambda: Case("wait for a time", held, commits(*COMPLETED, task=Released(due_at=START + 500))),
-    lambda: Case("wait for a message", held, commits(SIGNAL, task=Released(due_at=None))),
+    lambda: Case("wait for a time", held, commits(*COMPLETED, task=Released(due_at=START + 500, now=START))),
+    lambda: Case("wait for a message", held, commits(SIGNAL, task=Released(due_at=None, now=0.0))),
     lambda: Case("release without an event", held, release),
     lambda: Case("send to a held run", held, send),
     lambda: Case("send to a parked run", parked, send),
     lambda: Case("look at a message", messaged, look),
-    lambda: Case("wait after a message", messaged, commits(SIGNAL, task=Released(due_at=None))),
+    lambda: Case("wait after a message", messaged, commits(SIGNAL, task=Released(due_at=None, now=0.0))),
     lambda: Case("claim by a message", _parked_with_message, claim),
-    lambda: Case("bury", other_dead, bury),
+    lambda: Case("declare_dead", other_dead, declare_dead),
     lambda: Case("end", held, commits(e.WorkflowCompleted(), task=Ended())),
     lambda: Case("bring back", ended, commits(*BRANCHED, task=Held(R1))),
     lambda: Case("adopt", taskless, adopt),

@@ -11,15 +11,17 @@ import pytest
 
 import buoy
 from buoy.core.ids import RunId
-from buoy.engine.definitions import Registry
-from buoy.engine.runner import RunnerOptions
-from buoy.stores import folder_listing, layout
-from buoy.stores.folder import FolderStore
-from buoy.stores.memory_bucket import MemoryBucket
-from buoy.stores.objects import ObjectStore
-from buoy.system import SystemClock
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.host.clock import SystemClock
+from buoy.ports.records import Held
+from buoy.stores.objects import layout
+from buoy.stores.objects.buckets import folder_listing
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.folder_store import FolderStore
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import Author, message
+from buoy.testing.contracts.stage import Author, message, register, started
 from buoy.wiring import Worker
 
 # Looked at again and again while a worker waits, however many children there are.
@@ -84,6 +86,22 @@ def test_a_child_costs_the_same_among_few_and_among_many(at_once: bool) -> None:
     assert (many["names"] - few["names"]) / 120 <= 64, (few, many)
 
 
+@pytest.mark.parametrize("limit", [1, 3, 70])
+def test_a_page_of_events_reads_no_more_commits_than_it_needs(limit: int) -> None:
+    async def cost() -> Counter[str]:
+        bucket, clock = Counting(), ManualClock()
+        store = await ObjectStore.on(bucket, clock=clock)
+        author = await Author(RunId("one"), clock, count(1), {}).create(store)
+        for number in range(150):
+            await author.append(store, started(number))
+        bucket.counts.clear()
+        assert await store.events(RunId("one"), after=20, limit=limit) == author.log[20 : 20 + limit]
+        return bucket.counts
+
+    found = asyncio.run(cost())
+    assert found == {"calls": limit + 1, "names": limit + 1}, "a listing, and each commit"
+
+
 def test_an_unread_message_does_not_make_the_next_one_dearer() -> None:
     async def cost(number: int) -> Counter[str]:
         bucket = Counting()
@@ -97,6 +115,75 @@ def test_an_unread_message_does_not_make_the_next_one_dearer() -> None:
     few, many = asyncio.run(cost(10)), asyncio.run(cost(100))
     assert many["calls"] == 10 * few["calls"]
     assert many["names"] <= 2 * 100, "the last one that was known, and those that came since"
+
+
+def test_a_commit_that_saw_a_message_removes_its_wake_up() -> None:
+    """While it stands, each look of each worker reads the run."""
+
+    async def left() -> list[str]:
+        bucket, clock = Counting(), ManualClock()
+        store = await ObjectStore.on(bucket, clock=clock)
+        owner = await register(store, "owner")
+        author = await Author(RunId("one"), clock, count(1), {}).create(store, Held(owner))
+        for number in range(3):
+            await store.send(message("one", f"d{number}"))
+        await author.append(store, started(1), seen=2)
+        return await bucket.list(layout.WAKE)
+
+    assert asyncio.run(left()) == [layout.wake_key(RunId("one"), 3)], "only that of the unseen message"
+
+
+def test_a_look_for_orphans_reads_only_the_runners_that_hold_runs() -> None:
+    async def cost(idle: int) -> Counter[str]:
+        bucket, clock = Counting(), ManualClock()
+        store = await ObjectStore.on(bucket, clock=clock)
+        owner = await register(store, "owner")
+        for number in range(idle):
+            await register(store, f"idle-{number}")
+        await Author(RunId("one"), clock, count(1), {}).create(store, Held(owner))
+        bucket.counts.clear()
+        assert await store.orphans(10) == []
+        return bucket.counts
+
+    assert asyncio.run(cost(0)) == asyncio.run(cost(30))
+
+
+def test_runs_that_have_not_ended_are_read_once_to_be_counted() -> None:
+    async def cost(runs: int) -> int:
+        bucket, clock = Counting(), ManualClock()
+        store = await ObjectStore.on(bucket, clock=clock)
+        for number in range(runs):
+            await Author(RunId(f"run-{number}"), clock, count(1), {}).create(store)
+        bucket.counts.clear()
+        assert sum((await store.counts()).values()) == runs
+        return bucket.counts["calls"]
+
+    few, many = asyncio.run(cost(10)), asyncio.run(cost(30))
+    assert (many - few) / 20 == 2, "its document, and a listing that shows whether that is the newest"
+
+
+class Yielding(Counting):
+    """Lets others come in between, as every bucket on a disk or a network does."""
+
+    async def _call(self, operation: str, key: str, phase: str) -> None:
+        await super()._call(operation, key, phase)
+        await asyncio.sleep(0)
+
+
+def test_senders_of_one_process_do_not_race_for_the_next_number() -> None:
+    """A hundred children that end at once tell their parent: each message costs as much as a lone one."""
+
+    async def cost(number: int) -> float:
+        bucket = Yielding()
+        store = await ObjectStore.on(bucket, clock=ManualClock())
+        await Author(RunId("r"), ManualClock(), count(1), {}).create(store)
+        bucket.counts.clear()
+        receipts = await asyncio.gather(*(store.send(message(RunId("r"), f"d-{each}")) for each in range(number)))
+        assert sorted(receipt.number for receipt in receipts) == list(range(1, number + 1))
+        return bucket.counts["calls"] / number
+
+    few, many = asyncio.run(cost(10)), asyncio.run(cost(100))
+    assert many <= few + 1
 
 
 def test_to_look_at_one_run_of_a_folder_costs_the_same_however_many_others_there_are(

@@ -10,12 +10,14 @@ from typing import ClassVar
 import pytest
 
 from buoy.errors import StoreUnusable, Unavailable
-from buoy.ports import Clock, RunQuery, Store
-from buoy.stores.folder import FolderStore
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
+from buoy.ports.host import Clock
+from buoy.ports.records import RunQuery
+from buoy.ports.store import Store
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.folder_store import FolderStore
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts import StoreContract
+from buoy.testing.contracts import StoreContract, TimedStoreContract
 from buoy.testing.contracts.stage import register
 
 
@@ -32,11 +34,24 @@ class TestMemoryStore(StoreContract):
         return await ObjectStore.on(MemoryBucket(self.data.setdefault(place, MemoryData())), clock=clock)
 
 
+class TestFolderStoreWithAClock(TimedStoreContract):
+    async def open_timed(self, place: Path, clock: Clock, own_clock: Clock) -> Store:
+        return await FolderStore.open(place / "store", clock=clock, durable=False, own_clock=own_clock)
+
+
+class TestMemoryStoreWithAClock(TimedStoreContract):
+    data: ClassVar[dict[Path, MemoryData]] = {}
+
+    async def open_timed(self, place: Path, clock: Clock, own_clock: Clock) -> Store:
+        bucket = MemoryBucket(self.data.setdefault(place, MemoryData()))
+        return await ObjectStore.on(bucket, clock=clock, own_clock=own_clock)
+
+
 def test_a_folder_store_says_where_it_is_and_where_locks_belong(tmp_path: Path) -> None:
     async def play() -> None:
         store = await FolderStore.open(tmp_path / "store", clock=ManualClock())
-        assert store.one_host
-        assert store.url == f"file://{tmp_path}/store"
+        assert store.single_host
+        assert store.name == f"file://{tmp_path}/store"
         assert store.lock_dir.is_dir() and stat.S_IMODE(store.lock_dir.stat().st_mode) == 0o700
         await store.close()
         await store.close()

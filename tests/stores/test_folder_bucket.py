@@ -18,9 +18,9 @@ from typing import TypeVar
 import pytest
 
 from buoy.errors import BadInput, StoreUnusable, Unavailable
-from buoy.stores.bucket import Bucket, Changed, Exists
-from buoy.stores.folder_bucket import FolderBucket
-from buoy.stores.memory_bucket import MemoryBucket
+from buoy.stores.objects.bucket import Bucket, Changed, Exists
+from buoy.stores.objects.buckets.folder import FolderBucket
+from buoy.stores.objects.buckets.memory import MemoryBucket
 from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
@@ -44,8 +44,8 @@ def _process(place: Path, code: str) -> subprocess.Popen[str]:
     program = f"""
 import asyncio, json, os, sys
 from pathlib import Path
-from buoy.stores.bucket import Changed, Exists
-from buoy.stores.folder_bucket import FolderBucket
+from buoy.stores.objects.bucket import Changed, Exists
+from buoy.stores.objects.buckets.folder import FolderBucket
 
 async def main():
     bucket = await FolderBucket.open(Path({str(place)!r}), durable=False)

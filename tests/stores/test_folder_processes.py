@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
-from buoy.ports import RunQuery
-from buoy.stores.folder import FolderStore
+from buoy.core.log import events as e
+from buoy.ports.records import RunQuery
+from buoy.stores.objects.folder_store import FolderStore
 from buoy.testing.contracts.stage import Author, message
 
 from .folder_worker import STEPS, RealClock
@@ -73,7 +73,7 @@ async def _play(crew: Crew, folder: Path, rng: random.Random) -> None:
         if turn < KILLS:
             name = rng.choice(sorted(crew.working))
             crew.kill(name)
-            released += await store.bury(RunnerId(name), "killed", cause="taken_over", evidence={})
+            released += await store.declare_dead(RunnerId(name), "killed", cause="taken_over", evidence={})
             await crew.hire()
         for orphan in await store.orphans(100):
             await store.adopt(orphan)

@@ -8,16 +8,16 @@ from collections import Counter
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
 from buoy.errors import CorruptLog, StoreUnusable, Unavailable
-from buoy.ports import Beat, Committed, Ended, FencedOut, Held, Orphan, Released, RunQuery, Wants, Write
-from buoy.stores import layout
-from buoy.stores.memory_bucket import MemoryBucket
-from buoy.stores.object_index import REAP_AFTER_S
-from buoy.stores.objects import ObjectStore
+from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Orphan, Released, RunQuery, Wants, Write
+from buoy.stores.objects import layout
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.stage import claimed, completed, message, register, started
 
 from .object_world import MEDIC, R1, RUN, SIGNAL, Crash, Fault, World, held, parked
@@ -46,7 +46,7 @@ def test_a_release_that_was_lost_with_its_document_is_lost_for_who_made_it_too()
     async def play() -> None:
         world, store, other = await _world_with_two()
         await held(world, store)
-        assert await store.release(RUN, R1, Released(due_at=None))
+        assert await store.release(RUN, R1, Released(due_at=None, now=0.0))
         world.data.remove(STATE)
         assert (await other.run(RUN)).holder == R1  # type: ignore[union-attr]
         assert (await store.run(RUN)).holder == R1  # type: ignore[union-attr]
@@ -61,7 +61,9 @@ def test_a_damaged_document_loses_nothing(damage: str) -> None:
     async def play() -> None:
         world, store, _ = await _world_with_two()
         await held(world, store)
-        await world.author.append(store, started(1), completed(1), task=Released(due_at=world.clock.now()))
+        await world.author.append(
+            store, started(1), completed(1), task=Released(due_at=world.clock.now(), now=world.clock.now())
+        )
         before = await store.run(RUN)
         if damage == "lost":
             world.data.remove(STATE)
@@ -234,7 +236,7 @@ def test_a_runner_that_is_buried_while_it_claims_keeps_nothing(stalls_at: str) -
             if key.startswith(stalls_at) and phase == "before":
                 hits += 1
                 if hits == nth:
-                    await medic.bury(R1, "slow", cause="taken_over", evidence={})
+                    await medic.declare_dead(R1, "slow", cause="taken_over", evidence={})
 
         slow = ObjectStore(MemoryBucket(world.data, bury_there), world.clock)
         got = await _claim(slow, "r1")
@@ -261,7 +263,7 @@ def test_a_claim_under_way_fails_when_its_runner_is_buried() -> None:
 
         async def bury_then_die(operation: str, key: str, phase: str) -> None:
             if (operation, key, phase) == ("replace", STATE, "before"):
-                await medic.bury(R1, "slow", cause="taken_over", evidence={})
+                await medic.declare_dead(R1, "slow", cause="taken_over", evidence={})
             if (operation, key, phase) == ("replace", STATE, "after"):
                 raise Crash
 
@@ -285,7 +287,7 @@ def test_a_release_whose_answer_was_lost_is_read_back() -> None:
                 raise Unavailable("no answer")
 
         slow = ObjectStore(MemoryBucket(world.data, lose_the_answer), world.clock)
-        assert await slow.release(RUN, R1, Released(due_at=world.clock.now()))
+        assert await slow.release(RUN, R1, Released(due_at=world.clock.now(), now=world.clock.now()))
         assert lost == 1
         assert await _claim(medic, MEDIC) == [RUN]
 
@@ -299,7 +301,7 @@ def test_a_claimer_that_the_zombie_fenced_does_not_hold_the_run_for_ever() -> No
         world, store, medic = await _world_with_two()
         await world.author.create(store)
         assert await _claim(store, "r1") == [RUN]
-        await medic.bury(R1, "too early", cause="taken_over", evidence={})
+        await medic.declare_dead(R1, "too early", cause="taken_over", evidence={})
         assert await _claim(medic, MEDIC) == [RUN]
         draft = world.author.draft(claimed(MEDIC), task=Held(MEDIC))
         await world.author.append(store, claimed("r1"), task=Held(R1))
@@ -353,8 +355,8 @@ def test_an_entry_whose_truth_is_on_its_way_is_reaped_only_at_a_second_late_look
             world.data.put(key, b'{"workflow": "order"}')
 
         async def look() -> None:
-            await medic.pokes(R1)
-            await store.pokes(R1)
+            await medic.unread_runs(R1)
+            await store.unread_runs(R1)
             await _claim(medic, MEDIC)
             await medic.orphans(10)
             await medic.find_runs(RunQuery())
@@ -427,7 +429,7 @@ def test_a_writer_that_was_held_up_writes_its_entry_again(what: str) -> None:
         if what == "create":
             await world.author.create(slow)
         elif what == "wait":
-            await world.author.append(slow, SIGNAL, task=Released(due_at=due_at))
+            await world.author.append(slow, SIGNAL, task=Released(due_at=due_at, now=world.clock.now()))
         else:
             await slow.send(message(RUN, "hello"))
         assert slept
@@ -447,7 +449,7 @@ def test_a_second_starter_leaves_nothing_behind() -> None:
                 await store.commit([first])
 
         world.clock.advance(5.0)
-        late = world.new_author(RUN).first(Released(due_at=world.clock.now()))
+        late = world.new_author(RUN).first(Released(due_at=world.clock.now(), now=world.clock.now()))
         slow = ObjectStore(MemoryBucket(world.data, start_between), world.clock)
         assert await slow.commit([late]) == [FencedOut(1)]
         page = await medic.find_runs(RunQuery())
@@ -476,7 +478,7 @@ def test_what_cannot_be_tidied_up_after_a_commit_is_no_error_of_it() -> None:
             full = full or (phase == "after" and operation == "create" and key.startswith("workflow/run-1/log/"))
 
         slow = ObjectStore(MemoryBucket(world.data, disk_full), world.clock)
-        draft = world.author.draft(SIGNAL, task=Released(due_at=world.clock.now()))
+        draft = world.author.draft(SIGNAL, task=Released(due_at=world.clock.now(), now=world.clock.now()))
         assert await slow.commit([draft]) == [Committed(3)]
         assert slow.index.leftovers >= 1
         assert await _claim(medic, MEDIC) == [RUN]
@@ -522,13 +524,13 @@ def test_a_lost_entry_of_a_living_holder_is_written_again() -> None:
         for key in [key for key in world.data.keys if key.startswith("held/")]:
             world.data.remove(key)
         assert await medic.orphans(10) == []
-        assert await medic.bury(R1, "proof", cause="taken_over", evidence={}) == 1
+        assert await medic.declare_dead(R1, "proof", cause="taken_over", evidence={}) == 1
 
     asyncio.run(play())
 
 
 def test_a_sweep_of_many_active_runs_goes_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.stores.object_sweep.SCAN_MAX", 4)
+    monkeypatch.setattr("buoy.stores.objects.reclaim.SCAN_MAX", 4)
 
     async def play() -> None:
         world, store, medic = await _world_with_two()
@@ -606,16 +608,19 @@ def test_what_the_operations_cost() -> None:
         await costing("step", author.append(store, started(1), completed(1)))
         await costing("run", store.run(RUN))
         await costing("events", store.events(RUN, after=4))
-        await costing("pokes, none", store.pokes(R1))
+        await costing("pokes, none", store.unread_runs(R1))
         await costing("send", store.send(message(RUN, "a")))
-        await costing("pokes, one", store.pokes(R1))
+        await costing("pokes, one", store.unread_runs(R1))
         await costing("inbox, one", store.inbox(RUN))
         await costing("seen", store.seen(RUN, R1, 1))
-        await costing("wait for a time", author.append(store, SIGNAL, task=Released(world.clock.now(), seen=1)))
+        await costing(
+            "wait for a time",
+            author.append(store, SIGNAL, task=Released(world.clock.now(), now=world.clock.now(), seen=1)),
+        )
         await store.claim_tasks(R1, Wants(), 10)
         await author.append(store, claimed("r1"), task=Held(R1))
         meter.spent()
-        await costing("wait for a message", author.append(store, started(2), task=Released(None, seen=1)))
+        await costing("wait for a message", author.append(store, started(2), task=Released(None, now=0.0, seen=1)))
         await author.append(store, claimed("r1"), task=Held(R1))
         meter.spent()
         await costing("end", author.append(store, e.WorkflowCompleted(), task=Ended()))
@@ -640,5 +645,5 @@ def test_what_the_operations_cost() -> None:
         "wait for a message": (2, 0, 0),
         "end": (2, 0, 0),
         "beat": (1, 0, 0),
-        "orphans, none active": (0, 1, 3),
+        "orphans, none active": (0, 0, 2),
     }

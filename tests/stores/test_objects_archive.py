@@ -7,16 +7,17 @@ from contextlib import suppress
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunnerId
-from buoy.core.lifecycle import Status
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
 from buoy.errors import CorruptLog, Unavailable, UnknownRun
-from buoy.ports import Ended, FencedOut, RunCopy, RunQuery, Wants
-from buoy.stores.memory_bucket import MemoryBucket
-from buoy.stores.object_archive import PART_EVENTS
-from buoy.stores.object_index import REAP_AFTER_S
-from buoy.stores.object_runs import LATELY_S
-from buoy.stores.objects import ObjectStore
+from buoy.ports.maintenance import RunCopy
+from buoy.ports.records import Ended, FencedOut, RunQuery, Wants
+from buoy.stores.objects.archive import PART_EVENTS
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.runs import LATELY_S
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
 from buoy.testing.contracts.stage import claimed, register, started
 

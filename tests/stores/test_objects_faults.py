@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import msgspec
 import pytest
 
 from buoy.core.ids import RunId, RunnerId
+from buoy.engine.services.commits import commit_surely
 from buoy.errors import Unavailable
-from buoy.ports import RunQuery, Wants
-from buoy.stores.object_index import REAP_AFTER_S
-from buoy.stores.objects import ObjectStore
+from buoy.ports.records import RunQuery, Wants
+from buoy.ports.store import Store
+from buoy.stores.objects.bucket import Exists
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.stage import message, register
 
 from .object_world import CASES, MEDIC, R1, RUN, Case, Crash, Fault, World, end_run, folded, get_hold
@@ -56,12 +61,12 @@ async def _aftermath(world: World, case: Case, acknowledged: list[object], messa
     """Others find the process dead, do its work again and bring every run to its end."""
     medic = await world.fresh()
     await register(medic, MEDIC)
-    await medic.bury(R1, "crashed", cause="taken_over", evidence={})
+    await medic.declare_dead(R1, "crashed", cause="taken_over", evidence={})
     await _is_whole(medic, acknowledged, messages)
     await case.work(world, medic)
     await _is_whole(medic, acknowledged, messages)
     log = await medic.events(RUN)
-    await medic.bury(RunnerId("r0"), "proof", cause="taken_over", evidence={})
+    await medic.declare_dead(RunnerId("r0"), "proof", cause="taken_over", evidence={})
     for run_id in await _runs(medic):
         await _bring_to_its_end(world, medic, run_id)
     assert (await medic.events(RUN))[: len(log)] == log
@@ -152,8 +157,37 @@ async def _lost_answer(case: Case, fault: Fault) -> bool:
         assert record is not None
         if record.holder == R1:
             assert case.name not in GIVES_UP, "it let go of the run, but the store says that it holds it"
-            await medic.bury(R1, "stopped", cause="taken_over", evidence={})
+            await medic.declare_dead(R1, "stopped", cause="taken_over", evidence={})
         await _bring_to_its_end(world, medic, run_id)
-    await medic.bury(R1, "stopped", cause="taken_over", evidence={})
+    await medic.declare_dead(R1, "stopped", cause="taken_over", evidence={})
     await _nothing_is_left(world, medic)
     return fault.struck
+
+
+class Hasty(MemoryBucket):
+    """Refuses some creations as those of objects that exist, though they do not: S3 may, when two writers meet."""
+
+    refused = 0
+
+    async def create(self, key: str, data: bytes) -> str:
+        if "/log/" in key and self.refused:
+            self.refused -= 1
+            raise Exists(key)
+        return await super().create(key, data)
+
+
+def test_a_refusal_with_nothing_there_is_unclear_and_no_fence() -> None:
+    async def play() -> None:
+        world = World(None)
+        bucket = Hasty(world.data)
+        store = await ObjectStore.on(bucket, clock=world.clock)
+        write = world.author.first()
+        bucket.refused = 1
+        with pytest.raises(Unavailable, match="nothing is there"):
+            await store.commit([write])
+        assert await store.events(RUN) == []
+        bucket.refused = 2
+        assert await commit_surely(cast(Store, store), write)
+        assert await store.events(RUN) == list(write.events)
+
+    asyncio.run(play())

@@ -11,14 +11,14 @@ import random
 
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
 from buoy.errors import Unavailable
-from buoy.ports import Committed, Ended, FencedOut, Held, Released, RunQuery, TaskChange, Wants, Write
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
+from buoy.ports.records import Committed, Ended, FencedOut, Held, Released, RunQuery, TaskChange, Wants, Write
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Author, claimed, message, register
 
@@ -78,7 +78,7 @@ class Storm:
             sexton = await self.process(crashes=False)
             why = "dead or not"
             await _patiently(
-                lambda runner=runner, sexton=sexton: sexton.bury(runner, why, cause="taken_over", evidence={})  # type: ignore[misc]
+                lambda runner=runner, sexton=sexton: sexton.declare_dead(runner, why, cause="taken_over", evidence={})  # type: ignore[misc]
             )
 
     async def work(self, store: ObjectStore, runner: RunnerId) -> None:
@@ -96,7 +96,7 @@ class Storm:
         assert not document(fold(run_id, log)).ended
         if not await self.append(store, run_id, log, claimed(runner), Held(runner)):
             # Fenced before it began. What it was given is taken back from it, or it gives it back.
-            again = Released(due_at=self.clock.now())
+            again = Released(due_at=self.clock.now(), now=self.clock.now())
             await _patiently(lambda: store.release(run_id, runner, again))
             return
         while True:
@@ -110,10 +110,10 @@ class Storm:
                 leaf = LeafId(f"s#{len(log)}")
                 wait = e.SignalWaited(leaf=leaf, name="s")
                 due_at = None if self.rng.random() < 0.7 else self.clock.now() + 10**6
-                await self.append(store, run_id, log, wait, Released(due_at=due_at, seen=seen))
+                await self.append(store, run_id, log, wait, Released(due_at=due_at, now=self.clock.now(), seen=seen))
                 return
-            if run_id not in await _patiently(lambda: store.pokes(runner)):
-                await _patiently(lambda seen=seen: store.release(run_id, runner, Released(None, seen=seen)))  # type: ignore[misc]
+            if run_id not in await _patiently(lambda: store.unread_runs(runner)):
+                await _patiently(lambda seen=seen: store.release(run_id, runner, Released(None, now=0.0, seen=seen)))  # type: ignore[misc]
                 return
 
     async def append(

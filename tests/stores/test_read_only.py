@@ -14,10 +14,11 @@ import pytest
 
 from buoy.core.ids import RunId
 from buoy.errors import Problem, StoreUnusable
-from buoy.ports import RunQuery, Store
+from buoy.host.clock import SystemClock
+from buoy.ports.records import RunQuery
+from buoy.ports.store import Store
 from buoy.stores import open_store
-from buoy.stores.sqlite_schema import MIGRATIONS
-from buoy.system import SystemClock
+from buoy.stores.sqlite.schema import MIGRATIONS, READABLE_FROM
 from buoy.testing.contracts.stage import Author, register
 
 NOBODY = 65534
@@ -83,7 +84,7 @@ def test_a_store_in_a_read_only_folder_can_be_looked_at(folder: Path, kind: str)
     async def work() -> str:
         store = await open_store(url, SystemClock())
         status = await _looked_at(store)
-        checks = {check.name: check.ok for check in await store.checkup.checks()}
+        checks = {check.name: check.ok for check in await store.integrity.checks()}
         assert all(checks.values()), checks
         try:
             await register(store, "r2")
@@ -129,10 +130,25 @@ def test_an_older_schema_cannot_be_read_where_it_cannot_be_raised(folder: Path) 
     _set_modes(folder, 0o555, 0o444)
 
     async def work() -> str:
-        return (await open_store(f"sqlite:///{path}", SystemClock())).url
+        return (await open_store(f"sqlite:///{path}", SystemClock())).name
 
     told = as_somebody_else(work)
     assert told.startswith("StoreUnusable") and f"cannot be brought to {len(MIGRATIONS)}" in told
+
+
+def test_a_schema_that_only_lacks_views_for_people_is_read_as_it_is(folder: Path) -> None:
+    path = folder / "runs.db"
+    asyncio.run(_fill(f"sqlite:///{path}"))
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("DROP VIEW workflow_runs")
+    connection.execute(f"PRAGMA user_version = {READABLE_FROM}")
+    connection.close()
+    _set_modes(folder, 0o555, 0o444)
+
+    async def work() -> str:
+        return await _looked_at(await open_store(f"sqlite:///{path}", SystemClock()))
+
+    assert as_somebody_else(work) == "pending"
 
 
 def test_a_file_that_cannot_be_read_is_told_in_one_line(folder: Path) -> None:
@@ -142,7 +158,7 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(folder: Path) -> None:
 
     async def work() -> str:
         try:
-            return (await open_store(f"sqlite:///{path}", SystemClock())).url
+            return (await open_store(f"sqlite:///{path}", SystemClock())).name
         except Problem as error:
             return f"{type(error).__name__}: {error}"
 

@@ -12,13 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import BranchId, RunId, RunnerId
 from buoy.core.limits import INBOX_UNREAD_MAX
+from buoy.core.log import events as e
 from buoy.errors import BadInput, CorruptLog, StoreUnusable, Unavailable, WrongState
-from buoy.ports import Beat, Clock, Committed, Ended, FencedOut, Held, Released, RunQuery
-from buoy.stores import sqlite_lanes
-from buoy.stores.sqlite import SqliteStore
+from buoy.ports.host import Clock
+from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Released, RunQuery
+from buoy.stores.sqlite import lanes as sqlite_lanes
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.archive import stone_of
 from buoy.testing.contracts.stage import (
     ANY,
@@ -32,6 +33,7 @@ from buoy.testing.contracts.stage import (
     register,
     started,
 )
+from tests.patience import PATIENCE_S
 
 RUN = RunId("run-1")
 
@@ -131,15 +133,21 @@ def test_closing_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def _own_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("buoy-")}
+
+
 def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
+    earlier = _own_threads()  # of other tests, which end in their own time
+
     async def test(stage: Stage, store: SqliteStore) -> None:
         author = await stage.author(RUN).create(store)
         await store.commit([(await stage.author(f"run-{n}").create(store)).draft(claimed("r")) for n in range(2, 9)])
         await store.inbox(author.run_id)
-        assert any(thread.name.startswith("buoy-") for thread in threading.enumerate())
+        assert _own_threads() - earlier
         await store.close()
         await store.close()
-        assert not any(thread.name.startswith("buoy-") for thread in threading.enumerate())
+        assert not _own_threads() - earlier
         open_files = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
         assert not [name for name in open_files if str(tmp_path) in name]
         for call in (store.run(RUN), store.events(RUN), store.commit([author.draft(claimed("r"))]), store.now()):
@@ -183,7 +191,7 @@ def test_several_commits_of_one_run_in_one_call_follow_each_other(tmp_path: Path
         author = stage.author(RUN)
         drafts = []
         for bodies in ((), (claimed("r1"),), (started(1), started(2))):
-            drafts.append(author.draft(*bodies) if bodies else author.first(Released(due_at=None)))
+            drafts.append(author.draft(*bodies) if bodies else author.first(Released(due_at=None, now=0.0)))
             author.accept(drafts[-1])
         stale = author.draft(started(9))
         assert await store.commit([*drafts, drafts[1], stale]) == [
@@ -204,10 +212,12 @@ def test_due_tasks_come_in_exact_order_and_keep_their_place_after_a_crash(tmp_pa
     async def test(stage: Stage, store: SqliteStore) -> None:
         dead, alive = await register(store, "dead"), await register(store, "alive")
         for number, delay_s in enumerate((0.3, 0.1, 0.2)):
-            await stage.author(f"run-{number}").create(store, Released(due_at=stage.clock.now() + delay_s))
+            await stage.author(f"run-{number}").create(
+                store, Released(due_at=stage.clock.now() + delay_s, now=stage.clock.now())
+            )
         stage.clock.advance(1.0)
         assert await claim(store, dead, limit=1) == ["run-1"]
-        await store.bury(dead, "killed", cause="taken_over", evidence={})
+        await store.declare_dead(dead, "killed", cause="taken_over", evidence={})
         assert await claim(store, alive) == ["run-1", "run-2", "run-0"]
 
     play(tmp_path, test)
@@ -228,7 +238,7 @@ def test_a_run_that_lost_its_task_gets_a_new_one(tmp_path: Path) -> None:
         record = await store.run(RUN)
         assert record is not None
         assert (record.envelope.generation, record.envelope.orchestrator_task_id) == (2, task.id)
-        assert await store.pokes(runner) == [RUN]
+        assert await store.unread_runs(runner) == [RUN]
 
     play(tmp_path, test)
 
@@ -272,12 +282,38 @@ def test_a_strange_cursor_is_refused(tmp_path: Path) -> None:
     play(tmp_path, test)
 
 
+def _waits_again(store: SqliteStore) -> tuple[asyncio.Task[bool], asyncio.Event]:
+    """A task that was told of all changes so far, and waits for the next. The event: it begins to wait."""
+    ready = asyncio.Event()
+
+    async def wait() -> bool:
+        while await store.changed(0.0):
+            pass
+        ready.set()
+        return await store.changed(PATIENCE_S)
+
+    return asyncio.create_task(wait()), ready
+
+
+def test_no_waiter_takes_the_hint_of_another_one(tmp_path: Path) -> None:
+    """One looks and then waits, in a task made for that wait. Another waiter is told of the change in between."""
+
+    async def test(stage: Stage, store: SqliteStore) -> None:
+        await stage.author(RUN).create(store)
+        while await store.changed(0.0):
+            pass
+        await store.send(message(RUN, "d"))
+        assert await store.changed(0.0)
+        assert await asyncio.create_task(store.changed(0.0))
+
+    play(tmp_path, test)
+
+
 def test_what_another_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> None:
     async def test(stage: Stage, store: SqliteStore) -> None:
         other = await stage.open()
-        await store.changed(0.0)
-        assert not await store.changed(0.0)
-        waiting = asyncio.create_task(store.changed(30.0))
+        waiting, ready = _waits_again(store)
+        await ready.wait()
         await asyncio.sleep(0)
         await stage.author(RUN).create(other)
         assert await waiting
@@ -288,11 +324,12 @@ def test_what_another_process_writes_ends_the_wait_for_a_change(tmp_path: Path) 
 def test_what_this_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> None:
     async def test(stage: Stage, store: SqliteStore) -> None:
         await stage.author(RUN).create(store)
-        await store.changed(0.0)
-        waits = [asyncio.create_task(store.changed(30.0)) for _ in range(3)]
+        waits = [_waits_again(store) for _ in range(3)]
+        for _, ready in waits:
+            await ready.wait()
         await asyncio.sleep(0)
         await store.send(message(RUN, "d"))
-        assert await asyncio.gather(*waits) == [True, True, True]
+        assert await asyncio.gather(*(waiting for waiting, _ in waits)) == [True, True, True]
 
     play(tmp_path, test)
 
@@ -373,9 +410,9 @@ def test_a_sweep_costs_what_is_active_however_much_has_ended(tmp_path: Path) -> 
         for _ in range(10):
             await store.orphans(100)
             await store.claim_tasks(RunnerId("r1"), ANY, 100)
-            await store.pokes(RunnerId("r1"))
+            await store.unread_runs(RunnerId("r1"))
             await store.runners()
-            await store.bury(RunnerId("ghost"), "gone", cause="taken_over", evidence={})
+            await store.declare_dead(RunnerId("ghost"), "gone", cause="taken_over", evidence={})
             await store.find_runs(RunQuery(statuses=("running", "waiting"), workflow="order"))
             await store.find_runs(RunQuery(holder=RunnerId("r1")))
             await store.find_runs(RunQuery(statuses=("failed",), workflow="order"))

@@ -15,8 +15,8 @@ import pytest
 from buoy.core.ids import RunId
 from buoy.errors import BadInput, StoreUnusable
 from buoy.stores import open_store
-from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_schema import APPLICATION_ID, MIGRATIONS, prepare
+from buoy.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, prepare
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Stage, claimed, started
 
@@ -151,6 +151,18 @@ def test_a_database_of_something_else_is_refused_unchanged(tmp_path: Path) -> No
     assert sql(tmp_path, "PRAGMA journal_mode") == [("delete",)]
 
 
+def test_a_database_of_something_else_with_the_same_mark_is_refused_unchanged(tmp_path: Path) -> None:
+    sql(tmp_path, "CREATE TABLE orders (id)")
+    for version in (0, 1, len(MIGRATIONS)):
+        sql(tmp_path, f"PRAGMA application_id = {APPLICATION_ID}")
+        sql(tmp_path, f"PRAGMA user_version = {version}")
+        before = (tmp_path / "runs.db").read_bytes()
+        with pytest.raises(StoreUnusable, match="of something else"):
+            opening(tmp_path / "runs.db")
+        assert (tmp_path / "runs.db").read_bytes() == before
+        assert sql(tmp_path, "PRAGMA journal_mode") == [("delete",)]
+
+
 def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnusable, match="correct the path"):
@@ -177,8 +189,8 @@ def test_a_url_or_a_path_opens_the_store(tmp_path: Path, form: str) -> None:
         path = tmp_path / "sub" / "runs.db"
         store = await open_store(form.format(path), ManualClock())
         assert isinstance(store, SqliteStore)
-        assert store.url == f"sqlite:///{path}"
-        assert store.one_host
+        assert store.name == f"sqlite:///{path}"
+        assert store.single_host
         await store.close()
 
     asyncio.run(main())

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.ports import Committed, FencedOut, Held
-from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_commit import going_on
+from buoy.core.log import events as e
+from buoy.ports.records import Committed, FencedOut, Held
+from buoy.stores.sqlite.commit import going_on
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.stage import Author, Stage, claimed, committed, started
 from tests.stores.test_sqlite import RUN, play, sql
 
@@ -76,10 +76,10 @@ def test_a_number_that_belongs_to_another_run_by_now_is_not_believed(tmp_path: P
 def test_a_run_that_ends_or_changes_hands_is_another_kind_of_commit(tmp_path: Path) -> None:
     async def test(stage: Stage, store: SqliteStore) -> None:
         author = await driven(stage, store)
-        assert going_on(author.draft(started(1)), store._numbers) is not None
-        assert going_on(author.draft(started(1), task=Held("r2")), store._numbers) is None
-        assert going_on(author.draft(started(1), seen=3), store._numbers) is None
-        assert going_on(author.draft(started(1)), {}) is None
+        assert going_on(author.draft(started(1)), store._numbers, store._clock) is not None
+        assert going_on(author.draft(started(1), task=Held("r2")), store._numbers, store._clock) is None
+        assert going_on(author.draft(started(1), seen=3), store._numbers, store._clock) is None
+        assert going_on(author.draft(started(1)), {}, store._clock) is None
         # Ended without a word about its task: what the row says of it changes, so the fence does not fit.
         end = author.draft(e.WorkflowFailed(error=e.ErrorInfo("Broken", "it broke")))
         assert isinstance(await committed(store, end), Committed)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from buoy.stores import sqlite as sqlite_module
-from buoy.stores.sqlite import SqliteStore
-from buoy.stores.sqlite_schema import CACHE_KIB, CHECKPOINT_PAGES
+from buoy.stores.sqlite import store as sqlite_module
+from buoy.stores.sqlite.schema import CACHE_KIB, CHECKPOINT_PAGES
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.stage import Stage, claimed
 from tests.stores.test_sqlite import RUN, play, sql
 
@@ -98,7 +98,7 @@ def test_what_keeps_the_log_short_keeps_no_commit_back(trouble: str, tmp_path: P
         else:
             lock = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
             lock.execute("BEGIN IMMEDIATE")
-        await store._writer.lengthen_log()
+        await store._writer.preallocate_wal()
         if lock is not None:
             lock.execute("ROLLBACK")
             lock.close()

@@ -14,10 +14,10 @@ import pytest
 
 from buoy.core.ids import RunId
 from buoy.errors import Unavailable
-from buoy.ports import Committed
-from buoy.stores import sqlite_lanes
-from buoy.stores.sqlite import SqliteStore
-from buoy.system import SystemClock
+from buoy.host.clock import SystemClock
+from buoy.ports.records import Committed
+from buoy.stores.sqlite import lanes
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.stage import Stage, claimed, committed
 
 from .test_sqlite import Sqlite
@@ -35,8 +35,8 @@ OPEN_AS_NOBODY = """
 import asyncio, os, sys, sqlite3, tempfile, urllib.parse
 from pathlib import Path
 from buoy.errors import StoreUnusable
-from buoy.stores.sqlite import SqliteStore
-from buoy.system import SystemClock
+from buoy.stores.sqlite.store import SqliteStore
+from buoy.host.clock import SystemClock
 if os.getuid() == 0:
     os.setgroups([]); os.setgid(65534); os.setuid(65534)
 async def main():
@@ -135,7 +135,7 @@ def test_a_lock_dies_with_the_process_that_held_it(tmp_path: Path) -> None:
 def test_a_process_that_keeps_the_lock_makes_the_store_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_lanes, "BUSY_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(lanes, "BUSY_TIMEOUT_S", 0.05)
 
     async def main() -> None:
         stage = Stage(Sqlite(), tmp_path)

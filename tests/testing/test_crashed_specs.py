@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from buoy.cli.main import main
-from buoy.engine.spec_workflow import load_spec
+from buoy.engine.spec.workflow import load_spec
 from buoy.testing import Options, Report, crash_test
 
 SPEC = """\

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.engine.definitions import Workflow
+from buoy.engine.authoring.definitions import Workflow
 from buoy.errors import BadInput
 
 pydantic = pytest.importorskip("pydantic")

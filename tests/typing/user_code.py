@@ -132,6 +132,26 @@ async def main() -> None:
     buoy.open(workflows=[5])  # E
 
 
+async def bring_back(app: buoy.Client, run: buoy.Run[str]) -> None:
+    swept = await buoy.sweep(app, registry={"checkout": checkout, "packing": "fail"}, stale_after="2m", stack=None)
+    assert_type(swept, buoy.Swept)
+    assert_type((swept.restarted, swept.failed, swept.skipped), tuple[int, int, int])
+    assert_type(await buoy.sweep(resolve_policy=lambda document: document.policy), buoy.Swept)
+    assert_type((await buoy.reconcile("sqlite:///x.db", env="test")).replayed, int)
+    assert_type((await buoy.recover(run, stream_open=True)).error, str | None)
+    assert_type((await buoy.recover("order-7", app)).needed, bool)
+
+    async def requeue(found: buoy.Found) -> None:
+        print(found.run_id, found.action)
+
+    assert_type(await buoy.scan(app, report=requeue, task_checker=lambda task: task.queue == "gpu"), buoy.Scan)
+    await buoy.sweep(5)  # E
+    await buoy.sweep(app, registry={"checkout": 5})  # E
+    await buoy.sweep(app, stack=5)  # E
+    await buoy.scan(app, report=5)  # E
+    await buoy.recover(app, run)  # E
+
+
 @buoy.step(retries="3")  # E
 async def mistaken() -> None: ...
 

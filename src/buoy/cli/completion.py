@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, shared_options
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, shared_options
 
 _VARIABLE = "_BUOY_COMPLETE"
 

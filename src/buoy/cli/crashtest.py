@@ -18,11 +18,11 @@ from rich.progress import Progress, TaskID
 from rich.table import Table
 from rich.text import Text
 
-from buoy.cli import render
-from buoy.cli.inputs import no_input, parse_json
-from buoy.cli.output import print_json, results_alone
-from buoy.cli.program import Exit
-from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, param_option
+from buoy.cli.terminal import render
+from buoy.cli.terminal.inputs import no_input, parse_json
+from buoy.cli.terminal.output import print_json, results_alone
+from buoy.cli.terminal.program import Exit
+from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, param_option
 from buoy.errors import BadInput
 
 if TYPE_CHECKING:

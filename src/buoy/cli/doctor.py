@@ -5,13 +5,14 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from buoy.cli import render
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.core.catalogue import CATALOGUE
-from buoy.core.phrases import counted
-from buoy.ports import Clock, StoreCheck
-from buoy.recovery.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report
+from buoy.cli.terminal import render
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options
+from buoy.core.diagnosis.catalogue import CATALOGUE
+from buoy.core.log.wording import counted
+from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report
+from buoy.ports.host import Clock
+from buoy.ports.maintenance import StoreCheck
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
@@ -32,9 +33,12 @@ class _Progress:
 
     def __call__(self, text: str) -> None:
         now = self._clock.monotonic()
-        if text.startswith("waiting") or (now - self._told_at >= _TELL_EVERY_S and text != self._last):
-            self._told_at, self._last = now, text
-            click.echo(f"{text}...", err=True)
+        if now - self._told_at >= _TELL_EVERY_S and text != self._last:
+            self.at_once(text)
+
+    def at_once(self, text: str) -> None:
+        self._told_at, self._last = self._clock.monotonic(), text
+        click.echo(f"{text}...", err=True)
 
 
 @click.command()
@@ -67,7 +71,8 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
 
 async def _report(store: str | None, *, fix: bool, rebuild: bool) -> Report:
     async with connected(store) as client:
-        return await Doctor(client, fix=fix, rebuild=rebuild, progress=_Progress(client.clock)).examine()
+        progress = _Progress(client.clock)
+        return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 
 
 def _show(report: Report, *, mended: bool) -> None:

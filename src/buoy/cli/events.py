@@ -6,15 +6,15 @@ from itertools import pairwise
 
 import click
 
-from buoy.cli import render
-from buoy.cli.event_lines import describe
-from buoy.cli.output import json_line, print_json
-from buoy.cli.program import Exit, connected, go, shared_options, wording
-from buoy.cli.run_ids import run_argument
-from buoy.core.drift import log_gone_text
-from buoy.core.events import Event
+from buoy.cli.terminal import render
+from buoy.cli.terminal.event_lines import describe
+from buoy.cli.terminal.output import json_line, print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.core.diagnosis.document_drift import log_gone_text
 from buoy.core.ids import check_run_id
 from buoy.core.limits import EVENTS_PAGE
+from buoy.core.log.events import Event
 from buoy.errors import CorruptLog
 
 

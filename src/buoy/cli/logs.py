@@ -9,14 +9,14 @@ from pathlib import Path
 import click
 import msgspec
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.cli.run_ids import run_argument
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options
+from buoy.cli.terminal.run_ids import run_argument
 from buoy.config import log_folder
 from buoy.core.ids import RunId
-from buoy.core.log_names import LogName, parse_log_name
-from buoy.core.spec import is_spec
-from buoy.engine.client import Client
+from buoy.core.spec.model import is_spec
+from buoy.core.step_logs import LogName, parse_log_name
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput
 
 _LOOK_S = 0.2
@@ -55,7 +55,7 @@ async def _logs(run_id: str, step: str | None, store: str | None, *, follow: boo
     async with connected(store) as client:
         document = (await client.record(run_id)).document
         checked = document.run_id
-        folder = log_folder(client.store.url) / checked
+        folder = log_folder(client.store.name) / checked
         found = _files(folder, step)
         if as_json:
             listed = [LogFile(name.leaf, name.attempt, str(path), path.stat().st_size) for path, name in found]

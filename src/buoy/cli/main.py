@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.program import Program
+from buoy.cli.terminal.program import Program
 
 # In the order in which a newcomer needs them: the verb, and where it is.
 VERBS = {
@@ -19,24 +19,24 @@ VERBS = {
     "logs": "logs:logs",
     "why": "why:why",
     "graph": "graph:graph",
-    "answer": "speaking:answer",
-    "signal": "speaking:signal",
-    "pause": "speaking:pause",
-    "resume": "resuming:resume",
-    "cancel": "speaking:cancel",
-    "retry": "returning:retry",
-    "jump": "returning:jump",
+    "answer": "message:answer",
+    "signal": "message:signal",
+    "pause": "message:pause",
+    "resume": "resume:resume",
+    "cancel": "message:cancel",
+    "retry": "rewind:retry",
+    "jump": "rewind:jump",
     "migrate": "migrate:migrate",
     "result": "result:result",
     "status": "status:status",
     "doctor": "doctor:doctor",
-    "recover": "recovering:recover",
-    "release": "resuming:release",
+    "recover": "recover:recover",
+    "release": "resume:release",
     "sweeper": "sweeper:sweeper",
     "service": "service:service",
     "export": "transfer:export_command",
     "import": "transfer:import_command",
-    "purge": "purging:purge_command",
+    "purge": "purge:purge_command",
     "schedule": "schedule:schedule_group",
     "completion": "completion:completion",
 }

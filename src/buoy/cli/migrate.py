@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.cli.returning import spec_for
-from buoy.cli.run_ids import optional_run_argument
-from buoy.core.phrases import counted
-from buoy.engine.migration import Migration
+from buoy.cli.rewind import spec_for
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options
+from buoy.cli.terminal.run_ids import optional_run_argument
+from buoy.core.log.wording import counted
+from buoy.engine.client.migrate import Migration
 from buoy.errors import BadInput
-from buoy.recovery.versions import Migrations, migrate_all
+from buoy.recovery.sweep.resume_paused import Migrations, migrate_all
 
 _SHOWN_MAX = 20
 

@@ -8,20 +8,20 @@ import sys
 import click
 from msgspec.structs import replace
 
-from buoy.cli import render
-from buoy.cli.filters import Filters, run_filters
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, go, inspected, shared_options, wording
-from buoy.cli.run_ids import meant_run
-from buoy.cli.run_table import run_lines
-from buoy.cli.run_view import run_view
+from buoy.cli.terminal import render
+from buoy.cli.terminal.filters import Filters, run_filters
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, go, inspected, shared_options, wording
+from buoy.cli.terminal.run_ids import meant_run
+from buoy.cli.terminal.run_table import run_lines
+from buoy.cli.terminal.run_view import run_view
 from buoy.config import colours_wanted
-from buoy.core.facts import Facts
-from buoy.core.lifecycle import TERMINAL, Status
+from buoy.core.diagnosis.facts import Facts
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.core.phrases import counted
-from buoy.ports import Broken, RunPage
-from buoy.recovery.evidence import crew, facts_of_page
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.wording import counted
+from buoy.ports.records import Broken, RunPage
+from buoy.recovery.evidence import facts_of_page, read_fleet
 
 _NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
 
@@ -90,8 +90,8 @@ async def _listed(
         if filters.parent is not None:
             filters = replace(filters, parent=await meant_run(found.store, filters.parent))
         page = await found.store.find_runs(filters.query(statuses, found.clock.now()), cursor, limit)
-        people = await crew(found.store, found.liveness)
-        return page, await facts_of_page(found.store, people, page.runs)
+        fleet = await read_fleet(found.store, found.liveness)
+        return page, await facts_of_page(found.store, fleet, page.runs)
 
 
 def _print_runs(found: list[Facts], *, wide: bool) -> None:

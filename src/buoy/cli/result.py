@@ -6,10 +6,10 @@ import asyncio
 
 import click
 
-from buoy.cli.outcomes import Outcome, last_of_chain, outcome, tell_outcome
-from buoy.cli.program import connected, duration, go, shared_options
-from buoy.cli.run_ids import run_argument
-from buoy.engine.client import Client
+from buoy.cli.terminal.outcomes import Outcome, last_of_chain, outcome, tell_outcome
+from buoy.cli.terminal.program import connected, duration, go, shared_options
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.engine.client.client import Client
 
 _LOOK_S = 1.0
 

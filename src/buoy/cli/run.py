@@ -8,29 +8,29 @@ import sys
 import click
 import msgspec
 
-from buoy.cli.inputs import no_input
-from buoy.cli.live import Lines, LiveView, View
-from buoy.cli.outcomes import Outcome, outcome, successor, tell_outcome
-from buoy.cli.output import print_json, results_alone
-from buoy.cli.program import Exit, go, shared_options, wording
-from buoy.cli.render import local
-from buoy.cli.signals import end_at_once, stop_signals
-from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, is_spec_file, param_option
-from buoy.cli.watching import Watch
-from buoy.cli.workflow_files import AnyWorkflow
+from buoy.cli.terminal.inputs import no_input
+from buoy.cli.terminal.live import Lines, LiveView, View
+from buoy.cli.terminal.outcomes import Outcome, outcome, successor, tell_outcome
+from buoy.cli.terminal.output import print_json, results_alone
+from buoy.cli.terminal.program import Exit, go, shared_options, wording
+from buoy.cli.terminal.render import local
+from buoy.cli.terminal.signals import end_at_once, stop_signals
+from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, is_spec_file, param_option
+from buoy.cli.terminal.watching import Watch
+from buoy.cli.terminal.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
+from buoy.core.diagnosis.takers import what_is_missing
+from buoy.core.explain.phrases import status_text
 from buoy.core.ids import RunId, check_run_id
-from buoy.core.lifecycle import Status
 from buoy.core.limits import STOP_GRACE_S
-from buoy.core.phrases import status_text
-from buoy.core.spec import SPEC_PREFIX
-from buoy.core.takers import what_is_missing
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry
-from buoy.engine.runner import RunnerOptions
-from buoy.engine.spec_workflow import SpecWorkflow
+from buoy.core.log.lifecycle import Status
+from buoy.core.spec.model import SPEC_PREFIX
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import WrongState
-from buoy.recovery.evidence import crew
+from buoy.recovery.evidence import read_fleet
 from buoy.wiring import open_client, open_worker
 
 _input_option = click.option(
@@ -210,6 +210,6 @@ async def _start(order: Order) -> tuple[RunId, bool, str | None, Status]:
     async with open_client(configured_store(order.store), actor=person()) as client:
         run_id, new = await begin(client, order)
         document = (await client.record(run_id)).document
-        people = await crew(client.store, client.liveness)
-        missing = None if document.ended else what_is_missing(document, people.living)
+        fleet = await read_fleet(client.store, client.liveness)
+        missing = None if document.ended else what_is_missing(document, fleet.living)
         return run_id, new, missing, document.status

@@ -7,19 +7,18 @@ from collections.abc import Awaitable, Callable
 import click
 import msgspec
 
-from buoy.cli import render
-from buoy.cli.inputs import no_input
-from buoy.cli.output import print_json, results_alone
-from buoy.cli.program import Exit, connected, duration, go, shared_options
-from buoy.cli.spec_targets import allowed_calls, calls_option, find_target, param_option
-from buoy.cli.workflow_files import AnyWorkflow
+from buoy.cli.terminal import render
+from buoy.cli.terminal.inputs import no_input
+from buoy.cli.terminal.output import print_json, results_alone
+from buoy.cli.terminal.program import Exit, connected, duration, go, shared_options
+from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, param_option
+from buoy.cli.terminal.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
-from buoy.core.schedule import CatchUp, Schedule, told
-from buoy.core.time_text import in_words
-from buoy.engine.client import Client
-from buoy.ports import Broken
-from buoy.recovery.scheduler import next_fire
-from buoy.recovery.schedules import (
+from buoy.core.durations import in_words
+from buoy.core.schedule.schedule import CatchUp, Schedule, told
+from buoy.engine.client.client import Client
+from buoy.operations.scheduler import next_fire
+from buoy.operations.schedules import (
     Times,
     add_schedule,
     all_schedules,
@@ -27,6 +26,7 @@ from buoy.recovery.schedules import (
     remove_schedule,
     resume_schedule,
 )
+from buoy.ports.records import Broken
 from buoy.wiring import open_client
 
 
@@ -96,7 +96,7 @@ async def _added(
 ) -> tuple[Schedule, float | None]:
     async with open_client(configured_store(store), actor=person()) as client:
         made = await add_schedule(client, name, workflow, stored, times)
-        return made, next_fire(made, client.clock.now())
+        return made, next_fire(made, float(await client.store.now()))
 
 
 @schedule_group.command("list")
@@ -131,7 +131,7 @@ def list_command(store: str | None, as_json: bool) -> int:
 
 async def _listed(store: str | None) -> tuple[list[Schedule], list[Broken], float]:
     async with connected(store) as client:
-        return await all_schedules(client), await client.store.timetable.broken(), client.clock.now()
+        return await all_schedules(client), await client.store.schedules.broken(), float(await client.store.now())
 
 
 @schedule_group.command("pause")

@@ -8,19 +8,26 @@ import click
 import msgspec
 from rich.text import Text
 
-from buoy.cli import render
-from buoy.cli.event_lines import leaf_line, short_json
-from buoy.cli.leaf_views import LeafView, leaf_lines, leaf_views, step_counts
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.cli.run_ids import run_argument
-from buoy.cli.run_view import RunView, run_view
-from buoy.core import events as e
-from buoy.core.facts import Facts
-from buoy.core.health import judge
-from buoy.core.lifecycle import Status
-from buoy.core.phrases import current_progress, expected_text, questions, runner_text, status_text, traceback_lines
-from buoy.recovery.evidence import crew, facts_of_run
+from buoy.cli.terminal import render
+from buoy.cli.terminal.event_lines import leaf_line, short_json
+from buoy.cli.terminal.leaf_views import LeafView, leaf_lines, leaf_views, step_counts
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.cli.terminal.run_view import RunView, run_view
+from buoy.core.diagnosis.facts import Facts, is_cause
+from buoy.core.diagnosis.health import judge
+from buoy.core.explain.phrases import (
+    current_progress,
+    expected_text,
+    questions,
+    runner_text,
+    status_text,
+    traceback_lines,
+)
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.recovery.evidence import facts_of_run, read_fleet
 
 
 class ShownRun(RunView, frozen=True, omit_defaults=True, kw_only=True):
@@ -79,8 +86,8 @@ def _result(facts: Facts, log: Sequence[e.Event]) -> msgspec.Raw | None:
 async def _facts(run_id: str, store: str | None) -> Facts:
     async with connected(store) as client:
         record = await client.record(run_id)
-        people = await crew(client.store, client.liveness)
-        return (await facts_of_run(client.store, people, record))[0]
+        fleet = await read_fleet(client.store, client.liveness)
+        return (await facts_of_run(client.store, fleet, record))[0]
 
 
 def _lines(facts: Facts, view: ShownRun) -> list[tuple[str, str]]:
@@ -125,8 +132,8 @@ def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
     if doc.cancel_requested and not doc.ended:
         lines.append(("cancel", "asked for"))
     if doc.error is not None:
-        first, *more = doc.error.message.splitlines() or [""]
-        lines.append(("error", f"{doc.error.type}: {first}"))
+        first, *more = str(doc.error).splitlines()
+        lines.append(("error", first))
         lines += [("", line) for line in more]
         lines += [("traceback" if not place else "", line) for place, line in enumerate(_where(facts))]
     return lines
@@ -137,8 +144,7 @@ def _where(facts: Facts) -> tuple[str, ...]:
     error, step = facts.document.error, facts.story.failed
     if error is None:
         return ()
-    named = step is not None and str(step.leaf) in error.message
-    inner = step.error if step is not None and named else None
+    inner = step.error if step is not None and is_cause(facts.story.end, step.leaf) else None
     return traceback_lines(inner or error)
 
 

@@ -7,25 +7,28 @@ import msgspec
 from msgspec.structs import replace
 from rich.text import Text
 
-from buoy.cli import render
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options
-from buoy.core.facts import Facts, RunnerFacts
-from buoy.core.health import TROUBLES, death_of, judge
-from buoy.core.lifecycle import TERMINAL, Status
+from buoy.cli.terminal import render
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options
+from buoy.core.diagnosis.facts import Facts, RunnerFacts
+from buoy.core.diagnosis.health import TROUBLES, death_of, judge
+from buoy.core.diagnosis.standstill import without_progress_s
+from buoy.core.diagnosis.takers import hindrance
+from buoy.core.durations import in_words
+from buoy.core.explain.phrases import runner_text
 from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
-from buoy.core.phrases import counted, runner_text
-from buoy.core.standstill import without_progress_s
-from buoy.core.takers import hindrance
-from buoy.core.time_text import in_words
-from buoy.engine.client import Client
-from buoy.ports import Broken, RunQuery
-from buoy.recovery.evidence import Crew, facts_of_page, store_trouble
-from buoy.recovery.sweepers import SweeperState, sweeper_troubles, sweepers_of, swept_text
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.wording import counted
+from buoy.engine.client.client import Client
+from buoy.ports.records import ENDED, Broken, RunQuery
+from buoy.recovery.evidence import Fleet, facts_of_page, store_trouble
+from buoy.recovery.evidence import read_fleet as crew_of
+from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
 from buoy.wiring import buoy_version
 
-# A look at a store must not take minutes: beyond so many runs of one status it says "at least".
-_COUNTED_MAX = 20_000
+# A look at a store must not take minutes: of so many runs that have not ended the health is told.
+_LOOKED_AT_MAX = 20_000
+_NOT_ENDED = tuple(each for each in Status if each not in TERMINAL)
 _TROUBLES_SHOWN = 20
 
 
@@ -37,8 +40,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     # Opening a store brings it to this Buoy's schema, or is refused.
     schema: str = "up to date"
     runs: dict[str, int]
-    at_least: tuple[str, ...] = ()
     health: dict[str, int]
+    # Of how many of them, the newest; None: of all that have not ended.
+    looked_at: int | None = None
     runners: tuple[RunnerFacts, ...]
     sweepers: tuple[SweeperState, ...] = ()
     # Runs and schedules that cannot be read.
@@ -72,7 +76,8 @@ class Counts:
     def __init__(self) -> None:
         self.runs: dict[str, int] = {}
         self.health: dict[str, int] = {}
-        self.cut: list[str] = []
+        # Of how many runs the health was looked at; None: of all that have not ended.
+        self.looked_at: int | None = None
         self.troubles: list[str] = []
         # Healthy by all signs, and yet worth a word.
         self.notices: list[str] = []
@@ -88,55 +93,56 @@ class Counts:
 
 async def _report(store: str | None) -> Report:
     async with connected(store) as client:
-        records = await client.store.runners(gone=True)
-        now = await client.store.now()
-        people = Crew(records, client.liveness, now, keeps_time=client.store.keeps_time)
-        counts = Counts()
-        for each in Status:
-            await _look_at(client, people, each, counts)
-        crew = {str(name): facts for name, facts in people.all.items()}
-        sweepers = sweepers_of(records, crew, now)
-        refused = await store_trouble(client.store)
-        swept = sweeper_troubles(sweepers, crew, needed=counts.alone > 0)
-        return Report(
-            store=client.store.url,
-            buoy=buoy_version(),
-            runs={name: number for name, number in counts.runs.items() if number},
-            at_least=tuple(counts.cut),
-            health=counts.health,
-            runners=tuple(
-                replace(each, holding=counts.held.get(each.id, 0))
-                for each in people.all.values()
-                if each.gone_why is None and _shown(each, counts)
-            ),
-            sweepers=tuple(sweepers),
-            broken=tuple(counts.broken.values()) + tuple(await client.store.timetable.broken()),
-            troubles=(
-                *([] if refused is None else [refused]),
-                *_runner_troubles(people, counts),
-                *swept,
-                *counts.troubles,
-            ),
-            notices=tuple(counts.notices),
-        )
+        return await report_of(client)
 
 
-async def _look_at(client: Client, people: Crew, status: Status, counts: Counts) -> None:
-    """How many runs have that status, whether all were counted, and which of them have troubles."""
+async def report_of(client: Client) -> Report:
+    """What that client's store shows now."""
+    fleet = await crew_of(client.store, client.liveness)
+    now = await client.store.now()
+    counts = Counts()
+    counts.runs = await client.store.counts()
+    await _look_at(client, fleet, counts)
+    read_fleet = {str(name): facts for name, facts in fleet.all.items()}
+    sweepers = sweepers_of(tuple(fleet.records.values()), read_fleet, now)
+    refused = await store_trouble(client.store)
+    swept = sweeper_troubles(sweepers, read_fleet, needed=counts.alone > 0)
+    return Report(
+        store=client.store.name,
+        buoy=buoy_version(),
+        runs={name: counts.runs[name] for name in (*Status, ENDED) if counts.runs.get(name)},
+        health=counts.health,
+        looked_at=counts.looked_at,
+        runners=tuple(
+            replace(each, holding=counts.held.get(each.id, 0))
+            for each in fleet.all.values()
+            if each.gone_why is None and _shown(each, counts)
+        ),
+        sweepers=tuple(sweepers),
+        broken=tuple(counts.broken.values()) + tuple(await client.store.schedules.broken()),
+        troubles=(
+            *([] if refused is None else [refused]),
+            *_runner_troubles(fleet, counts),
+            *swept,
+            *counts.troubles,
+        ),
+        notices=tuple(counts.notices),
+    )
+
+
+async def _look_at(client: Client, fleet: Fleet, counts: Counts) -> None:
+    """The health of runs that have not ended, the newest first."""
     number, cursor = 0, None
-    while number < _COUNTED_MAX:
-        page = await client.runs(RunQuery((status,)), cursor, RUNS_PAGE_MAX)
+    while number < _LOOKED_AT_MAX:
+        page = await client.runs(RunQuery(_NOT_ENDED), cursor, RUNS_PAGE_MAX)
         number += len(page.runs)
         counts.broken.update((one.id, one) for one in page.broken)
-        if status not in TERMINAL:
-            for facts in await facts_of_page(client.store, people, page.runs, stale_after_s=STALE_AFTER_S):
-                _count(facts, counts)
+        for facts in await facts_of_page(client.store, fleet, page.runs, stale_after_s=STALE_AFTER_S):
+            _count(facts, counts)
         cursor = page.cursor
         if cursor is None:
-            break
-    else:
-        counts.cut.append(status)
-    counts.runs[status] = number
+            return
+    counts.looked_at = number
 
 
 def _count(facts: Facts, counts: Counts) -> None:
@@ -170,9 +176,9 @@ def _run_troubles(facts: Facts) -> list[str]:
     return []
 
 
-def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
+def _runner_troubles(fleet: Fleet, counts: Counts) -> list[str]:
     found: list[str] = []
-    for each in people.all.values():
+    for each in fleet.all.values():
         if each.gone_why is not None or not _shown(each, counts):
             continue
         if each.doubt is not None:
@@ -186,7 +192,7 @@ def _runner_troubles(people: Crew, counts: Counts) -> list[str]:
             found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}: {rule}")
         if each.errors:
             found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
-    if counts.alone and not any(each.role == "worker" for each in people.living):
+    if counts.alone and not any(each.role == "worker" for each in fleet.living):
         found.append("runs wait for a worker, and none is alive: start one with `buoy worker`")
     return found
 
@@ -215,12 +221,11 @@ def _last_beat(runner: RunnerFacts) -> str:
 def _show(report: Report) -> None:
     out = render.console()
     out.print(f"store     {report.store} (schema {report.schema}, buoy {report.buoy})")
-    runs = ", ".join(
-        f"{'at least ' if name in report.at_least else ''}{number:,} {name}" for name, number in report.runs.items()
-    )
+    runs = ", ".join(f"{number:,} {name}{' earlier' if name == ENDED else ''}" for name, number in report.runs.items())
     out.print(f"runs      {runs or 'none'}")
     if report.health:
-        out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}")
+        of = "" if report.looked_at is None else f" (of the newest {report.looked_at:,})"
+        out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}{of}")
     out.print(f"swept     {swept_text(report.sweepers)}")
     for each in report.runners:
         kind = _kind(each)

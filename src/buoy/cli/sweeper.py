@@ -7,22 +7,23 @@ import asyncio
 import click
 import msgspec
 
-from buoy.cli.output import json_line, print_json
-from buoy.cli.program import Exit, check_store, go, shared_options, span, wording
-from buoy.cli.render import clock, local
-from buoy.cli.signals import stop_signals
+from buoy.cli.terminal.output import json_line, print_json
+from buoy.cli.terminal.program import Exit, check_store, go, shared_options, span, wording
+from buoy.cli.terminal.render import clock, local
+from buoy.cli.terminal.signals import stop_signals
 from buoy.config import configured_env, configured_stack
+from buoy.core.durations import in_words
+from buoy.core.explain.phrases import Wording, listed
 from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_S
-from buoy.core.phrases import Wording, counted, listed
-from buoy.core.time_text import in_words
+from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.recovery.evidence import crew
+from buoy.recovery.evidence import read_fleet
 from buoy.recovery.recover import Recovery
-from buoy.recovery.scope import Scope
-from buoy.recovery.sweep import SweepOptions
-from buoy.recovery.sweeper import Round
-from buoy.recovery.tally import Swept
-from buoy.wiring import Lookout, open_lookout
+from buoy.recovery.sweep.scope import Scope
+from buoy.recovery.sweep.sweep import SweepOptions
+from buoy.recovery.sweep.sweeper import Round
+from buoy.recovery.sweep.tally import Swept
+from buoy.wiring import SweeperProcess, open_lookout
 
 _WORDS = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
 _LOOK_S = 0.2
@@ -34,6 +35,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     options: SweepOptions
     interval_s: float
+    delay_s: float
     store: str | None
     as_json: bool
     strict: bool = False
@@ -56,6 +58,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     callback=span,
     help="Look closely at runs that have not moved for so long.",
 )
+@click.option(
+    "--start-delay",
+    metavar="TIME",
+    default="0",
+    show_default=True,
+    callback=span,
+    help="Wait so long before the first whole sweep: after a deploy, until the workers are up.",
+)
 @click.option("--once", is_flag=True, help="Sweep once and end: for cron.")
 @click.option("--stack", metavar="NAME", help="Only runs of this stack, and those without one. [the configured one]")
 @click.option("--all-stacks", is_flag=True, help="Runs of all stacks.")
@@ -74,6 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def sweeper(
     interval: float,
     stale_after: float,
+    start_delay: float,
     once: bool,
     stack: str | None,
     all_stacks: bool,
@@ -105,29 +116,33 @@ def sweeper(
     if stack is not None and all_stacks:
         raise BadInput("say either --stack or --all-stacks")
     options = SweepOptions(
-        scope=Scope(
-            None if all_stacks else stack or configured_stack(), configured_env() if env is None else env or None
-        ),
+        scope=_scope(None if all_stacks else stack or configured_stack(), env),
         stale_after_s=stale_after,
         adopt=adopt,
         dry_run=dry_run,
         limit=limit,
         rate=rate,
     )
-    plan = Plan(options=options, interval_s=interval, store=store, as_json=as_json, strict=strict)
+    plan = Plan(options=options, interval_s=interval, delay_s=start_delay, store=store, as_json=as_json, strict=strict)
     return go(_once(plan) if once or dry_run else _loop(plan))
+
+
+def _scope(stack: str | None, env: str | None) -> Scope:
+    """`env` '': the default one; None: the configured one."""
+    return Scope(stack, configured_env() if env is None else env or None)
 
 
 async def _once(plan: Plan) -> Exit:
     found: list[Recovery] = []
     url = check_store(plan.store)
+    await asyncio.sleep(plan.delay_s)
     async with open_lookout(url, plan.options, interval_s=plan.interval_s, once=True) as lookout:
         lookout.sweeper.told = found.append
         done = await lookout.sweeper.whole()
         # One of another host that was suspected before is looked at a second time, and then it is certain.
         later = await lookout.sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)
-        people = await crew(lookout.store, lookout.liveness)
-    served = any(each.role == "worker" for each in people.living)
+        fleet = await read_fleet(lookout.store, lookout.liveness)
+    served = any(each.role == "worker" for each in fleet.living)
     swept = _sum(done.swept, later)
     done = msgspec.structs.replace(done, swept=swept)
     if plan.as_json:
@@ -158,10 +173,11 @@ async def _loop(plan: Plan) -> Exit:
             click.echo(shown)
 
         sweeper = lookout.sweeper
+        sweeper.delay_s = plan.delay_s
         sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), _told(found))
         sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), _counts(done))
         with stop_signals() as stop:
-            say("started", f"sweeping {lookout.store.url} as {lookout.id}", {"runner": lookout.id})
+            say("started", f"sweeping {lookout.store.name} as {lookout.id}", {"runner": lookout.id})
             sweeper.start()
             await _until(lookout, stop.asked)
         said = f"declared gone: {lookout.gone}" if lookout.gone else "stopped"
@@ -169,7 +185,7 @@ async def _loop(plan: Plan) -> Exit:
     return Exit.FAILED if lookout.gone else Exit.OK
 
 
-async def _until(lookout: Lookout, asked: asyncio.Event) -> None:
+async def _until(lookout: SweeperProcess, asked: asyncio.Event) -> None:
     errors = 0
     while not asked.is_set() and lookout.gone is None:
         await asyncio.sleep(_LOOK_S)
@@ -182,8 +198,8 @@ def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, 
     """What is left for a person, and how to do it."""
     lines: list[str] = []
     troubles = (*done.swept.troubles, *done.reconciled.troubles)
-    told = {str(each.run_id) for each in found}
-    more = [text for text in troubles if text.partition(": ")[0] not in told]
+    # What is left of a run that was reported stands in its own line.
+    more = (*done.swept.apart, *done.reconciled.troubles)
     lines += [f"left: {text}" for text in more[:_TROUBLES_SHOWN]]
     if troubles or done.swept.unknown:
         lines.append(
@@ -196,7 +212,7 @@ def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, 
         noted = f"{listed([str(each) for each in done.left])} on another host: its last beat was noted"
         again = words.command("sweeper", "--once")
         lines.append(f"{noted}; a look after {in_words(LOOKS_APART_S)} or more tells whether it lives: {again}")
-    waits = done.swept.moved or any("no worker is alive" in text for text in troubles)
+    waits = done.swept.moved or any(finding.code == "Q5" for each in found for finding in each.findings)
     if waits and not served and not dry_run:
         worker = words.command("worker", "FILE.py")
         lines.append(f"no worker is alive, so nothing goes on before one is started: {worker}")
@@ -206,7 +222,11 @@ def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, 
 def _sum(first: Swept, second: Swept) -> Swept:
     numbers = {word: getattr(first, word) + getattr(second, word) for word in (*_WORDS, "dead_runners")}
     return msgspec.structs.replace(
-        first, **numbers, troubles=first.troubles + second.troubles, notices=first.notices + second.notices
+        first,
+        **numbers,
+        troubles=first.troubles + second.troubles,
+        apart=first.apart + second.apart,
+        notices=first.notices + second.notices,
     )
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options, wording
-from buoy.cli.render import local
-from buoy.cli.run_ids import run_argument
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
+from buoy.cli.terminal.render import local
+from buoy.cli.terminal.run_ids import run_argument
 from buoy.config import configured_store, person
-from buoy.core.bundle import Bundle, digest, parse, render
-from buoy.core.bundle_checks import check
-from buoy.core.bundle_found import check_found
+from buoy.core.bundle.as_found import check_found
+from buoy.core.bundle.checks import check
+from buoy.core.bundle.format import Bundle, digest, parse, render
 from buoy.core.limits import BUNDLE_BYTES_MAX
-from buoy.core.phrases import counted
+from buoy.core.log.wording import counted
 from buoy.errors import BadInput, TooLarge
-from buoy.recovery.bundles import Imported, export_run, import_run
+from buoy.operations.bundles import Imported, export_run, import_run
 from buoy.wiring import open_client
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, shared_options
-from buoy.cli.spec_targets import allowed_calls, calls_option, param_option, parameters, read_spec_file, spec_warnings
-from buoy.core.phrases import counted
-from buoy.engine.spec_workflow import SpecArguments
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, shared_options
+from buoy.cli.terminal.spec_targets import (
+    allowed_calls,
+    calls_option,
+    param_option,
+    parameters,
+    read_spec_file,
+    spec_warnings,
+)
+from buoy.core.log.wording import counted
+from buoy.engine.spec.workflow import SpecArguments
 from buoy.errors import BadSpec
 
 

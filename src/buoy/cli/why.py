@@ -9,21 +9,21 @@ import msgspec
 from msgspec.structs import replace
 from rich.text import Text
 
-from buoy.cli.output import print_json
-from buoy.cli.program import Exit, connected, go, shared_options, wording
-from buoy.cli.render import HEALTH_STYLE, console, local
-from buoy.cli.run_ids import optional_run_argument
-from buoy.core.explain import Explanation, explain, explain_broken
-from buoy.core.explain_findings import finding_text
-from buoy.core.findings import Finding, first_notice
-from buoy.core.health import TROUBLES, Health, judge
-from buoy.core.lifecycle import TERMINAL, Status
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
+from buoy.cli.terminal.render import HEALTH_STYLE, console, local
+from buoy.cli.terminal.run_ids import optional_run_argument
+from buoy.core.diagnosis.findings import Finding, first_notice
+from buoy.core.diagnosis.health import TROUBLES, Health, judge
+from buoy.core.explain.explain import Explanation, explain, explain_broken
+from buoy.core.explain.findings import finding_text
 from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S
-from buoy.core.phrases import counted
-from buoy.engine.client import Client
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.wording import counted
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog, Problem
-from buoy.ports import RunQuery, RunRecord
-from buoy.recovery.evidence import Crew, crew, facts_of_run, store_facts, store_trouble
+from buoy.ports.records import RunQuery, RunRecord
+from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet, store_facts, store_trouble
 from buoy.recovery.recover import Examined, examine
 
 _UNDER_WAY = tuple(sorted(set(Status) - TERMINAL))
@@ -76,8 +76,8 @@ async def _explained(run_id: str, store: str | None) -> Explanation:
             record = await client.record(run_id)
         except CorruptLog as error:
             return explain_broken(run_id, str(error), wording(store, local))
-        people = await crew(client.store, client.liveness)
-        facts, _ = await facts_of_run(client.store, people, record, stale_after_s=STALE_AFTER_S)
+        fleet = await read_fleet(client.store, client.liveness)
+        facts, _ = await facts_of_run(client.store, fleet, record, stale_after_s=STALE_AFTER_S)
         facts = replace(facts, store=await store_facts(client.store))
         return explain(facts, wording(store, local))
 
@@ -125,12 +125,12 @@ async def _troubles(client: Client) -> AsyncIterator[Trouble]:
     cursor: str | None = None
     while True:
         page = await client.runs(RunQuery(statuses=_UNDER_WAY), cursor, RUNS_PAGE_MAX)
-        people = await crew(client.store, client.liveness)
+        fleet = await read_fleet(client.store, client.liveness)
         for one in page.broken:
             text = f"it cannot be read: {one.reason}"
             yield Trouble(run_id=one.id, workflow="", status=None, health=Health.UNKNOWN, code="R1", text=text)
         for record in page.runs:
-            found = await _trouble(client, record, people)
+            found = await _trouble(client, record, fleet)
             if found is not None:
                 yield found
         cursor = page.cursor
@@ -138,14 +138,14 @@ async def _troubles(client: Client) -> AsyncIterator[Trouble]:
             return
 
 
-async def _trouble(client: Client, record: RunRecord, people: Crew) -> Trouble | None:
+async def _trouble(client: Client, record: RunRecord, fleet: Fleet) -> Trouble | None:
     doc = record.document
 
     def told(status: Status, health: Health, text: str, code: str | None = None) -> Trouble:
         return Trouble(run_id=doc.run_id, workflow=doc.workflow, status=status, health=health, code=code, text=text)
 
     try:
-        seen = await examine(client, doc.run_id, people=people, stale_after_s=STALE_AFTER_S)
+        seen = await examine(client, doc.run_id, fleet=fleet, stale_after_s=STALE_AFTER_S)
     except Problem as error:
         return told(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
     verdict, shown = judge(seen.facts), seen.facts.document

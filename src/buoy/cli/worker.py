@@ -9,25 +9,25 @@ from typing import TextIO
 import click
 import msgspec
 
-from buoy.cli.output import json_line, results_alone
-from buoy.cli.program import Exit, duration, go, shared_options
-from buoy.cli.render import clock
-from buoy.cli.signals import Stop, end_at_once, stop_signals
-from buoy.cli.spec_targets import allowed_calls, calls_option
-from buoy.cli.workflow_files import load_all
+from buoy.cli.terminal.output import json_line, results_alone
+from buoy.cli.terminal.program import Exit, duration, go, shared_options, span
+from buoy.cli.terminal.render import clock
+from buoy.cli.terminal.signals import Stop, end_at_once, stop_signals
+from buoy.cli.terminal.spec_targets import allowed_calls, calls_option
+from buoy.cli.terminal.workflow_files import load_all
 from buoy.config import configured_store, load_settings
+from buoy.core.diagnosis.takers import can_run
+from buoy.core.durations import in_words
 from buoy.core.ids import check_name
-from buoy.core.lifecycle import ACTIVE, RESTING, Status
-from buoy.core.limits import DRIVING_RUNS_MAX, RUNS_PAGE_MAX, STOP_GRACE_S
-from buoy.core.phrases import counted
-from buoy.core.takers import can_run
-from buoy.core.time_text import in_words
-from buoy.engine.definitions import Registry
-from buoy.engine.execution import Execution
-from buoy.engine.runner import RunnerOptions
+from buoy.core.limits import DRIVING_RUNS_MAX, RUNS_PAGE_MAX, STOP_GRACE_S, SWEEP_DELAY_S
+from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
+from buoy.core.log.wording import counted
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.run.execution import Execution
 from buoy.errors import BadInput
-from buoy.ports import RunQuery, RunRecord, Task
-from buoy.recovery.evidence import crew
+from buoy.ports.records import RunQuery, RunRecord, Task
+from buoy.recovery.evidence import read_fleet
 from buoy.wiring import Worker, open_worker
 
 _LOOK_S = 0.2
@@ -53,6 +53,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
     calls: tuple[str, ...] = ()
     sweeps: bool = True
+    # None: nothing was said, and so `until_idle` waits for no whole sweep.
+    delay_s: float | None = None
 
 
 @click.command()
@@ -65,6 +67,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
               help="How long steps may go on after a stop was asked for.")  # fmt: skip
 @calls_option
 @click.option("--no-specs", is_flag=True, help="Take no runs of stored specs: run none of their commands here.")
+@click.option("--start-delay", metavar="TIME", callback=span,
+              help="Wait so long before the first whole sweep; --until-idle waits for it. [5 to 15 s]")  # fmt: skip
 @click.option("--no-sweeper", is_flag=True, help="Do not look for runs that others left behind.")
 @shared_options
 def worker(
@@ -72,6 +76,7 @@ def worker(
     prefixes: tuple[str, ...],
     no_specs: bool,
     no_sweeper: bool,
+    start_delay: float | None,
     queues: tuple[str, ...],
     concurrency: int,
     until_idle: bool,
@@ -91,6 +96,8 @@ def worker(
 
     Exit code: 0 stopped or idle, 1 declared gone, 2 bad input, 5 store unusable, 130 or 143 ended by a second signal.
     """
+    if no_sweeper and start_delay is not None:
+        raise BadInput("--no-sweeper and --start-delay contradict each other; give one of them")
     with results_alone(as_json=as_json) as out:
         plan = Plan(
             registry=_registry(files, specs=not no_specs),
@@ -102,6 +109,7 @@ def worker(
             grace_s=grace,
             as_json=as_json,
             sweeps=not no_sweeper,
+            delay_s=start_delay,
         )
         left, gone = go(_work(plan, out))
     return _end(left, gone)
@@ -170,13 +178,18 @@ class Reporter:
 
     def ended(self, execution: Execution) -> None:
         state = execution.state
-        why = "" if state.error is None else f": {state.error.type}: {state.error.message}"
+        why = "" if state.error is None else f": {state.error}"
         self.tell("ended", f"{execution.run_id} {state.status}{why}", run_id=execution.run_id, status=state.status)
 
 
 async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
     """How many runs still execute at the end, and why others declared this worker gone, if they did."""
-    options = RunnerOptions(driving_runs_max=plan.concurrency, stop_grace_s=plan.grace_s, calls=plan.calls)
+    options = RunnerOptions(
+        driving_runs_max=plan.concurrency,
+        stop_grace_s=plan.grace_s,
+        calls=plan.calls,
+        sweep_delay_s=SWEEP_DELAY_S if plan.delay_s is None else plan.delay_s,
+    )
     url = configured_store(plan.store)
     async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
         report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
@@ -189,7 +202,7 @@ async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
                 known = ", ".join([*plan.registry.names(), *(["specs"] if plan.registry.takes_specs else [])])
                 queues = ", ".join(crewman.info.queues)
                 begun = (
-                    f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.url}, "
+                    f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.name}, "
                     f"from {'queue' if len(crewman.info.queues) == 1 else 'queues'} {queues}"
                 )
                 report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
@@ -208,7 +221,7 @@ async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter)
     try:
         while not asked.done() and crewman.runner.gone is None:
             await asyncio.wait([asked], timeout=_LOOK_S)
-            if plan.until_idle and not asked.done() and await _idle(crewman, report, sweeps=plan.sweeps):
+            if plan.until_idle and not asked.done() and await _idle(crewman, report, plan):
                 return
     finally:
         asked.cancel()
@@ -217,19 +230,21 @@ async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter)
         report.tell("stopping", text, signal=stop.name, grace_s=plan.grace_s)
 
 
-async def _idle(crewman: Worker, report: Reporter, *, sweeps: bool) -> bool:
+async def _idle(crewman: Worker, report: Reporter, plan: Plan) -> bool:
     """Whether nothing executes here and nothing that this worker could take is due, the dead's work included."""
     if not _at_rest(crewman):
         return False
-    if sweeps and (await crewman.sweeper.sweep()).moved:
+    if plan.sweeps and plan.delay_s is not None and not crewman.sweeper.sweeps:
+        return False  # what only a whole sweep finds is to be done, too
+    if plan.sweeps and (await crewman.sweeper.sweep()).moved:
         return False  # something was just made due, and is about to be taken
-    people = await crew(crewman.store, crewman.liveness)
-    me = people.get(crewman.info.id)
+    fleet = await read_fleet(crewman.store, crewman.liveness)
+    me = fleet.get(crewman.info.id)
     query = RunQuery(statuses=tuple(sorted(ACTIVE | {Status.PAUSED})))
     waiting, cursor = 0, None
     while True:
         page = await crewman.store.find_runs(query, cursor, RUNS_PAGE_MAX)
-        now = crewman.clock.now()
+        now = await crewman.store.now()
         for record in page.runs:
             due = record.holder is None and record.due_at is not None and record.due_at <= now
             if (due and can_run(record.document, me)) or (record.holder == me.id and not _at_rest(crewman, record)):

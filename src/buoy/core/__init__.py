@@ -1,6 +1,6 @@
 """The pure core: no I/O, no clock, no threads. Events in, state out."""
 
-from buoy.core import transitions as _transitions
+from buoy.core.log import transitions as _transitions
 
 # The transitions register themselves with the state; whoever imports any part of the core has them.
 assert _transitions

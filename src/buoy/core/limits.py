@@ -9,6 +9,9 @@ from __future__ import annotations
 PAYLOAD_BYTES_MAX = 1024 * 1024
 MESSAGE_BYTES_MAX = 256 * 1024
 ERROR_TEXT_CHARS_MAX = 4_000
+# The classes that an error is recorded with. Deeper trees of exceptions exist only in generated code.
+ERROR_CLASSES_MAX = 16
+ERROR_CLASS_CHARS_MAX = 300
 # One event. A branch names every leaf that it drops: 100,000 of them with long names are some 15 MB.
 EVENT_BYTES_MAX = 64 * 1024 * 1024
 # Brackets within brackets. The decoder gives up at some 1,000 minus the reader's own stack, which is not ours to know.
@@ -49,11 +52,22 @@ BUNDLE_BRANCH_WORK_MAX = 20_000_000
 
 # One transaction: long enough to share a sync, short enough that other processes get their turn.
 COMMIT_WRITES_MAX = 500
+# About the bytes of one group: a server reads it as one body, and a disk that is slow by the byte serves others between
+# two groups. A single write may be larger, and goes alone.
+COMMIT_BYTES_MAX = 8 * 1024 * 1024
+# Runs whose commits are under way at once where each run has a lane of its own.
+COMMIT_LANES_MAX = 64
+# Tries for a certain answer before a caller learns that there is none: some 1.5 s with the pauses between them.
+UNCLEAR_TRIES_MAX = 6
+UNCLEAR_PAUSE_S = 0.05
+UNCLEAR_PAUSE_MAX_S = 5.0
 # What one read brings into memory.
 EVENTS_PAGE = 5_000
 INBOX_PAGE = 1_000
 RUNS_PAGE_MAX = 1_000
 TASKS_CLAIM_MAX = 200
+# Runs that ended and that one count reads, on stores that have no index by status: one request for each.
+COUNTED_MAX = 20_000
 
 # A document is rewritten at every commit; its lists are cut here and counted beyond.
 DOCUMENT_LIST_MAX = 50
@@ -61,6 +75,9 @@ DOCUMENT_LIST_MAX = 50
 # A beat every 30 s; silence is suspect after four of them.
 BEAT_S = 30.0
 SUSPECT_AFTER_S = 120.0
+# An attempt to beat that hangs (a connection that was cut without a word) is given up: several fit into the time before
+# the runner fences itself.
+BEAT_ATTEMPT_S = 20.0
 # On networked stores: a runner that could not confirm a beat for so long must assume that it was declared dead.
 SELF_FENCE_AFTER_S = 90.0
 # Across hosts two looks must find the same beat: one whole beat apart, and some slack. An observer that looked away for
@@ -68,13 +85,26 @@ SELF_FENCE_AFTER_S = 90.0
 LOOKS_SLACK_S = 15.0
 LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 
+# Runners that are gone: so many are shown, and so many records are kept. The others are removed by whole sweeps, a part
+# at a time. By number, not by age: that needs no clock. A cron line that sweeps every five minutes fills it in 3 days.
+RUNNERS_GONE_SHOWN = 100
+RUNNERS_GONE_KEPT = 1_000
+RUNNERS_RETIRED_MAX = 500
+
 STOP_GRACE_S = 20.0
+
+# A thread cannot be ended from outside. A sync step whose last attempt timed out has its outcome when its thread has
+# ended, so that nothing is undone while it acts. A thread that hangs must not hold its run for ever: after so long the
+# step fails all the same, and its error names the thread.
+THREAD_END_MAX_S = 60.0
 
 # A whole sweep every five minutes; what has not moved for ten is looked at closely.
 SWEEP_S = 300.0
 STALE_AFTER_S = 600.0
-# A worker's first whole sweep: its neighbours of the same deploy have started by then.
-SWEEP_DELAY_S = 10.0
+# A worker's first whole sweep, at the earliest: its neighbours of the same deploy have started by then. Workers that
+# were started together are spread over twice that time, but never over more than these seconds.
+SWEEP_DELAY_S = 5.0
+SWEEP_SPREAD_MAX_S = 10.0
 # Orphans that one look takes up, and runs that one sweep of a worker looks at closely; the next one goes on from there.
 SWEEP_ORPHANS_MAX = 500
 SWEEP_LOOKS_MAX = 1_000
@@ -129,6 +159,9 @@ LOG_TAIL_BYTES = 1_000
 # alone are certainly its own, and after so many of them it is kept apart.
 SOLO_AFTER = 3
 POISON_CAP = 5
+
+# Errors that are searched for the step that caused them: a group may hold very many.
+CAUSES_MAX = 1_000
 
 # A run with a question that is older than this has been forgotten by people, not by Buoy.
 QUESTION_OLD_S = 7 * 24 * 3600.0

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from buoy.core.explain.phrases import utc_text
 from buoy.core.ids import RunId
-from buoy.core.phrases import utc_text
 from buoy.errors import UnknownRun
-from buoy.ports import Store
+from buoy.ports.store import Store
 
 
 async def absent_run(store: Store, run_id: RunId) -> UnknownRun:
     """The error to raise."""
     stone = await store.archive.tombstone(run_id)
     if stone is None:
-        return UnknownRun(f"no run {run_id!r} in {store.url}; `buoy ps --all` lists them")
+        return UnknownRun(f"no run {run_id!r} in {store.name}; `buoy ps --all` lists them")
     by = f" by {stone.by}" if stone.by else ""
     if stone.broken is not None:
         return UnknownRun(

@@ -7,70 +7,85 @@ after that: so nobody who came meanwhile is taken for a stranger, and whoever mo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
-from buoy.core.document import Document, document
-from buoy.core.drift import difference, log_gone_text
-from buoy.core.events import Event
-from buoy.core.explain_store import refusal_text
-from buoy.core.facts import (
+from buoy.core.diagnosis.document_drift import difference, log_gone_text
+from buoy.core.diagnosis.facts import (
     Facts,
     LoopFacts,
+    Milestones,
     ProgressFacts,
     RunnerFacts,
     StoreFacts,
-    Story,
     TaskFacts,
     TaskState,
     story,
     task_ended,
 )
-from buoy.core.health import TROUBLES, judge
+from buoy.core.diagnosis.health import TROUBLES, judge
+from buoy.core.explain.store import refusal_text
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.state import State, fold
-from buoy.engine.loading import read_log
+from buoy.core.limits import RUNNERS_GONE_SHOWN
+from buoy.core.log.document import Document, document
+from buoy.core.log.events import Event
+from buoy.core.log.state import State, fold
+from buoy.core.times import StoreTime, run_time
+from buoy.engine.read_log import read_log, unread_inbox
 from buoy.errors import CorruptLog
-from buoy.ports import Liveness, Message, RunnerRecord, RunRecord, Store
+from buoy.ports.host import Liveness, Sight
+from buoy.ports.records import Message, RunnerRecord, RunRecord
+from buoy.ports.store import Store
 
 # A run may go on whenever it is looked at; one whose log stood still between two looks does not.
 _LOOKS = 20
 
 
-class Crew:
-    """All runners of a store at one moment, each looked at once."""
+class Fleet:
+    """All runners of a store at one moment, each looked at once. `sights`: what shows of them from here."""
 
     def __init__(
-        self, records: Iterable[RunnerRecord], liveness: Liveness, now: float, *, keeps_time: bool = True
-    ) -> None:
+        self, records: Iterable[RunnerRecord], sights: Mapping[RunnerId, Sight], liveness: Liveness, now: StoreTime,
+        *, has_clock: bool = True,
+    ) -> None:  # fmt: skip
+        self.has_clock = has_clock
         self.liveness = liveness
-        self._records = {record.info.id: record for record in records}
+        self.sights = sights
+        self.records = {record.info.id: record for record in records}
         self.all = {
-            runner: _runner_facts(record, liveness, now if keeps_time or liveness.sees(record) else None)
-            for runner, record in self._records.items()
+            runner: _runner_facts(record, sights[runner], now if has_clock or sights[runner].seen else None)
+            for runner, record in self.records.items()
         }
         self.living = tuple(each for each in self.all.values() if not each.gone)
+
+    @property
+    def registered(self) -> tuple[RunnerRecord, ...]:
+        """Those that are not declared gone."""
+        return tuple(record for record in self.records.values() if record.gone_at is None)
 
     def get(self, runner: RunnerId) -> RunnerFacts:
         """That runner; one that the store does not know is told as such."""
         return self.all.get(runner) or RunnerFacts(id=runner, registered=False)
 
     def progress(self, runner: RunnerId, run_id: RunId) -> ProgressFacts | None:
-        record = self._records.get(runner)
+        record = self.records.get(runner)
         found = None if record is None else record.beat.progress.get(run_id)
         return None if found is None else ProgressFacts(found.at, found.done, found.total, found.note, found.leaf)
 
 
-async def crew(store: Store, liveness: Liveness) -> Crew:
-    """The runners of that store, those that are gone too."""
-    return Crew(await store.runners(gone=True), liveness, await store.now(), keeps_time=store.keeps_time)
+async def read_fleet(store: Store, liveness: Liveness, *, gone: int = RUNNERS_GONE_SHOWN) -> Fleet:
+    """The living runners of that store, and the newest of those that are gone."""
+    records = await store.runners(gone=gone)
+    sights = await liveness.look(records)
+    return Fleet(records, sights, liveness, await store.now(), has_clock=store.has_clock)
 
 
-def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -> RunnerFacts:
+def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> RunnerFacts:
     """`now` None: its times are those of a clock that cannot be compared with ours."""
     info = record.info
-    proof = liveness.proof_of_death(record) if record.gone_at is None else None
+    proof = sight.proof if record.gone_at is None else None
     return RunnerFacts(
         id=info.id,
         host=info.host,
@@ -78,12 +93,13 @@ def _runner_facts(record: RunnerRecord, liveness: Liveness, now: float | None) -
         role=info.role,
         beat_age_s=None if now is None or record.unreadable is not None else max(now - record.beat_at, 0.0),
         beats=record.beat.number,
-        beat_at=record.beat_at,
+        beat_at=float(record.beat_at),
         suspected=record.suspected_beat is not None and record.suspected_beat == record.beat.number,
         gone_why=record.gone_why if record.gone_at is not None else None,
         proof=proof,
-        doubt=_doubt(record, liveness) if record.gone_at is None and proof is None else None,
-        stopped=record.gone_at is None and liveness.stopped(record),
+        # A record that cannot be read may still name a held lock.
+        doubt=(sight.doubt or record.unreadable) if record.gone_at is None and proof is None else None,
+        stopped=record.gone_at is None and sight.stopped,
         loop=_loop(record, 0.0 if now is None else max(now - record.beat_at, 0.0)),
         queues=info.queues,
         workflows=info.workflows,
@@ -104,14 +120,9 @@ def _loop(record: RunnerRecord, beat_age_s: float) -> LoopFacts | None:
     return LoopFacts(held.for_s + beat_age_s, held.run_id or "", held.leaf or "", held.where)
 
 
-def _doubt(record: RunnerRecord, liveness: Liveness) -> str | None:
-    """Why nothing tells whether that runner lives. A record that cannot be read may still name a held lock."""
-    return liveness.doubt(record) or record.unreadable
-
-
 async def store_facts(store: Store) -> StoreFacts | None:
     """Whether the store takes data now, by an attempt that leaves nothing behind."""
-    found = await store.checkup.refusal()
+    found = await store.integrity.refusal()
     if found is None:
         return None
     return StoreFacts(cause=found.cause, place=found.place, detail=found.detail, free_bytes=found.free_bytes)
@@ -124,17 +135,17 @@ async def store_trouble(store: Store) -> str | None:
 
 
 async def facts_of_page(
-    store: Store, people: Crew, records: Sequence[RunRecord], *, stale_after_s: float | None = None
+    store: Store, fleet: Fleet, records: Sequence[RunRecord], *, stale_after_s: float | None = None
 ) -> list[Facts]:
     """The facts about many runs, from their documents alone: no log is read."""
     now = await store.now()
-    found = [_facts(record, people, now) for record in records]
+    found = [_facts(record, fleet, now) for record in records]
     return found if stale_after_s is None else [replace(each, stale_after_s=stale_after_s) for each in found]
 
 
 async def facts_of_run(
     store: Store,
-    people: Crew,
+    fleet: Fleet,
     record: RunRecord,
     *,
     stale_after_s: float | None = None,
@@ -151,17 +162,17 @@ async def facts_of_run(
     except CorruptLog as error:
         record = await store.run(run_id) or record
         now = await store.now()
-        facts = _facts(record, await _with(people, store, record), now, unreadable=str(error))
+        facts = _facts(record, await _with(fleet, store, record), now, unreadable=str(error))
         return replace(facts, stale_after_s=stale_after_s), None
-    people = await _with(people, store, record)
-    inbox = await store.inbox(run_id)
+    fleet = await _with(fleet, store, record)
+    inbox = await unread_inbox(store, run_id, state.consumed)
     now = await store.now()
-    facts = _facts(record, people, now, folded, story(log))
-    facts = _with_log(facts, record, log, state, folded, inbox)
+    facts = _facts(record, fleet, now, folded, story(log))
+    facts = _with_log(facts, record, log, state, folded, inbox, _clock_of(record, fleet, folded))
     facts = replace(facts, stale_after_s=stale_after_s, stream_open=stream_open)
     if folded is None or folded.ended:
         return facts, state
-    return await _with_surroundings(store, people, facts, state, now), state
+    return await _with_surroundings(store, fleet, facts, state, now), state
 
 
 async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event], RunRecord]:
@@ -179,20 +190,26 @@ async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event],
     return log, record
 
 
-async def _with(people: Crew, store: Store, record: RunRecord) -> Crew:
+async def _with(fleet: Fleet, store: Store, record: RunRecord) -> Fleet:
     """The runners, read anew if the holder came after they were read."""
-    if record.holder is None or record.holder in people.all:
-        return people
-    return await crew(store, people.liveness)
+    if record.holder is None or record.holder in fleet.all:
+        return fleet
+    return await read_fleet(store, fleet.liveness)
 
 
 def _with_log(
-    facts: Facts, record: RunRecord, log: list[Event], state: State, folded: Document | None, inbox: list[Message]
+    facts: Facts,
+    record: RunRecord,
+    log: list[Event],
+    state: State,
+    folded: Document | None,
+    inbox: list[Message],
+    told: Callable[[StoreTime], float],
 ) -> Facts:
     # Imported here, and below: a list of runs asks for no surroundings, and these load the engine.
     from buoy.recovery.surroundings import unread_messages
 
-    unread = unread_messages(inbox, state)
+    unread = unread_messages(inbox, state, told)
     task = facts.task
     if task is not None and task.state == "missing" and task_ended(log):
         task = replace(task, state="ended")
@@ -208,14 +225,14 @@ def _with_log(
     )
 
 
-async def _with_surroundings(store: Store, people: Crew, facts: Facts, state: State, now: float) -> Facts:
+async def _with_surroundings(store: Store, fleet: Fleet, facts: Facts, state: State, now: StoreTime) -> Facts:
     from buoy.recovery.surroundings import Definitions, children_of, definitions_of
 
     children = await children_of(store, state)
     # Planning a large spec takes a while, and under a live owner nobody asks for it.
     known = Definitions("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)
     troubles = {
-        child: text for child, found in children.items() if (text := _trouble_of(people, found, now)) is not None
+        child: text for child, found in children.items() if (text := _trouble_of(fleet, found, now)) is not None
     }
     return replace(
         facts,
@@ -234,11 +251,11 @@ def _child_status(child: RunRecord | None) -> str:
     return "ending" if child.document.ended and child.has_task else child.document.status
 
 
-def _trouble_of(people: Crew, child: RunRecord | None, now: float) -> str | None:
+def _trouble_of(fleet: Fleet, child: RunRecord | None, now: StoreTime) -> str | None:
     """Why a child does not go on, from its document alone."""
     if child is None:
         return None
-    facts = _facts(child, people, now)
+    facts = _facts(child, fleet, now)
     verdict = judge(facts)
     if verdict.health in TROUBLES:
         return f"{verdict.health}: {verdict.reasons[0]}"
@@ -248,25 +265,32 @@ def _trouble_of(people: Crew, child: RunRecord | None, now: float) -> str | None
 
 def _facts(
     record: RunRecord,
-    people: Crew,
-    now: float,
+    fleet: Fleet,
+    now: StoreTime,
     current: Document | None = None,
-    told: Story | None = None,
+    story_told: Milestones | None = None,
     unreadable: str | None = None,
 ) -> Facts:
-    shown = current or record.document
+    shown, told = current or record.document, _clock_of(record, fleet, current)
     held = None if shown.ended else record.holder
     return Facts(
         document=shown,
-        now=now,
-        holder=None if held is None else people.get(held),
-        due_at=record.due_at,
-        runners=people.living,
-        progress=None if held is None else people.progress(held, shown.run_id),
-        story=told or Story(),
+        now=told(now),
+        holder=None if held is None else fleet.get(held),
+        due_at=None if record.due_at is None else told(record.due_at),
+        runners=fleet.living,
+        progress=None if held is None else fleet.progress(held, shown.run_id),
+        story=story_told or Milestones(),
         unreadable=unreadable,
         task=_task(record),
     )
+
+
+def _clock_of(record: RunRecord, fleet: Fleet, current: Document | None) -> Callable[[StoreTime], float]:
+    """What tells a time of the store as the last writer of the run would have."""
+    # Without a clock of the store there is nothing to tell the two apart by: its times are those of its writers.
+    dated = current if current is not None and fleet.has_clock else record.document
+    return partial(run_time, taken_at=record.updated_at, told_at=dated.updated_at)
 
 
 def _task(record: RunRecord) -> TaskFacts:

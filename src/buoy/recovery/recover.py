@@ -11,19 +11,20 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from buoy.core.diagnose import diagnose
-from buoy.core.document import Document
-from buoy.core.facts import Facts
-from buoy.core.findings import Finding, first_notice, first_trouble
+from buoy.core.diagnosis.diagnose import diagnose
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.diagnosis.findings import Finding, first_notice, first_trouble
 from buoy.core.ids import BranchId, RunId
 from buoy.core.limits import RECOVERY_PASSES_MAX
-from buoy.core.policy import Lookup, Ruling, decide, lookup_policy
-from buoy.core.recovery_plan import RecoveryPlan, plan_recovery
-from buoy.engine.client import Client
+from buoy.core.log.document import Document
+from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
+from buoy.core.remedy.policy import Lookup, Ruling, decide, lookup_policy
+from buoy.engine.client.client import Client
+from buoy.engine.services.recovery_log import note_recovery
 from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError
-from buoy.ports import Broken, RunRecord
+from buoy.ports.records import Broken, RunRecord
 from buoy.recovery import remedies
-from buoy.recovery.evidence import Crew, crew, facts_of_run
+from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet
 
 UNREADABLE = "R1"
 
@@ -66,6 +67,14 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run is looked at: what `recover_run` was given."""
+
+    fleet: Fleet | None = None
+    stale_after_s: float | None = None
+    stream_open: bool | None = None
+
+
 class Examined(msgspec.Struct, frozen=True):
     """A run as it was found, and what that means."""
 
@@ -83,18 +92,38 @@ async def recover_run(
     adopt: bool = False,
     actor: str | None = None,
     stale_after_s: float | None = None,
-    people: Crew | None = None,
+    fleet: Fleet | None = None,
+    stream_open: bool | None = None,
 ) -> Recovery:
     """Checks a run and brings it back if something is wrong with it. `dry_run`: only says what would be done.
 
-    `people`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang.
+    `people`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang;
+    `stream_open`: whether a client watches it live, None if the caller does not know.
     """
-    run, by = RunId(run_id), actor or client.actor
+    by = actor or client.actor
+    look = Look(fleet=fleet, stale_after_s=stale_after_s, stream_open=stream_open)
+    done = await _recover(client, RunId(run_id), look, dry_run=dry_run, policy=policy, adopt=adopt, by=by)
+    if done.plan is not None and done.action != "lost" and not dry_run:
+        workflow = "" if done.document is None else done.document.workflow
+        note_recovery(
+            done.plan,
+            reason=done.reason or "",
+            workflow=workflow,
+            actor=by,
+            branch=done.new_branch_id,
+            error=done.error,
+        )
+    return done
+
+
+async def _recover(
+    client: Client, run: RunId, look: Look, *, dry_run: bool, policy: Lookup | None, adopt: bool, by: str
+) -> Recovery:
     done = Recovery(run_id=run)
     tried: set[str] = set()
     for _ in range(RECOVERY_PASSES_MAX):
         try:
-            seen = await examine(client, run, people=people, stale_after_s=stale_after_s)
+            seen = await _examined(client, run, look)
             wanted = _wanted(client, seen, policy=policy, adopt=adopt, actor=by)
             if wanted.plan is None and not dry_run:
                 await _catch_up(client, seen)
@@ -114,13 +143,19 @@ async def recover_run(
 
 
 async def examine(
-    client: Client, run_id: RunId, *, people: Crew | None = None, stale_after_s: float | None = None
+    client: Client, run_id: RunId, *, fleet: Fleet | None = None, stale_after_s: float | None = None
 ) -> Examined:
     """Gathers the evidence about a run and judges it."""
+    return await _examined(client, run_id, Look(fleet=fleet, stale_after_s=stale_after_s))
+
+
+async def _examined(client: Client, run_id: RunId, look: Look) -> Examined:
     record = await client.record(run_id)
     # Whoever is not among them, and holds the run, is looked for again.
-    known = people or await crew(client.store, client.liveness)
-    facts, _ = await facts_of_run(client.store, known, record, stale_after_s=stale_after_s)
+    known = look.fleet or await read_fleet(client.store, client.liveness)
+    facts, _ = await facts_of_run(
+        client.store, known, record, stale_after_s=look.stale_after_s, stream_open=look.stream_open
+    )
     return Examined(record, facts, diagnose(facts))
 
 

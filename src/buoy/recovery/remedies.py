@@ -1,8 +1,7 @@
 """Remedies: how a plan of recovery becomes true. One commit for each, with the run's task in it.
 
 Invariants: a remedy is appended to the very log that was diagnosed, so of several sweepers one wins and the others
-are told that they lost. After an unclear answer the place in the log is read back, by number and nonce, before anything
-is concluded. Everything here may be cut off at any point and done again.
+lose. Every outcome is certain (`engine.commits`). Everything here may be cut off at any point and done again.
 """
 
 from __future__ import annotations
@@ -11,19 +10,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
-from buoy.core.facts import Facts
+from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import RunId
-from buoy.core.recovery_plan import RecoveryPlan
-from buoy.core.state import fold
-from buoy.engine.client import Client
-from buoy.engine.duties import Duty, Succeed, duties_left
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.core.remedy.plan import RecoveryPlan
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
+from buoy.engine.run.owed import CreateRun, Owed, duties_left
+from buoy.engine.run.run_time import run_now
+from buoy.engine.services.commits import commit_surely, send_surely, write_of
 from buoy.errors import Unavailable, UserError
-from buoy.ports import Committed, Ended, Evidence, Orphan, Released, RunRecord, Store, TaskChange, Write
+from buoy.ports.records import Ended, Evidence, Orphan, Released, RunRecord, TaskChange
 
-_TRIES = 3
 _NO_INPUT = msgspec.Raw(b"{}")
 # A child that hands over again and again; beyond this its parent is looked at by the next reconcile.
 _CHAIN_MAX = 1_000
@@ -82,9 +83,8 @@ async def _take_in(client: Client, facts: Facts, actor: str) -> bool:
         by=actor,
     )
     claim = e.Claimed(runner=actor, cause="recovered", evidence={"finding": "Q6", "status": doc.status})
-    events = (e.Event(1, now, born, nonce=client.ids.nonce()), e.Event(2, now, claim))
-    told = document(fold(doc.run_id, events))
-    return await commit_surely(client.store, Write(doc.run_id, 0, events, told, Released(due_at=now, cause="created")))
+    new = append(doc.run_id, (), [born, claim], now, client.ids.nonce())
+    return await commit_surely(client.store, write_of(new, Released(due_at=now, now=now, cause="created")))
 
 
 async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
@@ -94,15 +94,13 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
     cause = "taken_over" if plan.finding.code == "H1" else "recovered"
     evidence: Evidence = {"finding": plan.finding.code, **plan.finding.evidence}
     now = client.clock.now()
-    at = max(now, log[-1].at)
-    events = plan.events(e.Claimed(runner=actor, cause=cause, evidence=evidence), log, at, client.ids.nonce())
-    whole = [*log, *events]
-    duties = duties_left(plan.run_id, whole) if plan.ends else []
-    doc = document(fold(plan.run_id, whole))
+    claim = e.Claimed(runner=actor, cause=cause, evidence=evidence)
+    at = await run_now(client.store, client.clock, plan.run_id, log[-1].at)
+    new = append(plan.run_id, log, [claim, *plan.bodies], at, client.ids.nonce())
+    duties = duties_left(plan.run_id, [*log, *new.events]) if plan.ends else []
     # What only tells of a loss leaves the task with whoever has it: a dead holder is still to be found as one.
     change = None if plan.finding.remedy == "rebuild" else _task(plan, now, owes=bool(duties))
-    write = Write(plan.run_id, log[-1].seq, events, doc, change)
-    if not await commit_surely(client.store, write):
+    if not await commit_surely(client.store, write_of(new, change)):
         return False
     await do_duties(client, duties)
     return True
@@ -115,33 +113,31 @@ def _task(plan: RecoveryPlan, now: float, *, owes: bool) -> TaskChange:
     """
     if plan.ends and not owes:
         return Ended()
-    return Released(due_at=now if plan.wakes or owes else None, cause="resumed")
+    return Released(due_at=now if plan.wakes or owes else None, now=now, cause="resumed")
 
 
-async def do_duties(client: Client, duties: Sequence[Duty]) -> int:
+async def do_duties(client: Client, duties: Sequence[Owed]) -> int:
     """What an end owes to others, at once: perhaps nobody alive could take the task for it. What fails here is left to
     whoever does. The number of those that had not been done before."""
     done = 0
     for duty in duties:
         try:
-            if isinstance(duty, Succeed):
+            if isinstance(duty, CreateRun):
                 done += await _create(client, duty)
             else:
-                done += not (await client.store.send(duty.message)).duplicate
+                done += not (await send_surely(client.store, duty.message)).duplicate
         except (Unavailable, UserError):
             continue  # the run keeps its task for as long as it owes something
     return done
 
 
-async def _create(client: Client, duty: Succeed) -> bool:
+async def _create(client: Client, duty: CreateRun) -> bool:
     """Create-if-absent, for whichever runner takes it. Whether it was absent."""
     if await client.store.run(duty.run_id) is not None:
         return False
     now = client.clock.now()
-    event = e.Event(1, now, duty.created, nonce=client.ids.nonce())
-    doc = document(fold(duty.run_id, [event]))
-    write = Write(duty.run_id, 0, (event,), doc, Released(due_at=now, cause="created"))
-    return await commit_surely(client.store, write)
+    new = append(duty.run_id, (), [duty.created], now, client.ids.nonce())
+    return await commit_surely(client.store, write_of(new, Released(due_at=now, now=now, cause="created")))
 
 
 async def send_again(client: Client, run_id: RunId, facts: Facts) -> int:
@@ -160,33 +156,10 @@ async def _end_of(client: Client, child: RunId) -> int:
         if record is None or not record.document.ended:
             return 0
         owed = duties_left(child, await read_log(client.store, child))
-        duties = [duty for duty in owed if isinstance(duty, Succeed) or duty.message.kind == "child_finished"]
+        duties = [duty for duty in owed if isinstance(duty, CreateRun) or duty.message.kind == "child_finished"]
         done = await do_duties(client, duties)
-        ending = next((duty.run_id for duty in duties if isinstance(duty, Succeed)), None)
+        ending = next((duty.run_id for duty in duties if isinstance(duty, CreateRun)), None)
         if done or ending is None:
             return done
         child = ending
     return 0
-
-
-async def commit_surely(store: Store, write: Write) -> bool:
-    """Whether this write stands in the log now. Raises `Unavailable` if even that could not be found out."""
-    for attempt in range(1, _TRIES + 1):
-        try:
-            (outcome,) = await store.commit([write])
-        except Unavailable:
-            there = await _nonce_there(store, write)
-            if there is not None:
-                return there == write.events[0].nonce
-            if attempt == _TRIES:
-                raise
-        else:
-            # A store may call the true winner a loser (a write that was sent twice): its nonce tells.
-            return isinstance(outcome, Committed) or await _nonce_there(store, write) == write.events[0].nonce
-    raise AssertionError("the last try returns or raises")
-
-
-async def _nonce_there(store: Store, write: Write) -> str | None:
-    """Whose commit stands in this write's place; None if nobody's does."""
-    there = await store.events(write.run_id, after=write.after_seq, limit=1)
-    return (there[0].nonce or "") if there else None

@@ -5,16 +5,19 @@ Invariant: a thing is absent only if the store said so; a read that fails raises
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from buoy.core.facts import MessageFacts, Presence
+from buoy.core.diagnosis.facts import MessageFacts, Presence
 from buoy.core.ids import RunId, chain_of, successor_id
-from buoy.core.spec import is_spec
-from buoy.core.state import State
-from buoy.engine.messages import Answer, ChildEnd, Signal
-from buoy.engine.spec_workflow import stored_workflow
-from buoy.errors import BadInput, CorruptLog, NotJson, TooLarge
-from buoy.ports import Message, RunRecord, Store
+from buoy.core.log.state import State
+from buoy.core.spec.model import is_spec
+from buoy.core.times import StoreTime
+from buoy.engine.run.mailbox import Answer, ChildEnd, Signal
+from buoy.ports.records import Message, RunRecord
+from buoy.ports.store import Store
+from buoy.recovery.spec_plans import GRAPHS
 
 CHILDREN_MAX = 50
 _BODIES: dict[str, type[Answer | Signal | ChildEnd]] = {
@@ -45,32 +48,21 @@ async def definitions_of(store: Store, state: State) -> Definitions:
         initial = "absent" if first is None else "present"
     if data is None:
         return Definitions("absent", initial)
-    return _read(Definitions("present", initial), data, state)
+    graph = await GRAPHS.of(state.version, data, created.input)
+    found = Definitions("present", initial)
+    # Without the graph if it cannot be read, which whoever drives the run will say.
+    return found if graph is None else msgspec.structs.replace(found, needs=graph.needs, calls=graph.calls)
 
 
-def _read(found: Definitions, data: bytes, state: State) -> Definitions:
-    """With the graph and the modules; without, if it cannot be read, which whoever drives the run will say."""
-    assert state.created is not None
-    try:
-        workflow = stored_workflow(data, state.version)
-        plan = workflow.plan(state.created.input)
-    except (CorruptLog, BadInput, NotJson, TooLarge):
-        return found
-    needs = {
-        step.id: tuple(plan.steps[each].id for each in needed)
-        for step, needed in zip(plan.steps, plan.needs, strict=True)
-    }
-    modules = {target.partition(":")[0] for target in workflow.spec.calls()}
-    return msgspec.structs.replace(found, needs=needs, calls=tuple(sorted(modules)))
-
-
-def unread_messages(inbox: list[Message], state: State) -> tuple[MessageFacts, ...]:
-    """What the log has not consumed; of twins, only the first counts."""
+def unread_messages(inbox: list[Message], state: State, told: Callable[[StoreTime], float]) -> tuple[MessageFacts, ...]:
+    """What the log has not consumed; of twins, only the first counts. `told`: the run's time of a time of the store."""
     consumed = {each.dedupe for each in inbox if each.number in state.consumed}
     found: dict[str, MessageFacts] = {}
     for each in inbox:
         if each.number not in state.consumed and each.dedupe not in consumed:
-            found.setdefault(each.dedupe, MessageFacts(each.number, each.kind, _about(each), each.sent_at, each.by))
+            found.setdefault(
+                each.dedupe, MessageFacts(each.number, each.kind, _about(each), told(each.sent_at), each.by)
+            )
     return tuple(found.values())
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from buoy.core.urls import shown_url
 from buoy.errors import BadInput
-from buoy.ports import Clock, Store
+from buoy.ports.host import Clock
+from buoy.ports.store import Store
 
 _FORMS = "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', or 'file:///folder'"
 
@@ -15,24 +17,24 @@ async def open_store(url: str, clock: Clock) -> Store:
     scheme, mark, rest = url.partition("://")
     if not mark:
         if not url.endswith(".db"):
-            raise BadInput(f"store {url!r} is neither a URL nor a path to a .db file; {_FORMS}")
+            raise BadInput(f"store {shown_url(url)!r} is neither a URL nor a path to a .db file; {_FORMS}")
         return await _sqlite(url, clock)
     match scheme:
         case "sqlite":
             return await _sqlite(_path(url, rest), clock)
         case "file":
-            from buoy.stores.folder import FolderStore
+            from buoy.stores.objects.folder_store import FolderStore
 
             # A URL's path is absolute: file:///dir is the folder /dir.
             return await FolderStore.open(Path("/" + _path(url, rest).lstrip("/")), clock=clock)
         case "postgresql" | "postgres" | "s3" | "http" | "https":
-            raise BadInput(f"store {url!r}: {scheme} is not built in yet; {_FORMS}")
+            raise BadInput(f"store {shown_url(url)!r}: {scheme} is not built in yet; {_FORMS}")
         case _:
-            raise BadInput(f"store {url!r}: there is no store for {scheme!r}; {_FORMS}")
+            raise BadInput(f"store {shown_url(url)!r}: there is no store for {scheme!r}; {_FORMS}")
 
 
 async def _sqlite(path: str, clock: Clock) -> Store:
-    from buoy.stores.sqlite import SqliteStore
+    from buoy.stores.sqlite.store import SqliteStore
 
     return await SqliteStore.open(Path(path), clock=clock)
 
@@ -40,5 +42,5 @@ async def _sqlite(path: str, clock: Clock) -> Store:
 def _path(url: str, rest: str) -> str:
     """The path after `scheme:///`; a fourth slash makes it absolute."""
     if not rest.startswith("/") or len(rest) < 2:
-        raise BadInput(f"store {url!r} names no path; {_FORMS}")
+        raise BadInput(f"store {shown_url(url)!r} names no path; {_FORMS}")
     return rest[1:]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buoy.ports import StoreCheck
+from buoy.ports.maintenance import StoreCheck
 
 # Times of a store may be ahead of this machine's clock by that much: clocks are never quite the same.
 AHEAD_MAX_S = 60.0

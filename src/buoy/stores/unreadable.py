@@ -12,8 +12,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from buoy.core.ids import RunnerId
+from buoy.core.times import StoreTime
 from buoy.errors import CorruptLog
-from buoy.ports import Beat, Broken, RunnerInfo, RunnerRecord
+from buoy.ports.records import Beat, Broken, RunnerInfo, RunnerRecord
 
 T = TypeVar("T")
 
@@ -64,4 +65,5 @@ def nameless(runner: RunnerId, reason: str) -> RunnerRecord:
     info = RunnerInfo(
         id=runner, host="", boot_id="", pid_namespace="", pid=0, process_started="", nonce="", queues=(), role="unknown"
     )
-    return RunnerRecord(info=info, registered_at=0.0, beat_at=0.0, beat=Beat(number=0), unreadable=reason)
+    never = StoreTime(0.0)
+    return RunnerRecord(info=info, registered_at=never, beat_at=never, beat=Beat(number=0), unreadable=reason)

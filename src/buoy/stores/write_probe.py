@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from buoy.custody import Refusal, RefusalCause
+from buoy.ports.maintenance import Refusal, RefusalCause
 
 # More than what a small commit adds to a write-ahead log or a bucket.
 PROBE_BYTES = 64 * 1024

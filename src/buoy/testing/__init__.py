@@ -2,7 +2,7 @@
 
 For workflows: `local_app` and `LocalApp` (a store in memory and a clock that skips what is waited for), `crash_test`
 (crashes a workflow at every point), and the fixtures `buoy_app`, `buoy_clock` and `crashtest` for pytest.
-For stores: `buoy.testing.contracts`, the contract that every store keeps. For Buoy itself: `buoy.testing.sim`.
+For stores: `buoy.testing.contracts`, the contract that every store keeps. For Buoy itself: `simulator`.
 """
 
 from buoy.testing.clock import ManualClock

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from buoy.ports import Clock
+from buoy.ports.host import Clock
 
 
 class BehindClock:

@@ -16,13 +16,15 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar, cast
 
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Workflow
-from buoy.engine.run_handle import Run
-from buoy.engine.runner import Runner, RunnerOptions
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.client.run import Run
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
 from buoy.errors import Problem
-from buoy.ports import Store
-from buoy.system import SystemIds, SystemThreads
+from buoy.host.ids import SystemIds
+from buoy.host.threads import SystemThreads
+from buoy.ports.store import Store
 from buoy.testing.local_host import (
     Hints,
     KnownDeaths,
@@ -66,7 +68,7 @@ async def local_app(
     opened = await (shelf or Shelf("memory")).open(used)
     runner = _runner(workflows, cast(Store, LocalStore(opened, hints, outside)), used)
     outside.also = lambda: runner.step_pool is not None and runner.step_pool._busy > 0
-    store = cast(Store, LocalStore(opened, hints, outside, one_waits=False))
+    store = cast(Store, LocalStore(opened, hints, outside))
     client = Client(
         store, runner.registry, clock=used, ids=runner.ids, liveness=KnownDeaths(), runner=runner, actor="test"
     )  # fmt: skip

@@ -15,36 +15,26 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Step, Workflow
-from buoy.engine.runner import Runner, RunnerOptions
+from buoy.engine.authoring.definitions import Registry, Step, Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
 from buoy.errors import BadInput, NotAllowedHere
-from buoy.ports import (
-    Clock,
-    Ended,
-    Evidence,
-    Ids,
-    Liveness,
-    Released,
-    RunnerInfo,
-    RunnerRecord,
-    Shell,
-    Store,
-    Threads,
-    Write,
-)
-from buoy.records import Message, Orphan, Outcome, Receipt
+from buoy.host.processes import boot_id, host, pid_namespace, process_started
+from buoy.ports.host import Clock, Ids, Liveness, Shell, Threads
+from buoy.ports.records import Ended, Evidence, Message, Orphan, Outcome, Receipt, Released, RunnerInfo, Write
+from buoy.ports.store import Store
 from buoy.stores import open_store
-from buoy.stores.memory_bucket import MemoryBucket, MemoryData
-from buoy.stores.objects import ObjectStore
-from buoy.system import boot_id, host, pid_namespace, process_started
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
+from buoy.stores.objects.store import ObjectStore
+from buoy.testing.deaths import InlineLiveness
 from buoy.testing.skipping import Outside, SkippingAlarms
 
 STORES = ("memory", "sqlite", "folder")
 _COUNTED = frozenset(
     {
-        "beat", "claim_tasks", "close", "define", "definition", "events", "find_runs", "inbox", "orphans", "pokes",
-        "register", "run", "runners", "seen",
+        "beat", "claim_tasks", "close", "define", "definition", "events", "find_runs", "inbox", "landed", "orphans",
+        "unread_runs", "register", "run", "runners", "seen",
     }
 )  # fmt: skip
 
@@ -97,14 +87,12 @@ class LocalStore:
 
     # A commit outside of the journal's task could not be cut off.
     prompt = False
-    one_host = True
+    single_host = True
 
-    def __init__(self, store: Store, hints: Hints, outside: Outside, *, one_waits: bool = True) -> None:
+    def __init__(self, store: Store, hints: Hints, outside: Outside) -> None:
         self.inner = store
         self.hints = hints
         self._outside = outside
-        # The engine's intake waits in a new task each time, and is the only one; users' tasks each wait for themselves.
-        self._one_waits = one_waits
         self._known: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
     def __getattr__(self, name: str) -> Any:
@@ -139,9 +127,9 @@ class LocalStore:
         self.hints.written(change.due_at if isinstance(change, Released) else None)
         return done
 
-    async def bury(self, *args: Any, **kwargs: Any) -> int | None:
+    async def declare_dead(self, *args: Any, **kwargs: Any) -> int | None:
         with self._outside.job():
-            released = await self.inner.bury(*args, **kwargs)
+            released = await self.inner.declare_dead(*args, **kwargs)
         self.hints.written()
         return released
 
@@ -153,39 +141,22 @@ class LocalStore:
 
     async def changed(self, timeout_s: float) -> bool:
         """However long it takes: hints are certain here, and looking every second would take a year of seconds."""
-        who = self if self._one_waits else asyncio.current_task()
+        who = asyncio.current_task()
         self._known[who] = await self.hints.wait(self._known.get(who, -1))
         return True
 
 
-class KnownDeaths:
-    """Proof of death by having seen it."""
+class KnownDeaths(InlineLiveness):
+    """Proof of death by having seen it: all processes of a test are here."""
 
     def __init__(self) -> None:
         self.dead: set[RunnerId] = set()
 
-    def announce(self, runner: RunnerId) -> None:
-        """Nothing: who is not dead is alive."""
-
     def withdraw(self, runner: RunnerId) -> None:
         self.dead.add(runner)
 
-    def sees(self, record: RunnerRecord) -> bool:
-        """Always: all processes of a test are here."""
-        return True
-
-    def proof_of_death(self, record: RunnerRecord) -> Evidence | None:
-        return self.proof_by_name(record.info.id)
-
     def proof_by_name(self, runner: RunnerId) -> Evidence | None:
         return {"proof": "it was dropped"} if runner in self.dead else None
-
-    def doubt(self, record: RunnerRecord) -> str | None:
-        return record.unreadable
-
-    def stopped(self, record: RunnerRecord) -> bool:
-        """Never: a process of a test is dropped, not stopped."""
-        return False
 
 
 class Shelf:
@@ -201,7 +172,7 @@ class Shelf:
 
     async def open(self, clock: Clock) -> Store:
         if self.kind == "memory":
-            return cast(Store, await ObjectStore.on(MemoryBucket(self._data), clock=clock, one_host=True))
+            return cast(Store, await ObjectStore.on(MemoryBucket(self._data), clock=clock, single_host=True))
         assert self._folder is not None
         place = f"sqlite:///{self._folder / 'crashtest.db'}" if self.kind == "sqlite" else f"file://{self._folder}"
         return await open_store(place, clock)
@@ -229,7 +200,7 @@ def make_runner(
 ) -> Runner:  # fmt: skip
     """A runner for skipped time. Sync workflows run inline: a thread that waits would keep the clock from moving."""
     runner = Runner(store, registry, info, clock=clock, ids=ids, threads=threads, options=options, shell=shell)
-    runner.alarms = SkippingAlarms(clock)
+    runner.timers = SkippingAlarms(clock)
     runner.workflow_pool = None
     return runner
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from buoy.core import events as e
-from buoy.core.document import Document
 from buoy.core.ids import RunId
-from buoy.engine.client import Client
-from buoy.engine.loading import read_log
+from buoy.core.log import events as e
+from buoy.core.log.document import Document
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
 from buoy.errors import BadInput, UnknownQuestion, WrongState
-from buoy.ports import RunQuery
+from buoy.ports.records import RunQuery
 from buoy.testing.script import Saying, Script
 
 _RUNS_MAX = 1000

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 if TYPE_CHECKING:
-    from buoy.engine.definitions import Workflow
+    from buoy.engine.authoring.definitions import Workflow
     from buoy.testing.crashtest import Report
     from buoy.testing.local import LocalApp
     from buoy.testing.script import Entries

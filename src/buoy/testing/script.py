@@ -22,10 +22,10 @@ from typing import Any, TypeAlias
 import msgspec
 import yaml
 
-from buoy.core.document import Document, OpenLeaf
+from buoy.core.durations import seconds
 from buoy.core.ids import check_name
-from buoy.core.state import Leaf
-from buoy.core.time_text import seconds
+from buoy.core.log.document import Document, OpenLeaf
+from buoy.core.log.state import Leaf
 from buoy.errors import BadInput
 
 Entries: TypeAlias = "Sequence[dict[str, Any]] | Script | None"

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from buoy.core.time_text import Duration, seconds
-from buoy.engine.alarms import Alarms
+from buoy.core.durations import Duration, seconds
+from buoy.engine.services.timers import Timers
 
 # The first of January 2026, 00:00 UTC: the same day in every test.
 START_AT = 1_767_225_600.0
@@ -199,7 +199,7 @@ def _counted(loop: Any, outside: Outside) -> dict[str, Callable[..., Any]]:
     }
 
 
-class SkippingAlarms(Alarms):
+class SkippingAlarms(Timers):
     """Alarms for a clock that nobody sets: there is no need to look again every minute."""
 
     _look_again_s = math.inf

@@ -4,6 +4,9 @@
         async def open(self, place: Path, clock: Clock) -> Store:
             return await MyStore.open(place / "data", clock=clock)
 
+A store with a clock of its own (`Store.keeps_time`) keeps `TimedStoreContract` instead, and opens itself in
+`open_timed`, which names the clock that it must tell as its own.
+
 `open` is called several times for the same place: each call stands for another process on the same data. The tests are
 plain pytest ones that use `tmp_path`; they never sleep and never ask for the time.
 """
@@ -11,31 +14,47 @@ plain pytest ones that use `tmp_path`; they never sleep and never ask for the ti
 from __future__ import annotations
 
 from buoy.testing.contracts.archive import ArchiveContract
-from buoy.testing.contracts.clocks import ClockContract
+from buoy.testing.contracts.clocks import ClockContract, OwnClockContract, ReadersClockContract
+from buoy.testing.contracts.counts import CountContract
 from buoy.testing.contracts.definitions import DefinitionContract
 from buoy.testing.contracts.inbox import InboxContract
 from buoy.testing.contracts.lists import ListContract
 from buoy.testing.contracts.log import LogContract
+from buoy.testing.contracts.moves import MoveContract
+from buoy.testing.contracts.retirement import RetirementContract
 from buoy.testing.contracts.runners import RunnerContract
+from buoy.testing.contracts.schedules import TimetableContract
 from buoy.testing.contracts.stage import Author, Contract, Stage, on_stage
 from buoy.testing.contracts.tasks import TaskContract
-from buoy.testing.contracts.timetable import TimetableContract
 from buoy.testing.contracts.wakes import WakeContract
 
 
-class StoreContract(
+class _AnyStoreContract(
     LogContract,
     InboxContract,
     TaskContract,
     WakeContract,
     ClockContract,
     RunnerContract,
+    RetirementContract,
     ListContract,
+    CountContract,
+    MoveContract,
     ArchiveContract,
     DefinitionContract,
     TimetableContract,
 ):
-    """All that a store must keep."""
+    """All that a store must keep, whether it has a clock or not."""
 
 
-__all__ = ["Author", "Contract", "Stage", "StoreContract", "on_stage"]
+class StoreContract(_AnyStoreContract, ReadersClockContract):
+    """All that a store without a clock of its own must keep."""
+
+
+class TimedStoreContract(_AnyStoreContract, OwnClockContract):
+    """All that a store with a clock of its own must keep."""
+
+    has_clock = True
+
+
+__all__ = ["Author", "Contract", "Stage", "StoreContract", "TimedStoreContract", "on_stage"]

@@ -8,26 +8,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.lifecycle import Status
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import fold
+from buoy.core.times import StoreTime
 from buoy.errors import UnknownRun, WrongState
-from buoy.ports import (
-    Committed,
-    Ended,
-    FencedOut,
-    Held,
-    Message,
-    Orphan,
-    RunCopy,
-    RunQuery,
-    Store,
-    TaskFound,
-    Tombstone,
-)
+from buoy.ports.maintenance import RunCopy, TaskFound, Tombstone
+from buoy.ports.records import Committed, Ended, FencedOut, Held, Message, Orphan, RunQuery
+from buoy.ports.store import Store
 from buoy.testing.contracts.stage import (
     Author,
     Contract,
@@ -51,7 +42,7 @@ def copy_of(*bodies: e.Body, messages: int = 0, run_id: RunId = RUN, name: str =
     created = e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"{}"))
     events = tuple(e.Event(seq, 900.0 + seq / 1000, body) for seq, body in enumerate((created, *bodies), 1))
     sent = tuple(
-        Message(run_id, "signal", f"m{number}", msgspec.Raw(b'{"name": "go"}'), 900.0, number, "elsewhere")
+        Message(run_id, "signal", f"m{number}", msgspec.Raw(b'{"name": "go"}'), StoreTime(900.0), number, "elsewhere")
         for number in range(1, messages + 1)
     )
     return RunCopy(
@@ -251,7 +242,7 @@ class ArchiveContract(Contract):
         task = TaskFound(
             state,  # type: ignore[arg-type]
             RunnerId("lost-runner") if state == "held" else None,
-            due_at if state == "due" else None,
+            StoreTime(due_at) if state == "due" else None,
         )
         copy = msgspec.structs.replace(copy_of(claimed("lost-runner"), messages=2), found=task)
         assert await store.archive.import_run(copy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.ports import Wants
+from buoy.ports.records import Wants
 from buoy.testing.contracts.stage import Contract, Stage, on_stage, register
 
 VERSION = "0123456789abcdef0123456789abcdef"
@@ -46,6 +46,6 @@ class DefinitionContract(Contract):
         unable, able = await register(store, "runner-a"), await register(store, "runner-b")
         await stage.author("run-1", workflow="spec:nightly").create(store)
         await stage.author("run-2", workflow="spec:hourly").create(store)
-        some = await store.claim_tasks(unable, Wants(workflows=(), specs=True, but_not=("spec:nightly",)), 10)
+        some = await store.claim_tasks(unable, Wants(workflows=(), specs=True, excluded_specs=("spec:nightly",)), 10)
         rest = await store.claim_tasks(able, Wants(workflows=("spec:nightly",)), 10)
         assert [task.run_id for task in (*some, *rest)] == ["run-2", "run-1"]

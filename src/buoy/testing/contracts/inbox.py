@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from buoy.core.events import ErrorInfo, WorkflowFailed
 from buoy.core.ids import RunId
 from buoy.core.limits import MESSAGE_BYTES_MAX
+from buoy.core.log.events import ErrorInfo, WorkflowFailed
 from buoy.errors import TooLarge, UnknownRun
-from buoy.ports import Ended, Receipt
+from buoy.ports.records import Ended, Receipt
 from buoy.testing.contracts.stage import Contract, Stage, message, on_stage
 
 RUN = RunId("run-1")
@@ -80,6 +80,21 @@ class InboxContract(Contract):
         assert [each.sent_at for each in before] == [stage.clock.now() - 4.0 + number for number in range(5)]
         assert all((each.run_id, each.kind, each.by) == (RUN, "signal", "contract") for each in before)
         assert await other.send(message(RUN, "next")) == Receipt(6)
+
+    @on_stage
+    async def test_an_inbox_is_read_by_pages(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        await stage.author(RUN).create(store)
+        for number in range(10):
+            await store.send(message(RUN, f"key {number}"))
+
+        async def page(after: int, limit: int) -> list[int]:
+            return [each.number for each in await other.inbox(RUN, after, limit)]
+
+        assert await page(0, 4) == [1, 2, 3, 4]
+        assert await page(4, 4) == [5, 6, 7, 8]
+        assert await page(8, 4) == [9, 10]
+        assert (await page(10, 4), await page(0, 0)) == ([], [])
 
     @on_stage
     async def test_a_message_for_an_unknown_run_is_refused(self, stage: Stage) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from buoy.core import events as e
 from buoy.core.ids import LeafId, RunId
-from buoy.ports import Ended, Held, RunQuery, RunRecord, Store
+from buoy.core.log import events as e
+from buoy.core.times import StoreTime
+from buoy.ports.records import Ended, Held, RunQuery, RunRecord
+from buoy.ports.store import Store
 from buoy.testing.contracts.stage import Contract, Stage, claimed, message, on_stage, register
 
 ALL = RunQuery()
@@ -110,7 +112,7 @@ class ListContract(Contract):
         assert await names(store, window) == ["run-05", "run-04", "run-03"]
         assert await names(store, RunQuery(statuses=("pending",), created_from=begun + 50.0)) == ["run-07", "run-05"]
         await (await stage.reader_of(store, "run-00")).append(store, claimed("r1"))
-        assert await names(store, RunQuery(updated_before=begun + 25.0)) == ["run-02", "run-01"]
+        assert await names(store, RunQuery(updated_before=StoreTime(begun + 25.0))) == ["run-02", "run-01"]
 
     @on_stage
     async def test_ids_are_found_by_how_they_begin(self, stage: Stage) -> None:

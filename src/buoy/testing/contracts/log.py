@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, orchestrate_task_id
-from buoy.ports import Committed, Ended, FencedOut, Held, Released, RunQuery
+from buoy.core.log import events as e
+from buoy.ports.records import Committed, Ended, FencedOut, Held, Released, RunQuery
 from buoy.testing.contracts.stage import Contract, Stage, claimed, committed, completed, on_stage, register, started
 
 RUN = RunId("run-1")
@@ -60,7 +60,7 @@ class LogContract(Contract):
         zombie = await stage.reader_of(store, RUN)
         await author.append(other, claimed("new"), task=Held(new))
         before = (await other.events(RUN), await other.run(RUN), await other.inbox(RUN))
-        for task in (Ended(), Released(due_at=stage.clock.now()), Held(old), None):
+        for task in (Ended(), Released(due_at=stage.clock.now(), now=stage.clock.now()), Held(old), None):
             draft = zombie.draft(claimed("old"), started(1), task=task, seen=3)
             assert await committed(store, draft) == FencedOut(2)
             assert (await other.events(RUN), await other.run(RUN), await other.inbox(RUN)) == before
@@ -127,6 +127,23 @@ class LogContract(Contract):
         assert [event.nonce for event in found] == [theirs.events[0].nonce]
 
     @on_stage
+    async def test_one_question_tells_which_writes_landed(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        authors = [await stage.author(f"run-{number}").create(store) for number in range(4)]
+        new = stage.author("new").first()
+        drafts = [author.draft(claimed("r1"), started(1)) for author in authors]
+        asked = [*drafts, new, stage.author("run-0").first()]
+        assert [type(each) for each in await store.landed(asked)] == [type(None)] * 5 + [FencedOut]
+        await store.commit(drafts[:2])
+        theirs = (await stage.reader_of(other, "run-2")).draft(claimed("r2"))
+        await other.commit([theirs, stage.author("new").first()])
+        for reader in (store, other):
+            found = await reader.landed(asked)
+            assert found[:2] == [Committed(3), Committed(3)]
+            assert [type(each) for each in found[2:]] == [FencedOut, type(None), FencedOut, FencedOut]
+        assert await store.landed([]) == []
+
+    @on_stage
     async def test_pages_of_events_are_exact_within_and_across_commits(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         author = await stage.author(RUN).create(store)
@@ -158,7 +175,7 @@ class LogContract(Contract):
         assert await store.events(nobody, after=7, limit=3) == []
         assert await store.inbox(nobody) == []
         assert await store.runners() == []
-        assert await store.runners(gone=True) == []
+        assert await store.runners(gone=9) == []
         assert await store.orphans(10) == []
         page = await store.find_runs(RunQuery())
         assert (page.runs, page.cursor) == ((), None)

@@ -7,24 +7,25 @@ from contextlib import suppress
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
+from buoy.core.log import events as e
 from buoy.errors import Problem
-from buoy.ports import Beat, Ended, Evidence, Held, Orphan, Released, Store
+from buoy.ports.records import Beat, Ended, Evidence, Held, Orphan, Released
+from buoy.ports.store import Store
 from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, on_stage, register
 
 RUN = RunId("run-1")
 PROOF: Evidence = {"proof": "lock free", "pid": 7, "sure": True, "age_s": 1.5, "note": None}
 
 
-async def bury(store: Store, runner: RunnerId, why: str = "killed") -> int:
-    freed = await store.bury(runner, why, cause="taken_over", evidence=PROOF)
+async def declare_dead(store: Store, runner: RunnerId, why: str = "killed") -> int:
+    freed = await store.declare_dead(runner, why, cause="taken_over", evidence=PROOF)
     assert freed is not None
     return freed
 
 
 async def bury_silent(store: Store, runner: RunnerId, beat_number: int) -> int | None:
-    return await store.bury(runner, "silent", cause="taken_over", evidence=PROOF, beat_number=beat_number)
+    return await store.declare_dead(runner, "silent", cause="taken_over", evidence=PROOF, beat_number=beat_number)
 
 
 class RunnerContract(Contract):
@@ -34,8 +35,8 @@ class RunnerContract(Contract):
         await register(store, "r1")
         (record,) = await other.runners()
         assert (record.info.id, record.info.nonce, record.info.pid) == ("r1", "n-r1", 1)
-        assert (record.registered_at, record.beat_at) == (stage.clock.now(), stage.clock.now())
-        assert (record.gone_at, record.gone_why) == (None, None)
+        assert [record.registered_at, record.beat_at] == [stage.clock.now(), stage.clock.now()]
+        assert [record.gone_at, record.gone_why] == [None, None]
 
     @on_stage
     async def test_a_beat_is_seen_by_all(self, stage: Stage) -> None:
@@ -45,14 +46,14 @@ class RunnerContract(Contract):
         stage.clock.advance(30.0)
         assert await store.beat(runner, Beat(number=1, holding=3, errors=1, last_error="it rained"))
         (record,) = await other.runners()
-        assert (record.registered_at, record.beat_at) == (began, began + 30.0)
+        assert [record.registered_at, record.beat_at] == [began, began + 30.0]
         assert record.beat == Beat(number=1, holding=3, errors=1, last_error="it rained")
 
     @on_stage
     async def test_the_beat_of_an_unknown_runner_is_refused(self, stage: Stage) -> None:
         store = await stage.open()
         assert not await store.beat(RunnerId("ghost"), Beat(number=1))
-        assert await store.runners(gone=True) == []
+        assert await store.runners(gone=9) == []
 
     @on_stage
     async def test_a_burial_releases_all_that_was_held(self, stage: Stage) -> None:
@@ -62,7 +63,7 @@ class RunnerContract(Contract):
             await stage.author(f"run-{number}").create(store, Held(dead))
         await stage.author("theirs").create(other, Held(alive))
         stage.clock.advance(3.0)
-        assert await bury(other, dead) == 12
+        assert await declare_dead(other, dead) == 12
         tasks = await other.claim_tasks(alive, ANY, 100)
         assert sorted(task.run_id for task in tasks) == sorted(f"run-{number}" for number in range(12))
         assert all((task.cause, task.evidence) == ("taken_over", PROOF) for task in tasks)
@@ -73,8 +74,8 @@ class RunnerContract(Contract):
     async def test_a_buried_runner_gets_no_more_work_and_its_beat_is_refused(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         dead = await register(store, "dead")
-        await stage.author(RUN).create(store, Released(due_at=stage.clock.now()))
-        await bury(other, dead)
+        await stage.author(RUN).create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
+        await declare_dead(other, dead)
         assert not await store.beat(dead, Beat(number=2))
         assert await claim(store, dead) == []
         assert await claim(other, await register(other, "alive")) == [RUN]
@@ -84,32 +85,32 @@ class RunnerContract(Contract):
         store, other = await stage.open_many(2)
         dead = await register(store, "dead")
         await register(store, "alive")
-        await bury(other, dead, "killed")
+        await declare_dead(other, dead, "killed")
         gone_at = stage.clock.now()
         stage.clock.advance(5.0)
-        await bury(store, dead, "stopped")
+        await declare_dead(store, dead, "stopped")
         # A store may refuse this aloud, or pay no heed.
         with suppress(Problem):
             await register(store, "dead")
         assert not await store.beat(dead, Beat(number=3))
         assert [record.info.id for record in await store.runners()] == ["alive"]
-        by_id = {record.info.id: record for record in await other.runners(gone=True)}
+        by_id = {record.info.id: record for record in await other.runners(gone=9)}
         assert sorted(by_id) == ["alive", "dead"]
-        assert (by_id[dead].gone_at, by_id[dead].gone_why) == (gone_at, "killed")
+        assert [by_id[dead].gone_at, by_id[dead].gone_why] == [gone_at, "killed"]
 
     @on_stage
     async def test_burying_again_releases_only_what_it_holds_again(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         dead, alive = await register(store, "dead"), await register(other, "alive")
         author = await stage.author(RUN).create(store, Held(dead))
-        assert await bury(other, dead) == 1
+        assert await declare_dead(other, dead) == 1
         assert await claim(other, alive) == [RUN]
-        assert await bury(other, dead) == 0
+        assert await declare_dead(other, dead) == 0
         record = await other.run(RUN)
         assert record is not None and record.holder == alive
         # A zombie whose log nobody took over yet can still append. It must not end up as the holder.
         await author.append(store, claimed("dead"), task=Held(dead))
-        await bury(other, dead)
+        await declare_dead(other, dead)
         record = await other.run(RUN)
         assert record is not None and record.holder != dead
         assert record.holder == alive or await claim(other, alive) == [RUN]
@@ -120,12 +121,12 @@ class RunnerContract(Contract):
         dead = await register(stores[0], "dead")
         for number in range(8):
             await stage.author(f"run-{number}").create(stores[0], Held(dead))
-        assert sum(await asyncio.gather(*(bury(store, dead) for store in stores))) == 8
+        assert sum(await asyncio.gather(*(declare_dead(store, dead) for store in stores))) == 8
 
     @on_stage
     async def test_burying_a_stranger_is_harmless(self, stage: Stage) -> None:
         store = await stage.open()
-        assert await bury(store, RunnerId("ghost")) == 0
+        assert await declare_dead(store, RunnerId("ghost")) == 0
 
     @on_stage
     async def test_runs_of_runners_that_are_not_registered_are_orphans(self, stage: Stage) -> None:
@@ -133,8 +134,8 @@ class RunnerContract(Contract):
         runner = await register(store, "r1")
         await stage.author(RUN).create(store, Held(RunnerId("ghost")))
         await stage.author("held").create(store, Held(runner))
-        await stage.author("parked").create(store, Released(due_at=None))
-        await stage.author("due").create(store, Released(due_at=stage.clock.now() + 9.0))
+        await stage.author("parked").create(store, Released(due_at=None, now=0.0))
+        await stage.author("due").create(store, Released(due_at=stage.clock.now() + 9.0, now=stage.clock.now()))
         ended = await stage.author("ended").create(store, Held(runner))
         await ended.append(store, claimed("r1"), e.WorkflowCompleted(), task=Ended())
         (orphan,) = await other.orphans(10)
@@ -149,7 +150,7 @@ class RunnerContract(Contract):
     async def test_what_the_dead_take_after_their_burial_is_an_orphan(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         dead = await register(store, "dead")
-        await bury(other, dead)
+        await declare_dead(other, dead)
         await stage.author(RUN).create(store, Held(dead))
         (orphan,) = await other.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, dead)
@@ -198,7 +199,7 @@ class RunnerContract(Contract):
         await store.register(msgspec.structs.replace(record.info, queues=("fast",)))
         (again,) = await store.runners()
         assert again.info.queues == ("fast",)
-        assert (await store.orphans(10), await bury(store, runner)) == ([], 1)
+        assert (await store.orphans(10), await declare_dead(store, runner)) == ([], 1)
 
     @on_stage
     async def test_a_first_look_is_noted_once_and_seen_by_all(self, stage: Stage) -> None:
@@ -207,7 +208,7 @@ class RunnerContract(Contract):
         await store.beat(runner, Beat(number=4, holding=2))
         noted_at = stage.clock.advance(130.0)
         found = await other.suspect(runner, 4)
-        assert found is not None and (found.suspected_at, found.suspected_beat) == (noted_at, 4)
+        assert found is not None and [found.suspected_at, found.suspected_beat] == [noted_at, 4]
         stage.clock.advance(60.0)
         assert await store.suspect(runner, 4) == found
         assert await store.runners() == await other.runners() == [found]
@@ -221,10 +222,10 @@ class RunnerContract(Contract):
         stage.clock.advance(1.0)
         assert await store.beat(runner, Beat(number=1))
         (record,) = await other.runners()
-        assert (record.suspected_at, record.suspected_beat) == (None, None)
+        assert [record.suspected_at, record.suspected_beat] == [None, None]
         assert await other.suspect(runner, 0) is None
         again = await other.suspect(runner, 1)
-        assert again is not None and (again.suspected_at, again.suspected_beat) == (stage.clock.now(), 1)
+        assert again is not None and [again.suspected_at, again.suspected_beat] == [stage.clock.now(), 1]
         await store.register(again.info)
         (record,) = await other.runners()
         assert record.suspected_beat is None, "to register is a sign of life"
@@ -234,9 +235,9 @@ class RunnerContract(Contract):
         store, other = await stage.open_many(2)
         runner = await register(store, "r1")
         assert await other.suspect(RunnerId("ghost"), 0) is None
-        await bury(other, runner)
+        await declare_dead(other, runner)
         assert await store.suspect(runner, 0) is None
-        (record,) = await store.runners(gone=True)
+        (record,) = await store.runners(gone=9)
         assert (record.suspected_beat, record.gone_why) == (None, "killed")
 
     @on_stage

@@ -10,25 +10,40 @@ from typing import TypeVar
 
 import msgspec
 
-from buoy.core import events as e
-from buoy.core.document import document
 from buoy.core.ids import LeafId, RunId, RunnerId
-from buoy.core.state import fold
-from buoy.ports import Clock, Committed, Message, Outcome, RunnerInfo, Store, TaskChange, Wants, Write
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.ports.host import Clock
+from buoy.ports.records import Committed, Message, Outcome, RunnerInfo, TaskChange, Wants, Write
+from buoy.ports.store import Store
 from buoy.testing.clock import BehindClock, ManualClock
 
 ANY = Wants()
+# How far the clocks of processes are behind that of a store that has one.
+_PROCESS_BEHIND_S = 7_200.0
 
 
 class Contract:
     """Base of the contract's parts: how a store is opened. A second call for one place is a second process."""
 
+    # Whether the store has a clock of its own.
+    has_clock = False
+
     async def open(self, place: Path, clock: Clock) -> Store:
+        raise NotImplementedError("open your store here")
+
+    async def open_timed(self, place: Path, clock: Clock, own_clock: Clock) -> Store:
+        """For a store with a clock of its own: the store tells the time of `own_clock`, its process that of `clock`."""
         raise NotImplementedError("open your store here")
 
 
 class Stage:
-    """One test's data, its clock and all the stores that were opened on it."""
+    """One test's data, its clock and all the stores that were opened on it.
+
+    `clock` is the clock of the store, if it has one, else of every process that is not said to be behind. The processes
+    of a store with a clock are always behind it: a store that asks the clock of its process is found out.
+    """
 
     def __init__(self, contract: Contract, place: Path) -> None:
         self.clock = ManualClock()
@@ -39,7 +54,13 @@ class Stage:
 
     async def open(self, behind_s: float = 0.0) -> Store:
         """One more process on the same data; its wall clock may be behind."""
-        store = await self._contract.open(self._place, BehindClock(self.clock, behind_s) if behind_s else self.clock)
+        contract, place = self._contract, self._place
+        if contract.has_clock:
+            process = BehindClock(self.clock, behind_s + _PROCESS_BEHIND_S)
+            store = await contract.open_timed(place, process, self.clock)
+        else:
+            store = await contract.open(place, BehindClock(self.clock, behind_s) if behind_s else self.clock)
+        assert store.has_clock == contract.has_clock, "the contract's form fits the store"
         self._opened.append(store)
         return store
 
@@ -50,9 +71,10 @@ class Stage:
         for store in self._opened:
             await store.close()
 
-    def author(self, run_id: str, **created: object) -> Author:
-        """Somebody who will write that run. `created`: what its first event says (queue, env...)."""
-        return Author(RunId(run_id), self.clock, self._nonces, created)
+    def author(self, run_id: str, *, behind_s: float = 0.0, **created: object) -> Author:
+        """Writes that run, by a clock that may be behind. `created`: what its first event says (queue, env...)."""
+        clock = BehindClock(self.clock, behind_s) if behind_s else self.clock
+        return Author(RunId(run_id), clock, self._nonces, created)
 
     async def reader_of(self, store: Store, run_id: str) -> Author:
         """Somebody who read the log and can go on from there."""

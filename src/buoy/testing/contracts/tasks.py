@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
-from buoy.ports import Ended, Held, Released, Wants
+from buoy.core.log import events as e
+from buoy.ports.records import Ended, Held, Released, Wants
 from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, on_stage, register
 
 RUN = RunId("run-1")
@@ -19,10 +19,10 @@ class TaskContract(Contract):
     async def test_a_new_run_goes_to_whoever_comes_first(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         now = stage.clock.now()
-        await stage.author(RUN).create(store, Released(due_at=now, cause="created"))
+        await stage.author(RUN).create(store, Released(due_at=now, now=now, cause="created"))
         (task,) = await other.claim_tasks(await register(other, "r1"), ANY, 10)
         assert (task.id, task.run_id, task.workflow) == (orchestrate_task_id(RUN, 1), RUN, "order")
-        assert (task.queue, task.due_at, task.cause, task.evidence) == ("default", now, "created", {})
+        assert [task.queue, task.due_at, task.cause, task.evidence] == ["default", now, "created", {}]
         record = await store.run(RUN)
         assert record is not None and record.holder == "r1"
 
@@ -37,7 +37,9 @@ class TaskContract(Contract):
         stores = await stage.open_many(CLAIMERS)
         runners = [await register(store, f"r{number}") for number, store in enumerate(stores)]
         for number in range(TASKS):
-            await stage.author(f"run-{number}").create(stores[0], Released(due_at=stage.clock.now()))
+            await stage.author(f"run-{number}").create(
+                stores[0], Released(due_at=stage.clock.now(), now=stage.clock.now())
+            )
 
         async def take(number: int) -> list[str]:
             mine: list[str] = []
@@ -60,7 +62,9 @@ class TaskContract(Contract):
         store = await stage.open()
         runner = await register(store, "r1")
         for number, delay_s in enumerate((3000.0, 1000.0, 5000.0, 2000.0, 4000.0)):
-            await stage.author(f"run-{number}").create(store, Released(due_at=stage.clock.now() + delay_s))
+            await stage.author(f"run-{number}").create(
+                store, Released(due_at=stage.clock.now() + delay_s, now=stage.clock.now())
+            )
         stage.clock.advance(4500.0)
         assert await claim(store, runner, limit=2) == ["run-1", "run-3"]
         assert await claim(store, runner) == ["run-0", "run-4"]
@@ -70,10 +74,14 @@ class TaskContract(Contract):
         store = await stage.open()
         runner = await register(store, "r1")
         for number in range(20):
-            await stage.author(f"full-{number}", queue="full").create(store, Released(due_at=stage.clock.now()))
+            await stage.author(f"full-{number}", queue="full").create(
+                store, Released(due_at=stage.clock.now(), now=stage.clock.now())
+            )
         stage.clock.advance(1.0)
         for number in range(2):
-            await stage.author(f"rare-{number}", queue="rare").create(store, Released(due_at=stage.clock.now()))
+            await stage.author(f"rare-{number}", queue="rare").create(
+                store, Released(due_at=stage.clock.now(), now=stage.clock.now())
+            )
         got = await claim(store, runner, Wants(queues=("full", "rare")), limit=6)
         assert len(got) == 6
         assert {"rare-0", "rare-1"} <= set(got)
@@ -82,7 +90,7 @@ class TaskContract(Contract):
     async def test_a_runner_gets_only_what_it_wants(self, stage: Stage) -> None:
         store = await stage.open()
         runner = await register(store, "r1")
-        due = Released(due_at=stage.clock.now())
+        due = Released(due_at=stage.clock.now(), now=stage.clock.now())
         await stage.author("queue", queue="fast").create(store, due)
         await stage.author("workflow", workflow="refund").create(store, due)
         await stage.author("stack", stack="blue").create(store, due)
@@ -102,21 +110,21 @@ class TaskContract(Contract):
     @on_stage
     async def test_a_runner_without_a_stack_takes_tasks_of_every_stack(self, stage: Stage) -> None:
         store = await stage.open()
-        await stage.author(RUN, stack="blue").create(store, Released(due_at=stage.clock.now()))
+        await stage.author(RUN, stack="blue").create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
         assert await claim(store, await register(store, "r1"), Wants(stack=None)) == [RUN]
 
     @on_stage
     async def test_a_runner_without_an_env_gets_no_task_of_one(self, stage: Stage) -> None:
         store = await stage.open()
         runner = await register(store, "r1")
-        await stage.author("with", env="test").create(store, Released(due_at=stage.clock.now()))
-        await stage.author("without").create(store, Released(due_at=stage.clock.now()))
+        await stage.author("with", env="test").create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
+        await stage.author("without").create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
         assert await claim(store, runner, Wants(env=None)) == ["without"]
 
     @on_stage
     async def test_a_runner_that_never_registered_gets_nothing(self, stage: Stage) -> None:
         store = await stage.open()
-        await stage.author(RUN).create(store, Released(due_at=stage.clock.now()))
+        await stage.author(RUN).create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
         assert await claim(store, RunnerId("ghost")) == []
         assert await claim(store, await register(store, "r1")) == [RUN]
 
@@ -125,7 +133,7 @@ class TaskContract(Contract):
         store, other = await stage.open_many(2)
         runner, stranger = await register(store, "r1"), await register(other, "r2")
         await stage.author(RUN).create(store, Held(runner))
-        later = Released(due_at=stage.clock.now() + 5.0, cause="interrupted")
+        later = Released(due_at=stage.clock.now() + 5.0, now=stage.clock.now(), cause="interrupted")
         assert not await other.release(RUN, stranger, later)
         assert await store.release(RUN, runner, later)
         assert not await store.release(RUN, runner, later)
@@ -139,7 +147,7 @@ class TaskContract(Contract):
     async def test_nobody_can_release_a_run_that_is_not_there(self, stage: Stage) -> None:
         store = await stage.open()
         runner = await register(store, "r1")
-        assert not await store.release(RunId("nobody"), runner, Released(due_at=None))
+        assert not await store.release(RunId("nobody"), runner, Released(due_at=None, now=0.0))
 
     @on_stage
     async def test_taking_a_run_over_in_the_log_takes_its_task_too(self, stage: Stage) -> None:
@@ -149,7 +157,7 @@ class TaskContract(Contract):
         await (await stage.reader_of(other, RUN)).append(other, claimed("new"), task=Held(new))
         record = await store.run(RUN)
         assert record is not None and record.holder == new
-        assert not await store.release(RUN, old, Released(due_at=stage.clock.now()))
+        assert not await store.release(RUN, old, Released(due_at=stage.clock.now(), now=stage.clock.now()))
 
     @on_stage
     async def test_a_run_that_goes_on_after_its_end_has_a_task_again(self, stage: Stage) -> None:
@@ -162,7 +170,7 @@ class TaskContract(Contract):
         await author.append(store, claimed("r1"), task=Held(runner))
         record = await store.run(RUN)
         assert record is not None and record.holder == runner
-        assert await store.release(RUN, runner, Released(due_at=stage.clock.now()))
+        assert await store.release(RUN, runner, Released(due_at=stage.clock.now(), now=stage.clock.now()))
         assert await claim(store, runner) == [RUN]
 
     @on_stage
@@ -172,7 +180,7 @@ class TaskContract(Contract):
         author = await stage.author(RUN).create(store, Held(first))
         await author.append(store, claimed("r1"), e.WorkflowCompleted())
         assert await claim(other, second) == []
-        await other.bury(first, "proven dead", cause="taken_over", evidence={})
+        await other.declare_dead(first, "proven dead", cause="taken_over", evidence={})
         assert await claim(other, second) == [RUN]
         assert await other.release(RUN, second, Ended())
         assert not await store.release(RUN, second, Ended())

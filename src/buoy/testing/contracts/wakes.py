@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.ports import Ended, Held, Released
+from buoy.core.log import events as e
+from buoy.ports.records import Ended, Held, Released
 from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, message, on_stage, register, started
 
 RUN = RunId("run-1")
-PARKED = Released(due_at=None)
+PARKED = Released(due_at=None, now=0.0)
 
 
 class WakeContract(Contract):
@@ -20,14 +20,14 @@ class WakeContract(Contract):
         runner = await register(store, "r1")
         author = await stage.author(RUN).create(store, Held(runner))
         due_at = stage.clock.now() + 60.0
-        await author.append(store, claimed("r1"), task=Released(due_at=due_at, cause="woken"))
+        await author.append(store, claimed("r1"), task=Released(due_at=due_at, now=stage.clock.now(), cause="woken"))
         record = await other.run(RUN)
-        assert record is not None and (record.holder, record.due_at) == (None, due_at)
+        assert record is not None and [record.holder, record.due_at] == [None, due_at]
         stage.clock.advance(59.9)
         assert await claim(other, runner) == []
         stage.clock.advance(0.1)
         (task,) = await other.claim_tasks(runner, ANY, 1)
-        assert (task.run_id, task.due_at, task.cause) == (RUN, due_at, "woken")
+        assert [task.run_id, task.due_at, task.cause] == [RUN, due_at, "woken"]
 
     @on_stage
     async def test_a_message_wakes_a_parked_run(self, stage: Stage) -> None:
@@ -43,7 +43,7 @@ class WakeContract(Contract):
     async def test_a_message_wakes_a_run_before_its_time(self, stage: Stage) -> None:
         store, other = await stage.open_many(2)
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Released(due_at=stage.clock.now() + 60.0))
+        await stage.author(RUN).create(store, Released(due_at=stage.clock.now() + 60.0, now=stage.clock.now()))
         await other.send(message(RUN, "d"))
         assert await claim(store, runner) == [RUN]
 
@@ -53,7 +53,7 @@ class WakeContract(Contract):
         runner = await register(store, "r1")
         author = await stage.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "d"))
-        await author.append(store, claimed("r1"), task=Released(due_at=None, seen=1))
+        await author.append(store, claimed("r1"), task=Released(due_at=None, now=0.0, seen=1))
         assert (await store.send(message(RUN, "d"))).duplicate
         assert await claim(store, runner) == []
 
@@ -61,16 +61,17 @@ class WakeContract(Contract):
     async def test_a_run_let_go_with_an_unseen_message_is_due_at_once(self, stage: Stage) -> None:
         store = await stage.open()
         runner = await register(store, "r1")
-        for number, due_at in enumerate((None, stage.clock.now() + 60.0)):
+        now = stage.clock.now()
+        for number, due_at in enumerate((None, now + 60.0)):
             author = await stage.author(f"run-{number}").create(store, Held(runner))
             await store.send(message(author.run_id, "1"))
             await store.send(message(author.run_id, "2"))
-            await author.append(store, claimed("r1"), task=Released(due_at=due_at, seen=1))
+            await author.append(store, claimed("r1"), task=Released(due_at=due_at, now=now, seen=1))
             assert await claim(store, runner) == [author.run_id]
             # The same without an event.
-            assert await store.release(author.run_id, runner, Released(due_at=due_at, seen=1))
+            assert await store.release(author.run_id, runner, Released(due_at=due_at, now=now, seen=1))
             assert await claim(store, runner) == [author.run_id]
-            assert await store.release(author.run_id, runner, Released(due_at=due_at, seen=2))
+            assert await store.release(author.run_id, runner, Released(due_at=due_at, now=now, seen=2))
             assert await claim(store, runner) == []
 
     @on_stage
@@ -79,7 +80,7 @@ class WakeContract(Contract):
         runner = await register(store, "r1")
         author = await stage.author(RUN).create(store, Held(runner))
         for number in range(1, 31):
-            let_go = author.draft(claimed("r1"), task=Released(due_at=None, seen=number - 1))
+            let_go = author.draft(claimed("r1"), task=Released(due_at=None, now=0.0, seen=number - 1))
             both = [store.commit([let_go]), other.send(message(RUN, f"{number}"))]
             await asyncio.gather(*(both if number % 2 else reversed(both)))
             author.accept(let_go)
@@ -94,7 +95,7 @@ class WakeContract(Contract):
         await other.send(message(RUN, "d"))
         stage.clock.advance(1e6)
         assert await claim(store, runner) == []
-        assert await store.pokes(runner) == []
+        assert await store.unread_runs(runner) == []
         assert await store.orphans(10) == []
 
     @on_stage
@@ -115,19 +116,19 @@ class WakeContract(Contract):
         runner, stranger = await register(store, "r1"), await register(other, "r2")
         await stage.author(RUN).create(store, Held(runner))
         await stage.author("quiet").create(store, Held(runner))
-        assert await store.pokes(runner) == []
+        assert await store.unread_runs(runner) == []
         await other.send(message(RUN, "1"))
-        assert await store.pokes(runner) == [RUN]
-        assert await other.pokes(stranger) == []
+        assert await store.unread_runs(runner) == [RUN]
+        assert await other.unread_runs(stranger) == []
         await store.seen(RUN, runner, 1)
-        assert await store.pokes(runner) == []
+        assert await store.unread_runs(runner) == []
         await other.send(message(RUN, "2"))
         await other.send(message(RUN, "3"))
-        assert await store.pokes(runner) == [RUN]
+        assert await store.unread_runs(runner) == [RUN]
         await store.seen(RUN, runner, 2)
-        assert await store.pokes(runner) == [RUN]
+        assert await store.unread_runs(runner) == [RUN]
         await store.seen(RUN, runner, 3)
-        assert await store.pokes(runner) == []
+        assert await store.unread_runs(runner) == []
 
     @on_stage
     async def test_a_commit_can_say_what_its_writer_has_seen(self, stage: Stage) -> None:
@@ -136,10 +137,10 @@ class WakeContract(Contract):
         author = await stage.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "1"))
         await author.append(store, claimed("r1"), started(1), seen=1)
-        assert await store.pokes(runner) == []
+        assert await store.unread_runs(runner) == []
         await author.append(store, started(2), seen=0)
-        assert await store.pokes(runner) == []
-        await author.append(store, started(3), task=Released(due_at=None))
+        assert await store.unread_runs(runner) == []
+        await author.append(store, started(3), task=Released(due_at=None, now=0.0))
         assert await claim(store, runner) == []
 
     @on_stage
@@ -149,7 +150,7 @@ class WakeContract(Contract):
         await stage.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "1"))
         await store.seen(RUN, stranger, 1)
-        assert await store.pokes(runner) == [RUN]
+        assert await store.unread_runs(runner) == [RUN]
 
     @on_stage
     async def test_waiting_for_a_change_ends_in_time(self, stage: Stage) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from buoy.engine.calls import StepCall, _Wait
+from buoy.engine.authoring.calls import StepCall, _Wait
 
 _CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime"})
 _DATES = frozenset({"now", "utcnow", "today"})

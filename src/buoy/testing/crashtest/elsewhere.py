@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from buoy.engine.spec_workflow import SpecWorkflow
+from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput
 from buoy.testing.crashtest.errands import errand_for, how_it_ended
 from buoy.testing.crashtest.fresh import Interpreter

@@ -16,12 +16,12 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec.structs import replace
 
-from buoy.core import codec
 from buoy.core.ids import RunnerId
-from buoy.engine.definitions import Workflow
+from buoy.core.log import codec
+from buoy.engine.authoring.definitions import Workflow
 from buoy.errors import Problem
-from buoy.lock_files import LockFiles
-from buoy.system import SystemClock
+from buoy.host.clock import SystemClock
+from buoy.host.lock_files import LockFiles
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import NoteFile
 from buoy.testing.crashtest.process import Job, Process, make_job

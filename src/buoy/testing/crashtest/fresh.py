@@ -22,7 +22,7 @@ from typing import Any, NoReturn, TextIO
 
 import msgspec
 
-from buoy.engine.definitions import Workflow
+from buoy.engine.authoring.definitions import Workflow
 from buoy.errors import BadInput
 from buoy.testing.crashtest.errands import Errand, do_errand, write_errand
 from buoy.testing.crashtest.places import Place, find_at

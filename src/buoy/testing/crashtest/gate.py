@@ -12,9 +12,10 @@ from typing import Literal
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
-from buoy.ports import Ended, Message, Outcome, Receipt, Released, Store, Write
+from buoy.core.log import events as e
+from buoy.ports.records import Ended, Message, Outcome, Receipt, Released, Write
+from buoy.ports.store import Store
 from buoy.testing.crashtest.watch import Watch
 from buoy.testing.local_host import Hints, LocalStore
 from buoy.testing.skipping import Outside

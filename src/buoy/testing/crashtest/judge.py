@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from buoy.core import events as e
+from buoy.core.log import events as e
 from buoy.testing.crashtest.code_findings import code_findings
 from buoy.testing.crashtest.notes import COMMAND, Note
 from buoy.testing.crashtest.outcomes import difference_in, outcome_of

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.spec_plan import Planned
-from buoy.core.spec_problems import names
-from buoy.engine.definitions import Step, Workflow
-from buoy.engine.spec_work import Work
-from buoy.engine.spec_workflow import SpecWorkflow
+from buoy.core.spec.plan import Planned
+from buoy.core.spec.problems import names
+from buoy.engine.authoring.definitions import Step, Workflow
+from buoy.engine.spec.runtime import Work
+from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput
 from buoy.testing.crashtest.notes import Note
 from buoy.testing.local_host import neighbours

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.core.lineage import visible
-from buoy.core.state import fold
+from buoy.core.log import events as e
+from buoy.core.log.lineage import visible
+from buoy.core.log.state import fold
 from buoy.testing.crashtest.process import RUN_ID
 from buoy.testing.crashtest.report import Outcome
 from buoy.testing.crashtest.scenario import Played
@@ -46,7 +46,7 @@ def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> Outc
         case e.WorkflowCompleted():
             return Outcome("completed", msgspec.json.decode(ending.result))
         case e.WorkflowFailed():
-            return Outcome("failed", error=f"{ending.error.type}: {ending.error.message}")
+            return Outcome("failed", error=str(ending.error))
         case e.WorkflowCancelled():
             return Outcome("cancelled")
     state = fold(RunId(run_id), log)

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from buoy.engine.definitions import Workflow
-from buoy.engine.spec_workflow import SpecWorkflow, stored_workflow
+from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.spec.workflow import SpecWorkflow, stored_workflow
 from buoy.errors import BadInput
 
 

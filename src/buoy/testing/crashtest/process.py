@@ -17,16 +17,18 @@ from typing import Any, cast
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId
-from buoy.engine.client import Client
-from buoy.engine.definitions import Registry, Workflow
-from buoy.engine.loading import read_log
-from buoy.engine.runner import Runner, RunnerOptions
+from buoy.core.log import events as e
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.read_log import read_log
 from buoy.errors import BadInput, Problem
-from buoy.ports import Liveness, Store
-from buoy.recovery.sweeper import Sweeper
-from buoy.system import SystemThreads
+from buoy.host.threads import SystemThreads
+from buoy.ports.host import Liveness
+from buoy.ports.store import Store
+from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.testing.crashtest.gate import Gate, Point
 from buoy.testing.crashtest.shell import StageShell
 from buoy.testing.crashtest.watch import Watch
@@ -228,7 +230,7 @@ class Process:
         sweeper = Sweeper(runner.store, self._deaths, me=info.id, client=client)
         await sweeper.sweep()
         self.loop.create_task(self._sweep_again(sweeper))
-        outsider = cast(Store, LocalStore(await self._open(), self._hints, self._outside, one_waits=False))
+        outsider = cast(Store, LocalStore(await self._open(), self._hints, self._outside))
         voice = Client(
             outsider, job.registry, clock=self._clock, ids=Ids(-self.number), liveness=self._deaths, actor="person"
         )
@@ -304,6 +306,6 @@ class Process:
     def _moves(self) -> bool:
         runner = self.runner
         assert runner is not None
-        if runner.births._tasks or runner.releases._queue:
+        if runner.outbox._tasks or runner.releases._queue:
             return True
         return any(not each.settled or each.state.wake_at is not None for each in runner.executions.values())

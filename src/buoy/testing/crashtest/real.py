@@ -11,7 +11,7 @@ import tempfile
 from itertools import cycle
 from pathlib import Path
 
-from buoy.system import SystemClock
+from buoy.host.clock import SystemClock
 from buoy.testing.crashtest.errands import NOTES, Errand, errand_for, how_it_ended
 from buoy.testing.crashtest.fresh import Interpreter
 from buoy.testing.crashtest.gate import Point

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from buoy.core.time_text import in_words
+from buoy.core.durations import in_words
 
 Kind: TypeAlias = Literal[
     "outcome", "lost", "repeated", "executed_again", "nondeterminism", "clock", "random", "not_json", "not_allowed",

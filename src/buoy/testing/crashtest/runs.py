@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from buoy.engine.definitions import Workflow
+from buoy.engine.authoring.definitions import Workflow
 from buoy.errors import BadInput
-from buoy.system import SystemClock
+from buoy.host.clock import SystemClock
 from buoy.testing.crashtest.elsewhere import Elsewhere, Rehearsal
 from buoy.testing.crashtest.gate import COMPENSATION, Point
 from buoy.testing.crashtest.judge import Judge

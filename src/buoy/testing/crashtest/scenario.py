@@ -17,12 +17,12 @@ from typing import Any
 
 import msgspec
 
-from buoy.core import events as e
 from buoy.core.ids import RunId, RunnerId
-from buoy.engine.loading import read_log
-from buoy.engine.loop import _UNDROPPABLE
-from buoy.ports import RunQuery
-from buoy.system import SystemClock
+from buoy.core.log import events as e
+from buoy.engine.code.private_loop import _UNDROPPABLE
+from buoy.engine.read_log import read_log
+from buoy.host.clock import SystemClock
+from buoy.ports.records import RunQuery
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import Note, Notebook
 from buoy.testing.crashtest.process import Job, Process

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from buoy.ports import Clock, Command, CommandEnd
-from buoy.shell.guarded import _GUARD, GuardedShell, environment
-from buoy.system import SystemThreads
+from buoy.host.shell.shell import _GUARD, GuardedShell, environment
+from buoy.host.threads import SystemThreads
+from buoy.ports.host import Clock, Command, CommandEnd
 from buoy.testing.crashtest.watch import Watch
 from buoy.testing.skipping import Outside
 

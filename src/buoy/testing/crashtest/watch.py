@@ -18,16 +18,16 @@ from typing import Any
 import msgspec
 
 from buoy.core.ids import LeafId
-from buoy.engine import leaves
-from buoy.engine.bodies import Body, Failure, Report, Success
-from buoy.engine.context import Request, StepContext
-from buoy.engine.crew import Crew
-from buoy.engine.deciders import AsyncDecider
-from buoy.engine.definitions import Step
-from buoy.engine.loop import PrivateLoop
-from buoy.engine.pool import Pool
-from buoy.engine.spec_commands import Commander
-from buoy.engine.sync_decider import SyncDecider
+from buoy.engine.authoring.context import Request, StepContext
+from buoy.engine.authoring.definitions import Step
+from buoy.engine.code.async_decider import AsyncDecider
+from buoy.engine.code.private_loop import PrivateLoop
+from buoy.engine.code.sync_decider import SyncDecider
+from buoy.engine.run import leaves
+from buoy.engine.run.step_attempt import Failure, Report, StepAttempt, Success
+from buoy.engine.services.step_tasks import StepTasks
+from buoy.engine.services.thread_pool import ThreadPool
+from buoy.engine.spec.commands import Commander
 from buoy.errors import Suspended
 from buoy.testing.crashtest.code_watch import CodeWatch, call_patches
 from buoy.testing.crashtest.notes import COMMAND, Note, What
@@ -88,8 +88,8 @@ class Watch:
             return self._quiet.wait_for(lambda: self._threads == 0, _WAIT_S)
 
 
-def _watched_body(watch: Watch) -> type[Body]:
-    class WatchedBody(Body):
+def _watched_body(watch: Watch) -> type[StepAttempt]:
+    class WatchedBody(StepAttempt):
         def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
             facts = {"run": context.run_id, "leaf": context.leaf, "step": step.name, "attempt": context.attempt}
             command = isinstance(getattr(step.fn, "__self__", None), Commander)
@@ -100,7 +100,7 @@ def _watched_body(watch: Watch) -> type[Body]:
             seen.on_key = None if command else lambda: watch.tell("key", **self._facts)
             super().__init__(step, seen, report)
 
-        def start(self, raw: msgspec.Raw, crew: Crew, pool: Pool | None) -> None:
+        def start(self, raw: msgspec.Raw, crew: StepTasks, pool: ThreadPool | None) -> None:
             if not watch.executes:
                 return
             stub = watch.stubs.get(self._step.name, watch)
@@ -110,10 +110,17 @@ def _watched_body(watch: Watch) -> type[Body]:
             else:
                 asyncio.get_running_loop().call_soon(lambda: self._finish(self._success(stub)))
 
-        def _start_sync(self, pool: Pool, *args: Any, **kwargs: Any) -> None:
+        def _start_sync(self, pool: ThreadPool, *args: Any, **kwargs: Any) -> None:
             self._threaded = True
             watch.thread_began()
             super()._start_sync(pool, *args, **kwargs)
+
+        def _withdraw(self) -> bool:
+            """A body that is taken back before it begins never gets to its thread."""
+            withdrawn = super()._withdraw()
+            if withdrawn and self._threaded:
+                watch.thread_ended()
+            return withdrawn
 
         def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Success | Failure:
             try:
@@ -162,7 +169,9 @@ def _sync_patches(watch: Watch) -> list[_Patch]:
         with _profiled(watch, sync=True):
             return run_code(decider)
 
-    def has_left(decider: SyncDecider, outcome: tuple[Any, BaseException | None], pool: Pool | None = None) -> None:
+    def has_left(
+        decider: SyncDecider, outcome: tuple[Any, BaseException | None], pool: ThreadPool | None = None
+    ) -> None:
         if decider._leaving and not isinstance(outcome[1], Suspended):
             watch.tell("swallowed", run=decider.run_id, text="buoy.Suspended, with which sync code leaves its thread")
         left(decider, outcome, pool)
@@ -176,7 +185,11 @@ def watching(watch: Watch) -> Iterator[None]:
     ear = _Ear(watch)
     log = logging.getLogger("buoy.workflow")
     log.addHandler(ear)
-    patches: list[_Patch] = [(leaves, "Body", _watched_body(watch)), *_async_patches(watch), *_sync_patches(watch)]
+    patches: list[_Patch] = [
+        (leaves, "StepAttempt", _watched_body(watch)),
+        *_async_patches(watch),
+        *_sync_patches(watch),
+    ]
     if watch.looks_at_code:
         patches += call_patches(watch.code)
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in patches]

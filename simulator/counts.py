@@ -1,0 +1,145 @@
+"""Counts: how often things may be done: attempts of a step, tries of one version, crashes before a run is set apart.
+
+Pure, as `invariants`. The numbers stand here once more, as the documentation has them: a limit that is changed by
+mistake must not change what is checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from buoy.core.log import events as e
+from simulator.evidence import Check, Evidence
+from simulator.reading import old_name
+
+# Retries by the name of the step, as `steps` and `specs` declare them.
+_RETRIES = {"book": 0, "reserve": 0, "extra": 0, "slow": 1, "undo": 1, "deadly": 0}
+_RETRIES_OTHERS = 2
+# docs/recovery.md: from the third crash in a row on a run is driven alone; after five more of those it is set apart.
+_SOLO_AFTER = 3
+_SOLO_CRASHES = 5
+
+_STARTS = e.StepStarted | e.ModuleStarted
+
+
+def attempts_are_counted(found: Evidence) -> Iterator[str]:
+    """One after the other, each after the failure of the one before, and no more than the step's retries and one."""
+    last: dict[str, int] = {}
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.BranchCreated):
+            last.clear()
+        if isinstance(body, _STARTS) and not body.group:
+            leaf, name = old_name(body.leaf), body.name if isinstance(body, e.StepStarted) else ""
+            if body.attempt > _RETRIES.get(name, _RETRIES_OTHERS) + 1:
+                yield f"event {event.seq}: {body.leaf} begins attempt {body.attempt}, more than its retries allow"
+            if body.attempt > 1 and leaf in last and last[leaf] != body.attempt - 1:
+                yield f"event {event.seq}: {body.leaf} begins attempt {body.attempt} after attempt {last[leaf]} failed"
+            last.pop(leaf, None)
+        if isinstance(body, e.RetryScheduled):
+            last[old_name(body.leaf)] = body.attempt
+    yield from _undoing(found.log)
+    yield from _bodies(found)
+
+
+def _undoing(log: list[e.Event]) -> Iterator[str]:
+    """Attempts of compensations: whichever process makes one, it counts on from the last that failed."""
+    failed: dict[str, int] = {}
+    for event in log:
+        body = event.body
+        if isinstance(body, e.BranchCreated):
+            failed.clear()
+        elif isinstance(body, e.CompensationRetryScheduled):
+            failed[old_name(body.leaf)] = body.attempt
+        elif isinstance(body, e.CompensationStarted):
+            before = failed.get(old_name(body.leaf), 0)
+            if body.attempt != before + 1:
+                yield f"event {event.seq}: attempt {body.attempt} to undo {body.leaf} begins after {before} failed"
+            if body.attempt > _RETRIES["undo"] + 1:
+                yield f"event {event.seq}: {body.leaf} is undone by attempt {body.attempt}, more than its retries allow"
+
+
+def _bodies(found: Evidence) -> Iterator[str]:
+    """As the bodies themselves were told, those of compensations as well."""
+    most: dict[tuple[str, int], int] = {}
+    for body in (each for each in found.bodies if each.what == "start" and not each.gone):
+        effect = (old_name(body.leaf), body.redone)
+        if body.attempt < most.get(effect, 0) and not _begins_again(found.log):
+            yield f"{body.leaf} runs attempt {body.attempt} after attempt {most[effect]}"
+        most[effect] = max(body.attempt, most.get(effect, 0))
+
+
+def _begins_again(log: list[e.Event]) -> bool:
+    """A branch that no person asked for hides attempts and keeps the key."""
+    return any(isinstance(each.body, e.BranchCreated) and each.body.cause not in ("jump", "retry") for each in log)
+
+
+def each_version_gets_one_try(found: Evidence) -> Iterator[str]:
+    """Code that did not fit is not tried again, unless a person says so or the run has changed since."""
+    refused: set[str | None] = set()
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.Paused) and body.reason == "version":
+            refused.add(body.tried_version)
+        elif isinstance(body, e.Resumed) and body.version is not None:
+            if body.version in refused and not _asked_for(found, event):
+                yield f"event {event.seq}: {body.version} is tried again, and did not fit before"
+        elif isinstance(body, e.BranchCreated | e.VersionBound | e.CancelRequested | e.Resumed):
+            refused.clear()
+
+
+def _asked_for(found: Evidence, event: e.Event) -> bool:
+    """Whether a person wanted something of the run that it had not looked at by then."""
+    read = {getattr(each.body, "message", None) for each in found.log[: event.seq]}
+    asks = (each for each in found.inbox if each.kind in ("pause", "resume", "cancel"))
+    # Where hosts have clocks of their own, the time of a message says nothing about that of an event.
+    in_time = (each for each in asks if found.calm_at is None or float(each.sent_at) <= event.at)
+    return any(each.number not in read for each in in_time)
+
+
+def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
+    """A run is quarantined after so many crashes alone without progress, and never before."""
+    crashes, alone, completed, apart = 0, 0, set[str](), False
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.Claimed) and body.cause == "taken_over":
+            crashes += 1
+            alone += body.evidence.get("solo") is True
+        elif isinstance(body, e.Paused):
+            apart = body.reason == "poison"
+            if apart and (crashes < _SOLO_AFTER + _SOLO_CRASHES or alone < _SOLO_CRASHES):
+                yield f"event {event.seq}: it is set apart after {crashes} crashes, {alone} of them alone"
+        elif isinstance(body, e.Resumed) and not apart:
+            continue  # it was paused for another reason: what it does to its processes is as it was
+        elif isinstance(body, e.Resumed) or (isinstance(body, e.BranchCreated) and body.cause in ("jump", "retry")):
+            crashes, alone = 0, 0
+        elif isinstance(body, e.StepCompleted | e.ModuleCompleted) and body.leaf not in completed:
+            completed.add(body.leaf)
+            crashes, alone = 0, 0
+
+
+def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
+    """A step that ends its process each time does so a bounded number of times."""
+    deaths, open_now = 0, False
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.StepStarted) and body.name == "deadly":
+            deaths, open_now = 0, True
+        elif isinstance(body, e.Paused | e.Resumed | e.BranchCreated | e.StepCompleted | e.ModuleCompleted):
+            deaths = 0
+        elif open_now and isinstance(body, e.Claimed) and body.cause == "taken_over" and "orphan" not in body.evidence:
+            deaths += 1
+            if deaths > _SOLO_AFTER + _SOLO_CRASHES:
+                yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
+    # Its first deaths may come before anybody has claimed it.
+    freed = any(isinstance(event.body, e.Resumed | e.BranchCreated) for event in found.log)
+    if not freed and found.code_deaths > _SOLO_AFTER + _SOLO_CRASHES + 2:
+        yield f"its code ended {found.code_deaths} processes, and it was never set apart"
+
+
+COUNTS: dict[str, Check] = {
+    "attempts are counted": attempts_are_counted,
+    "each version gets one try": each_version_gets_one_try,
+    "only what kills is set apart": only_what_kills_is_set_apart,
+    "what kills is set apart": what_kills_is_set_apart,
+}

@@ -1,0 +1,129 @@
+"""Holder mutants: planted bugs of who holds, claims, releases and drives a run in one process."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+from buoy.core.ids import RunId
+from buoy.core.log import events as e
+from buoy.engine.process import intake as intake_module
+from buoy.engine.process.inboxes import Inboxes
+from buoy.engine.process.intake import Holder
+from buoy.engine.process.isolation import IsolationSlot
+from buoy.engine.process.release_queue import ReleaseQueue
+from buoy.engine.run.ledger import Ledger
+from buoy.ports.records import Committed, Outcome, Task
+from simulator.mutants import Mutant
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+
+class KeepRelease(Mutant):
+    """A release that is under way is tried again after the run was claimed again."""
+
+    name = "release-not-forgotten"
+    rules = ("what is driven is not given back",)
+    enough = 60
+
+    def install(self, world: World) -> None:
+        async def forget(releases: ReleaseQueue, run_id: RunId) -> bool:
+            return False
+
+        self.patch(ReleaseQueue, "forget", forget)
+
+
+class EffectsAfterClose(Mutant):
+    """A commit that comes back after its execution was dropped starts what it was for."""
+
+    name = "ledger-effects-after-close"
+    rules = ("who was declared gone starts nothing", "executed twice at once")
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def outcome(ledger: Ledger, outcome: Outcome) -> None:
+            if ledger.closed and isinstance(outcome, Committed):
+                for effect in ledger._in_flight or ():
+                    effect()
+            real(ledger, outcome)
+
+        real = self.patch(Ledger, "_outcome", outcome)
+
+
+class NeverLookAgain(Mutant):
+    """A runner never looks what it holds: neither after something unclear nor from time to time."""
+
+    name = "never-look-again"
+    rules = ("runs end or wait for something real",)
+    enough = 60
+
+    def install(self, world: World) -> None:
+        async def forgotten(runner: Holder, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
+            found: tuple[tuple[Task, int], ...] = ()
+            for each in found:
+                yield each
+
+        self.patch(intake_module, "forgotten", forgotten)
+
+
+class SeenFirst(Mutant):
+    """Messages are called seen before the run has taken them."""
+
+    name = "seen-before-take"
+    rules = ("runs end or wait for something real",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        async def read_inboxes(inboxes: Inboxes) -> None:
+            runner = inboxes._runner
+            for run_id in await runner.store.unread_runs(runner.id):
+                execution = runner.executions.get(run_id)
+                if execution is None or execution.detached or execution.opening:
+                    continue
+                messages = await runner.store.inbox(run_id, after=execution.mailbox.seen)
+                last = max([execution.mailbox.seen, *(each.number for each in messages)])
+                await runner.store.seen(run_id, runner.id, last)
+                execution.take(messages)
+
+        self.patch(Inboxes, "read", read_inboxes)
+
+
+class NoClaimFirst(Mutant):
+    """A run of the dead is claimed only with what its code does next."""
+
+    name = "no-claim-first"
+    rules = ("what kills is set apart",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        async def claim_first(
+            runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed
+        ) -> list[e.Event] | None:
+            return list(log)
+
+        self.patch(intake_module, "claim_first", claim_first)
+
+
+class NotAlone(Mutant):
+    """A run that keeps ending its processes is driven beside others."""
+
+    name = "suspects-not-alone"
+    rules = ("a suspect is driven alone",)
+    enough = 150
+
+    def install(self, world: World) -> None:
+        def next_task(solo: IsolationSlot) -> Task | None:
+            return solo._waiting.popleft() if solo._waiting else None
+
+        self.patch(IsolationSlot, "next", next_task)
+
+
+HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
+    KeepRelease,
+    EffectsAfterClose,
+    NeverLookAgain,
+    SeenFirst,
+    NoClaimFirst,
+    NotAlone,
+)

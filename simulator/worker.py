@@ -1,0 +1,151 @@
+"""A simulated worker: the real runner, beats, sweeper, scheduler and a client, as the wiring joins them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import SWEEP_LOOKS_MAX
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.services.heartbeat import Heartbeat
+from buoy.errors import Problem
+from buoy.operations.scheduler import Scheduler
+from buoy.ports.records import RunnerInfo
+from buoy.ports.store import Store
+from buoy.recovery.sweep.resume_paused import go_on_with_this_code
+from buoy.recovery.sweep.scope import Scope
+from buoy.recovery.sweep.sweep import SweepOptions
+from buoy.recovery.sweep.sweeper import Sweeper
+from simulator.plan import Slot
+from simulator.process import GONE_KEPT, Process
+from simulator.workflows import Release
+
+if TYPE_CHECKING:
+    from simulator.world import World
+
+_LOOK_S = 2.0
+# More often than elsewhere: the chaos does not last long.
+_SWEEP_S = 30.0
+
+
+class Worker(Process):
+    """A process that drives runs. When its runner was declared gone it exits; whoever watches starts a new one."""
+
+    def __init__(self, world: World, name: str, slot: Slot, release: Release, options: RunnerOptions) -> None:
+        super().__init__(world, name)
+        self.slot = slot
+        self.release = release
+        self._store = self.open_store()
+        self._beats_way: Store | None = None
+        self.stopping = False
+        registry = release.registry(specs=True)
+        self.info = RunnerInfo(
+            id=RunnerId(name),
+            host="host" if world.plan.single_host else f"host-{name}",
+            boot_id="boot",
+            pid_namespace="ns",
+            pid=1,
+            process_started="1",
+            nonce=name,
+            stack=slot.stack,
+            env=slot.env,
+            queues=slot.queues,
+            workflows=registry.versions(),
+        )
+        self.runner = Runner(
+            self._store, registry, self.info, clock=self.clock, ids=self.ids, threads=None, options=options
+        )  # fmt: skip
+        self.beats = Heartbeat(self.runner, self._beat_store, fences=not self._store.single_host)
+        self.client = Client(
+            self._store,
+            registry,
+            clock=self.clock,
+            ids=self.ids,
+            liveness=world.liveness,
+            runner=self.runner,
+            actor=self.info.id,
+            stack=self.info.stack,
+            env=self.info.env,
+        )
+        scope = Scope(self.info.stack, self.info.env)
+        sweeps = SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX, gone_kept=GONE_KEPT)
+        self.sweeper = Sweeper(
+            self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
+        )
+        self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids, scope=scope)
+        self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
+        self.runner.trouble_log.on_unexpected = self.trouble
+        self.spawn(self._live)
+
+    @property
+    def was_told(self) -> bool:
+        return self.runner.gone is not None
+
+    def drives(self, run_id: str) -> bool:
+        execution = self.runner.executions.get(RunId(run_id))
+        return execution is not None and not execution.detached and execution.ledger.durable_seq > 0
+
+    def creates(self, run_id: str) -> bool:
+        execution = self.runner.executions.get(RunId(run_id))
+        return execution is not None and not execution.detached and execution.ledger.durable_seq == 0
+
+    async def _beat_store(self) -> Store:
+        # A new connection meets the same faults.
+        self._beats_way = self._beats_way or self.open_store(beats=True)
+        return self._beats_way
+
+    async def _live(self) -> None:
+        try:
+            await self.runner.start()
+        except Problem as problem:
+            self.tell(f"cannot start: {problem}")
+            self.exit()
+            return
+        self.spawn(self.beats.run)
+        self.sweeper.start()
+        if self.world.plan.schedules:
+            self.scheduler.start()
+        self.spawn(self._look_for_paused)
+        await self._gone()
+        self.tell(f"was declared gone: {self.runner.gone}")
+        if not self.stopping:
+            await self._stop(0.0)
+
+    async def _look_for_paused(self) -> None:
+        """What waits for this code goes on. As the wiring does it, but until it was possible."""
+        while True:
+            try:
+                await go_on_with_this_code(self.client)
+                return
+            except Problem as problem:
+                self.tell(f"could not look for runs that wait for its code: {problem}")
+                await asyncio.sleep(_LOOK_S)
+
+    async def _gone(self) -> None:
+        while self.runner.gone is None:
+            await asyncio.sleep(_LOOK_S)
+            self.look_at(self.runner.troubles()[1] or self.beats.last_error)
+
+    def stop(self, grace_s: float) -> bool:
+        """A graceful stop. Whether it was the first time that it was asked to."""
+        if not self.alive or self.stopping:
+            return False
+        self.stopping = True
+        self.tell("is asked to stop")
+        self.spawn(lambda: self._stop(grace_s))
+        return True
+
+    async def _stop(self, grace_s: float) -> None:
+        self.stopping = True
+        try:
+            await self.sweeper.stop()
+            await self.scheduler.stop()
+            left = await self.runner.stop("SIGTERM", grace_s)
+            self.beats.stop()
+            self.tell(f"stopped, {left} runs still execute")
+        except Problem as problem:
+            self.tell(f"could not stop in order: {problem}")
+        self.exit()

@@ -1,0 +1,124 @@
+"""Asking: puts the open questions of a run to the person at this terminal, while the run goes on.
+
+Invariants: a question that was answered elsewhere, given up or paused is withdrawn with one line that says why; the run
+goes on. An answer that is on its way is never withdrawn. A wrong answer is refused, and the question asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import click
+import msgspec
+
+from buoy.cli.terminal.answers import answer_text
+from buoy.cli.terminal.live import View
+from buoy.cli.terminal.prompts import InputEnded, put, refuse
+from buoy.cli.terminal.typed import Typed
+from buoy.core.explain.phrases import questions
+from buoy.core.ids import RunId
+from buoy.core.log.document import Document, OpenLeaf
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import inbox_pages
+from buoy.engine.run.mailbox import Answer
+from buoy.errors import BadInput, UserError
+
+
+class Asker:
+    """Asks one open question after the other. `advise` tells how to answer from elsewhere."""
+
+    def __init__(self, client: Client, view: View, *, on_terminal: bool, advise: Callable[[OpenLeaf], str]) -> None:
+        self._client = client
+        self._view = view
+        self._on_terminal = on_terminal
+        self._advise = advise
+        self._advised: set[str] = set()
+        self._typed = Typed()
+        self._task: asyncio.Task[None] | None = None
+        # The question that stands on the terminal, or stood there last.
+        self._asked: str | None = None
+        self._sending = False
+        self._notice = ""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a question stands on the terminal."""
+        return self._task is not None and not self._task.done()
+
+    async def look(self, document: Document) -> None:
+        """Asks what is open and withdraws what no longer is."""
+        asked = [leaf for leaf in questions(document) if leaf.question_id is not None]
+        if self.busy and not self._sending:
+            gone = self._asked not in {leaf.question_id for leaf in asked}
+            if gone or document.pause is not None:
+                await self._withdraw(await self._why_gone(document))
+                # Should it be open again later, it is asked again.
+                self._asked = None
+        if self._task is not None and self._task.done():
+            ended, self._task = self._task, None
+            if not ended.cancelled():
+                ended.result()
+        if document.pause is None:
+            self._ask_next(document.run_id, asked)
+
+    def _ask_next(self, run_id: RunId, asked: list[OpenLeaf]) -> None:
+        for leaf in asked:
+            if self._on_terminal and not self.busy and leaf.question_id != self._asked:
+                self._asked = leaf.question_id
+                self._task = asyncio.get_running_loop().create_task(self._ask(run_id, leaf))
+            elif not self._on_terminal and leaf.question_id not in self._advised:
+                self._advised.add(str(leaf.question_id))
+                self._view.say(f"waits for an answer: {leaf.name}\n  {self._advise(leaf)}")
+
+    async def close(self) -> None:
+        if self.busy:
+            await self._withdraw("")
+
+    async def _withdraw(self, notice: str) -> None:
+        assert self._task is not None
+        self._notice = notice
+        self._task.cancel()
+        await asyncio.wait([self._task])
+
+    async def _why_gone(self, document: Document) -> str:
+        """From the inbox: an answer is durable there before the run sees it."""
+        async for page in inbox_pages(self._client.store, document.run_id):
+            for message in page:
+                answer = msgspec.json.decode(message.body, type=Answer) if message.kind == "answer" else None
+                if answer is not None and answer.question_id == self._asked:
+                    return f"answered elsewhere: {answer_text(answer.answer)}"
+        if document.pause is not None and not document.ended:
+            why = document.pause.detail or document.pause.reason
+            return f"the run is paused: {why}; the question comes again when the run is resumed"
+        if document.cancel_requested:
+            return "the question was withdrawn: the run was cancelled"
+        return "the question was withdrawn: the workflow no longer waits for the answer"
+
+    async def _ask(self, run_id: RunId, leaf: OpenLeaf) -> None:
+        assert leaf.question is not None
+        with self._view.suspended():
+            try:
+                while True:
+                    answer = await put(leaf.question, self._typed)
+                    try:
+                        return await self._send(run_id, answer, leaf)
+                    except BadInput as error:
+                        refuse(error)
+            except InputEnded:
+                self._on_terminal = False
+                click.echo(f"no more input; {self._advise(leaf)}", err=True)
+            except UserError as error:
+                # Somebody else was quicker: there is nothing left to ask.
+                refuse(error)
+            except asyncio.CancelledError:
+                self._typed.discard()
+                click.echo(f"\n{self._notice}" if self._notice else "", err=True)
+                raise
+
+    async def _send(self, run_id: RunId, answer: object, leaf: OpenLeaf) -> None:
+        self._sending = True
+        try:
+            await self._client.answer(run_id, answer, leaf.question_id)
+        finally:
+            self._sending = False

@@ -1,0 +1,130 @@
+"""Driving: sees that one run is driven, here if nobody else does it.
+
+Invariants: a run is taken from another runner only on proof that it has ended; the claim in the log decides if two try
+at once. A log that cannot be read ends the command, since trying again would not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from buoy.core.diagnosis.facts import Facts, RunnerFacts
+from buoy.core.explain.phrases import runner_text
+from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
+from buoy.core.log.document import Document, document
+from buoy.core.log.lifecycle import Status
+from buoy.core.times import StoreTime
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.errors import StoreUnusable
+from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
+from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
+
+_CHILDREN_MAX = 200
+
+
+class Driver:
+    """One run, driven or watched by this process."""
+
+    def __init__(self, client: Client, runner: Runner, run_id: RunId, say: Callable[[str], None]) -> None:
+        self.run_id = run_id
+        self._client = client
+        self._runner = runner
+        self._say = say
+        self._said = ""
+        self._children: dict[RunId, Driver] = {}
+
+    async def tend(self) -> tuple[Document, Facts | None]:
+        """How the run stands now. If nobody drives it, it is taken up here."""
+        if self._runner.gone is not None:
+            raise StoreUnusable(f"this process was declared gone and has stopped: {self._runner.gone}")
+        execution = self._runner.executions.get(self.run_id)
+        if execution is not None and not execution.ended:
+            told = document(execution.state)
+            await self._tend_children(told)
+            return told, None
+        record = await self._client.record(self.run_id)
+        if record.document.ended:
+            return record.document, None
+        fleet = await read_fleet(self._client.store, self._client.liveness)
+        facts = (await facts_of_page(self._client.store, fleet, [record]))[0]
+        if execution is None:
+            await self._take_if_free(record, facts, fleet)
+        await self._tend_children(record.document)
+        return record.document, facts
+
+    async def _tend_children(self, parent: Document) -> None:
+        """What the run started and waits for belongs to it: it is driven here too, if nobody else does it."""
+        if not any(leaf.kind == "child" for leaf in parent.open):
+            return
+        page = await self._client.runs(RunQuery(parent=self.run_id), limit=_CHILDREN_MAX)
+        for record in page.runs:
+            doc = record.document
+            if doc.ended or self._client.registry.get(doc.workflow) is None:
+                continue
+            child = self._children.setdefault(
+                doc.run_id, Driver(self._client, self._runner, doc.run_id, lambda text: None)
+            )
+            await child.tend()
+
+    async def _take_if_free(self, record: RunRecord, facts: Facts, fleet: Fleet) -> None:
+        holder = facts.holder
+        if holder is not None and holder.id == self._runner.id:
+            return  # it is just being given back
+        if holder is not None and not holder.gone:
+            self._say_once(f"{runner_text(holder)} drives this run; watching it")
+            return
+        if record.document.status is Status.PAUSED and not self._may_go_on(record, await self._client.store.now()):
+            return
+        await self._client.state(self.run_id)  # a log that cannot be read is told here
+        cause, evidence = _why(record, holder or self._former_owner(record, fleet))
+        if cause == "taken_over":
+            self._say_once(f"taking the run over from {evidence.get('runner')}: {evidence.get('proof')}")
+        doc, envelope = record.document, record.envelope
+        task_id = envelope.orchestrator_task_id or orchestrate_task_id(self.run_id, envelope.generation)
+        await self._runner.intake.take(
+            Task(
+                task_id,
+                self.run_id,
+                doc.workflow,
+                doc.queue,
+                record.due_at or StoreTime(0.0),
+                cause,
+                evidence,
+                claimed_at=await self._client.store.now(),
+            ),
+            # Without it, a run that has ended its processes again and again would wait here for its turn for ever.
+            alone=not self._runner.executions,
+            free_of=(None if holder is None else RunnerId(holder.id),),
+        )
+
+    def _may_go_on(self, record: RunRecord, now: StoreTime) -> bool:
+        """A paused run is due when a message came, maybe the word to go on; one that waits for its code may have it."""
+        if record.due_at is not None and record.due_at <= now:
+            return True
+        doc, workflow = record.document, self._client.registry.get(record.document.workflow)
+        waits_for_code = doc.pause is not None and doc.pause.reason == "version"
+        return waits_for_code and workflow is not None and workflow.version == doc.version
+
+    def _former_owner(self, record: RunRecord, fleet: Fleet) -> RunnerFacts | None:
+        owner = record.document.owner
+        return None if owner is None else fleet.all.get(RunnerId(owner))
+
+    def _say_once(self, text: str) -> None:
+        if text != self._said:
+            self._said = text
+            self._say(text)
+
+
+def _why(record: RunRecord, owner: RunnerFacts | None) -> tuple[str, Evidence]:
+    """Cause and evidence of a claim, for the log."""
+    match record.document.status:
+        case Status.PENDING:
+            return "created", {}
+        case Status.INTERRUPTED:
+            return "interrupted", {}
+        case _ if owner is not None and owner.gone and owner.gone_why != "stopped":
+            proof: Evidence = dict(owner.proof) if owner.proof else {"proof": owner.gone_why or "not registered"}
+            return "taken_over", {"runner": owner.id, "pid": owner.pid, **proof}
+        case _:
+            return "woken", {}

@@ -1,0 +1,236 @@
+"""Program: what all commands share: options, exit codes, and how errors are told.
+
+Invariants: what a user can cause is told in one line and never as a traceback; with `--json` it is JSON on standard
+output. An unexpected error is a bug of Buoy, and does show its traceback. This module is loaded by every command, also
+by `--version`: it imports what only some of them need where they need it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from enum import IntEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
+from buoy.cli.terminal.output import print_json
+from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UserError
+
+if TYPE_CHECKING:
+    from buoy.core.explain.phrases import Wording
+    from buoy.engine.client.client import Client
+    from buoy.inspection import Inspector
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+# What every store in a folder has; see the layout of the object store.
+_MARK = "buoy.json"
+
+
+class Exit(IntEnum):
+    """Every exit code of the program. Documented in docs/cli.md."""
+
+    OK = 0
+    FAILED = 1
+    BAD_INPUT = 2
+    CANCELLED = 3
+    NOT_ENDED = 4
+    STORE = 5
+    SIGINT = 130
+    SIGTERM = 143
+
+
+def confirm(question: str) -> None:
+    """Asks on a terminal; elsewhere `--yes` has to say it."""
+    if not sys.stdin.isatty():
+        raise BadInput("say --yes to do it, or --dry-run only to look")
+    if not click.confirm(question, default=False, err=True):
+        raise BadInput("nothing was done")
+
+
+class Program(click.Group):
+    """The group of all commands. A verb is loaded when it is asked for."""
+
+    def __init__(self, *args: Any, verbs: Mapping[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._verbs = verbs
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which a newcomer needs them."""
+        return list(self._verbs)
+
+    def get_command(self, ctx: click.Context | None, cmd_name: str) -> click.Command | None:
+        if cmd_name in self._verbs and cmd_name not in self.commands:
+            module, _, name = self._verbs[cmd_name].partition(":")
+            self.commands[cmd_name] = getattr(importlib.import_module(f"buoy.cli.{module}"), name)
+        return self.commands.get(cmd_name)
+
+    def every_command(self) -> dict[str, click.Command]:
+        """All of them, loaded."""
+        found = {name: self.get_command(None, name) for name in self._verbs}
+        return {name: command for name, command in found.items() if command is not None}
+
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
+    ) -> None:
+        given = list(sys.argv[1:] if args is None else args)
+        as_json = "--json" in given
+        extra.pop("standalone_mode", None)
+        open_streams()
+        try:
+            hear_interrupts()
+            check_words(given)
+            found = super().main(given, prog_name or "buoy", standalone_mode=False, **extra)
+            code = int(found) if isinstance(found, int) else Exit.OK
+            sys.stdout.flush()
+        except click.exceptions.Exit as done:
+            code = done.exit_code
+        except click.ClickException as error:
+            code = tell_usage(error, as_json=as_json)
+        except Problem as error:
+            code = tell(error, as_json=as_json)
+        except (click.Abort, KeyboardInterrupt):
+            code = Exit.SIGINT
+        except BrokenPipeError:
+            # Whoever read our output has had enough. Python must not complain about it when it flushes at the end.
+            code = Exit.OK
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(code)
+
+
+def tell(error: Problem, *, as_json: bool) -> Exit:
+    """Says what is wrong, in one line, and gives the exit code."""
+    if as_json:
+        print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+    else:
+        click.echo(f"error: {error}", err=True)
+    return exit_code(error)
+
+
+def tell_usage(error: click.ClickException, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"error": {"type": "Usage", "message": error.format_message()}})
+    elif isinstance(error, click.exceptions.NoArgsIsHelpError):
+        error.show()
+    else:
+        path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "buoy"
+        click.echo(f"error: {error.format_message()} (see '{path} --help')", err=True)
+    return Exit.BAD_INPUT
+
+
+def exit_code(error: Problem) -> Exit:
+    """What to do next, as a number."""
+    if isinstance(error, UserError):
+        return Exit.BAD_INPUT
+    if isinstance(error, StoreUnusable | Unavailable):
+        return Exit.STORE
+    return Exit.CANCELLED if isinstance(error, RunCancelled) else Exit.FAILED
+
+
+def shared_options(command: F) -> F:
+    """`--store` and `--json`, which every command has."""
+    store = click.option(
+        "--store",
+        metavar="URL",
+        help="Where runs are kept; else $BUOY_STORE, else 'store' in buoy.toml, else the nearest .buoy/buoy.db.",
+    )
+    as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+    return store(as_json(command))
+
+
+def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """An option that is a duration."""
+    from buoy.core.durations import seconds
+
+    try:
+        return None if value is None else seconds(value, param.opts[0])
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def span(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """An option that is a duration; a plain number counts seconds."""
+    from buoy.core.durations import seconds
+
+    try:
+        return None if value is None else seconds(float(value), param.opts[0])
+    except ValueError:
+        return duration(ctx, param, value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@asynccontextmanager
+async def connected(store: str | None) -> AsyncIterator[Client]:
+    """A client of a store that exists."""
+    from buoy.config import person
+    from buoy.wiring import open_client
+
+    async with open_client(check_store(store), actor=person()) as client:
+        yield client
+
+
+@asynccontextmanager
+async def inspected(store: str | None) -> AsyncIterator[Inspector]:
+    """A store that exists, only to be looked at: without the engine, which takes long to load."""
+    from buoy.inspection import inspect_store
+
+    async with inspect_store(check_store(store)) as found:
+        yield found
+
+
+def check_store(store: str | None) -> str:
+    """The URL of a store that exists: a command that only looks must not make one out of a mistyped name."""
+    from buoy.config import configured_store, store_path
+
+    url = configured_store(store)
+    place = store_path(url)
+    if place is not None and not _there(place, folder=url.startswith("file:")):
+        raise StoreUnusable(
+            f"there is no store at {place.absolute()} yet; `buoy run`, `buoy start` and `buoy worker` make one"
+        )
+    return url
+
+
+def _there(place: Path, *, folder: bool) -> bool:
+    """A folder without the mark of a store is none, whatever else it holds."""
+    try:
+        return (place / _MARK).exists() if folder and place.is_dir() else place.exists()
+    except OSError:
+        return True  # the store itself says best what is wrong with it
+
+
+def go(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine."""
+    import asyncio
+
+    return asyncio.run(_woken(work))
+
+
+async def _woken(work: Coroutine[Any, Any, T]) -> T:
+    """Lets every signal wake the loop. The handler that `asyncio.run` sets for Ctrl-C does not: a signal that comes
+    right before the loop begins to wait would count only when something else happens."""
+    import asyncio
+
+    with suppress(ValueError, RuntimeError):  # in another thread than the main one there are no signals
+        # Any handler of the loop's own makes every signal wake it.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGCONT, _nothing)
+    return await work
+
+
+def _nothing() -> None: ...
+
+
+def wording(store: str | None, when: Callable[[float], str]) -> Wording:
+    """Words for this terminal; a store that was named must be named in the advice, too."""
+    from buoy.core.explain.phrases import Wording
+    from buoy.core.urls import shown_url
+
+    return Wording(when, None if store is None else shown_url(store))

@@ -1,0 +1,86 @@
+"""Prompts: puts one question to the person at this terminal, again and again until the answer fits.
+
+A form is asked field by field; when the whole does not fit, all that is wrong is said, and every field keeps what was
+typed before as its default.
+"""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from buoy.cli.terminal.answers import numbered, parse_answer, prompt, prompt_lines
+from buoy.cli.terminal.typed import Typed
+from buoy.core.log.form_fields import Field, fields_of, option_text, parse_field
+from buoy.core.log.questions import Json, Question, check_answer
+from buoy.errors import BadInput
+
+
+class InputEnded(BadInput):
+    """The person closed the input before the question was answered."""
+
+
+async def put(question: Question, typed: Typed) -> Json:
+    """The answer, in its stored form."""
+    fields = fields_of(question.schema) if question.kind == "form" and question.schema is not None else None
+    if fields is not None:
+        return await _put_form(question, fields, typed)
+    click.echo("\n".join(prompt_lines(question)), err=True)
+    while True:
+        text = await _line(question, prompt(question), typed)
+        try:
+            return check_answer(question, parse_answer(question, numbered(question, text)))
+        except BadInput as error:
+            refuse(error)
+
+
+async def _put_form(question: Question, fields: list[Field], typed: Typed) -> Json:
+    click.echo("\n".join(each for each in (question.title, question.detail) if each), err=True)
+    before: dict[str, msgspec.Raw] = {each.name: each.default for each in fields if each.default is not None}
+    while True:
+        given: dict[str, Json] = {}
+        for field in fields:
+            await _put_field(question, field, before.get(field.name), typed, given)
+        try:
+            return check_answer(question, given)
+        except BadInput as error:
+            refuse(error)
+        before = {name: msgspec.Raw(msgspec.json.encode(value)) for name, value in given.items()}
+
+
+async def _put_field(
+    question: Question, field: Field, before: msgspec.Raw | None, typed: Typed, given: dict[str, Json]
+) -> None:
+    """Nothing typed: what stands in brackets, or no value for a field that may be left out."""
+    if field.detail:
+        click.echo(f"  {field.detail}", err=True)
+    named = field.title if field.title == field.name else f"{field.title} ({field.name})"
+    default = "" if before is None else f" [{option_text(before)}]"
+    optional = "" if field.required or before is not None else ", may be left empty"
+    while True:
+        text = await _line(question, f"  {named}, {field.expects()}{optional}{default}: ", typed)
+        if not text.strip() and before is not None:
+            given[field.name] = msgspec.json.decode(before)
+            return
+        if not text.strip() and not field.required:
+            return
+        try:
+            if not text.strip() and field.kind != "string":
+                raise BadInput(f"{field.name}: expected {field.expects()}, found nothing")
+            given[field.name] = parse_field(field, text)
+            return
+        except BadInput as error:
+            refuse(error)
+
+
+def refuse(error: Exception) -> None:
+    click.echo(f"not accepted: {error}", err=True)
+
+
+async def _line(question: Question, text: str, typed: Typed) -> str:
+    click.echo(text, nl=False, err=True)
+    line = await typed.line()
+    if line is None:
+        click.echo(err=True)
+        raise InputEnded(f"the input ended before {question.title!r} was answered")
+    return line

@@ -1,0 +1,121 @@
+"""Bundles as they were found: whether an incident can be kept with its document, envelope and task just as they were.
+
+The log must be one that a store can keep, as ever; a document that lies about it is only doubtful, since that is what
+incidents are made of. What is kept is checked for its form: it will be shown on terminals and sorted by.
+A foreign document has no log at all: no Buoy drove what it is about. It is kept as it is, and driven by nobody.
+Absent on purpose: whether the run is in trouble. `core.diagnose` judges what was brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from buoy.core.bundle.checks import IDENTITY_CHARS_MAX, Checked, Finding, check, is_time, refusals
+from buoy.core.bundle.format import Bundle, found_task, stored_document
+from buoy.core.diagnosis.document_drift import differing
+from buoy.core.ids import check_name, check_run_id, orchestrate_task_id
+from buoy.core.limits import DOCUMENT_LIST_MAX, PAYLOAD_BYTES_MAX
+from buoy.core.log.document import Document, document
+from buoy.core.log.state import State
+
+# More tasks than ever drive one run would be a mistake of whoever wrote the file.
+GENERATION_MAX = 1_000_000
+_TEXTS = ("workflow", "version", "queue", "policy", "stack", "env", "owner")
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What the checks found, and the document to be kept; None if the bundle is wrong."""
+
+    checked: Checked
+    document: Document | None = None
+
+
+def check_found(bundle: Bundle) -> Found:
+    """All that is to be said against keeping this bundle as it is."""
+    told = stored_document(bundle)
+    wrong = [*_wrong_document(bundle, told), *_wrong_task(bundle)]
+    if not bundle.log:
+        wrong += _wrong_foreign(bundle, told)
+        if wrong or told is None:
+            return Found(Checked(tuple(Finding("wrong", text) for text in wrong)))
+        text = "it has a document but no log: no Buoy drove it, and none will before it is adopted"
+        return Found(Checked((Finding("doubtful", text),)), told)
+    checked = check(bundle, caches=False)
+    findings = (*(Finding("wrong", text) for text in wrong), *checked.findings)
+    if wrong or checked.state is None:
+        return Found(Checked(findings))
+    lies = tuple(_about_document(bundle, told, checked.state))
+    tasks = tuple(Finding("doubtful", text) for text in _doubtful_tasks(bundle))
+    kept = document(checked.state) if told is None else told
+    return Found(Checked((*findings, *lies, *tasks), checked.state), kept)
+
+
+def _wrong_document(bundle: Bundle, told: Document | None) -> Iterator[str]:
+    if told is None:
+        return
+    if told.run_id != bundle.run_id:
+        yield f"the document is that of {told.run_id[:40]!r}"
+    if len(bytes(bundle.document)) > PAYLOAD_BYTES_MAX:
+        yield f"the document has {len(bytes(bundle.document)):,} bytes, the limit is {PAYLOAD_BYTES_MAX:,}"
+    if len(told.open) > DOCUMENT_LIST_MAX:
+        yield f"the document lists {len(told.open):,} open leaves, the limit is {DOCUMENT_LIST_MAX}"
+    times = [told.created_at, told.updated_at, *(each.since for each in told.open)]
+    times += [at for at in (told.wake_at, *(each.due_at for each in told.open)) if at is not None]
+    for at in times:
+        if not is_time(at):
+            yield f"the document has the time {at!r}, which is none"
+    texts = [getattr(told, name) for name in _TEXTS]
+    texts += [text for each in told.open for text in (each.leaf, each.kind, each.name, each.question_id)]
+    for text in texts:
+        if text is not None and (len(text) > IDENTITY_CHARS_MAX or not text.isprintable()):
+            yield f"the document has {text[:40]!r}, which is not printable, or is too long"
+    yield from refusals(lambda: check_name(told.workflow, "workflow"), lambda: check_name(told.queue, "queue"))
+    if told.parent is not None:
+        parent = told.parent.run
+        yield from refusals(lambda: check_run_id(parent))
+
+
+def _wrong_task(bundle: Bundle) -> Iterator[str]:
+    task = found_task(bundle)
+    if not 1 <= bundle.envelope.generation <= GENERATION_MAX:
+        yield f"the envelope's generation is {bundle.envelope.generation}; it counts from 1 to {GENERATION_MAX:,}"
+    if task is None:
+        return
+    if task.state == "held" and task.holder is None:
+        yield f"the task {task.id} is held, but no holder is named"
+    if task.holder is not None:
+        holder = task.holder
+        yield from refusals(lambda: check_run_id(holder))
+    if task.due_at is not None and not is_time(task.due_at):
+        yield f"the task {task.id} is due at {task.due_at!r}, which is no time"
+
+
+def _wrong_foreign(bundle: Bundle, told: Document | None) -> Iterator[str]:
+    if told is None:
+        yield "it has neither a log nor a document"
+    if bundle.inbox or bundle.tasks or bundle.envelope.orchestrator_task_id is not None:
+        yield "it has no log, but an inbox, a task or an orchestrator: what no Buoy drove has none of these"
+
+
+def _about_document(bundle: Bundle, told: Document | None, state: State) -> Iterator[Finding]:
+    """Lag is not drift: a document that is merely older claims nothing about what came after."""
+    folded = document(state)
+    if told is None:
+        if bytes(bundle.document) != b"null":
+            yield Finding("doubtful", "the document cannot be read; the log was folded instead")
+    elif told.head_seq < folded.head_seq:
+        yield Finding("noted", f"the document is at event {told.head_seq}, the log ends at {folded.head_seq}")
+    elif wrong := differing(told, folded):
+        yield Finding("doubtful", f"the document disagrees with the log about {', '.join(wrong)}")
+
+
+def _doubtful_tasks(bundle: Bundle) -> Iterator[str]:
+    expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
+    for task in bundle.tasks or ():
+        if task.id != expected:
+            yield f"the task {task.id[:80]!r} is not the one that drives the run, {expected}: it is left behind"
+    told = bundle.envelope.orchestrator_task_id
+    if told not in (None, expected):
+        yield f"the envelope names the task {told[:80]!r}; its generation is {bundle.envelope.generation}"

@@ -1,0 +1,95 @@
+"""Evidence in words: what the words about a run rest on: its owner, its log, its crashes, its unread messages.
+
+Invariant: only what was read is said here; a crash that nobody has recorded yet is counted, since its proof was read.
+"""
+
+from __future__ import annotations
+
+from buoy.core.diagnosis.crash_loops import Crashes, crashes
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.diagnosis.health import Health, Verdict
+from buoy.core.durations import in_words
+from buoy.core.explain import phrases
+from buoy.core.explain.findings import children_lines
+from buoy.core.explain.phrases import Wording
+from buoy.core.limits import POISON_CAP, SOLO_AFTER
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.log.wording import counted
+
+
+def evidence_lines(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
+    """What the words about a run rest on."""
+    document, story = facts.document, facts.story
+    found = [] if document.ended and verdict.health is Health.IDLE else [*verdict.reasons, *children_lines(facts)]
+    if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
+        found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
+    found += [*_length(facts, words), *_lag(facts)]
+    if story.takeovers and story.claimed is not None and story.claimed_at is not None:
+        often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
+        last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
+        found.append(f"it was taken over from a dead runner {often}{last}")
+    if story.recovered is not None and story.recovered_at is not None:
+        found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
+    if not document.ended:
+        found += [*_crashes(facts), *_unread(facts)]
+    return tuple(found)
+
+
+def _length(facts: Facts, words: Wording) -> list[str]:
+    """How long the log is, and when something happened last."""
+    last = words.past(facts.document.updated_at, facts.now)
+    if facts.log is not None and not facts.log:
+        return [f"there is no log; its document is of {last}"]
+    length = counted(facts.document.head_seq, "event")
+    source = "the log has" if facts.unreadable is None else "by its summary, the log has"
+    return [f"{source} {length}, the last of {last}"]
+
+
+def _lag(facts: Facts) -> list[str]:
+    """That lists show an older status. Under a living owner they do so for a moment, and nobody need be told."""
+    stored, status = facts.stored, facts.document.status
+    if stored is None or facts.foreign or facts.live_owner:
+        return []
+    if stored.head_seq >= facts.document.head_seq or stored.status is status:
+        return []
+    older = f"lists still show it as {stored.status}, as it was at event {stored.head_seq}"
+    return [f"{older}; the next event of the run, or the next sweep, brings them up to date"]
+
+
+def _crashes(facts: Facts) -> list[str]:
+    """How often in a row it ended the process that drove it."""
+    found = crash_count(facts)
+    if found.in_a_row < 2:
+        return []
+    place = "" if found.leaf is None else f" at {found.leaf}"
+    rule = f"from {SOLO_AFTER} on it is driven alone, and after {POISON_CAP} alone it is put aside"
+    return [f"its process ended {found.in_a_row} times in a row{place}, {found.solo} of them driven alone; {rule}"]
+
+
+def crash_count(facts: Facts) -> Crashes:
+    """With the crash that nobody has recorded yet: whoever claimed it last is not among the living any more."""
+    log, claimed = facts.log or (), facts.story.claimed
+    if claimed is None or not log or not facts.story.takeovers:
+        return Crashes()
+    if claimed.runner in {each.id for each in facts.runners} or not _driving(facts):
+        return crashes(log)
+    lost = e.Claimed(runner="", cause="taken_over", evidence={"proof": "lock free"})
+    return crashes((*log, e.Event(log[-1].seq + 1, facts.now, lost, log[-1].branch)))
+
+
+def _driving(facts: Facts) -> bool:
+    """Whether the last claim was one to drive it, and nobody gave it back since."""
+    claimed = facts.story.claimed
+    # A claim with a finding is that of a recovery, which lets go at once.
+    if claimed is None or "finding" in claimed.evidence:
+        return False
+    drives = claimed.cause not in ("requested", "recovered")
+    return drives and facts.document.status not in (Status.INTERRUPTED, Status.PAUSED)
+
+
+def _unread(facts: Facts) -> list[str]:
+    if facts.messages:
+        return [f"not taken up yet: {phrases.listed([phrases.message_text(each, facts) for each in facts.messages])}"]
+    kept = "; signals are kept until the workflow waits for them" if facts.document.status in RESTING else ""
+    return [f"{counted(facts.unread, 'message')} not yet used{kept}"] if facts.unread else []

@@ -1,0 +1,181 @@
+"""What a finding means in words: what is wrong, what Buoy does about it and when, and what a person can do now.
+
+Invariant: the words about a code come from the catalogue; only what is special to this run is said here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from buoy.core.advice import RUN, Advice, Hint, act, each_once
+from buoy.core.diagnosis.catalogue import CATALOGUE, named
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.diagnosis.findings import Finding
+from buoy.core.durations import in_words
+from buoy.core.explain import phrases
+from buoy.core.explain.compensation import fate
+from buoy.core.explain.narrative import Narrative, served
+from buoy.core.explain.phrases import Wording
+from buoy.core.explain.remedy import remedy_words
+from buoy.core.limits import SWEEP_S
+from buoy.core.log.lifecycle import Status
+from buoy.core.remedy.policy import POLICIES, decide
+
+# Those for which status and health alone have no words.
+_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"})
+_ASLEEP = frozenset({"Q1", "Q2", "Q4"})
+# Those of which a person could not guess how the run came there.
+_HOW_TOLD = frozenset({"A1", "A2", "A3", "A4", "D2"})
+_BY_POLICY = {
+    "restart": "Its policy is restart: it begins anew, on a new branch.",
+    "fail": "Its policy is fail: it ends as failed.",
+    "hold": "Its policy is hold: it is paused for a person.",
+}
+
+
+def with_findings(told: Narrative, facts: Facts, findings: Sequence[Finding], words: Wording) -> Narrative:
+    """The words about a run, with those about what was found."""
+    troubles = [each for each in findings if each.trouble]
+    evidence = tuple(line for each in troubles if (line := _evidence(each)))
+    # A document that disagrees comes before what follows from it.
+    told_here = _TOLD_HERE - _ASLEEP if facts.drift is not None else _TOLD_HERE
+    first = next((each for each in troubles if each.code in told_here), None)
+    if first is None:
+        return replace(told, evidence=(*evidence, *told.evidence))
+    entry = CATALOGUE[first.code]
+    hints = [_advice(each, facts, words) for each in entry.you_can]
+    ways = [*_poison(first, facts, words), *hints, *_ways_out(first, told), *_start(first, facts, words)]
+    return replace(
+        told,
+        headline=_headline(first, facts),
+        now=f"{entry.how} {told.now}" if first.code in _HOW_TOLD else told.now,
+        wrong=tuple(dict.fromkeys([finding_text(each) for each in troubles])),
+        evidence=(*evidence, *told.evidence),
+        next=told.next if _held_already(first, facts) else _next(first, facts, troubles),
+        you_can=each_once(ways),
+    )
+
+
+def _next(first: Finding, facts: Facts, troubles: Sequence[Finding]) -> tuple[str, ...]:
+    alone = _left_alone(first, facts)
+    if alone:
+        return alone
+    done = _from_the_start(troubles) or remedy_words(first, facts)
+    return (*done, *policy_words(first, facts), *_when(first, facts))
+
+
+def _poison(finding: Finding, facts: Facts, words: Wording) -> tuple[Advice, ...]:
+    """What comes before its release: it must be put aside first."""
+    if finding.code != "P1" or facts.document.pause is not None:
+        return ()
+    return (words.advise("put it aside now", "recover", facts.document.run_id),)
+
+
+def _ways_out(finding: Finding, told: Narrative) -> list[Advice]:
+    """As told already, but for what drives a run that ends the processes that drive it."""
+    harmful = ("start_worker", "drive")
+    return [each for each in told.you_can if finding.code != "P1" or each.kind not in harmful]
+
+
+def _from_the_start(troubles: Sequence[Finding]) -> tuple[str, ...]:
+    return (CATALOGUE["NS"].remedy,) if any(each.code == "NS" for each in troubles) else ()
+
+
+def _start(finding: Finding, facts: Facts, words: Wording) -> tuple[Advice, ...]:
+    """A run that was put right still needs somebody who drives it."""
+    none = finding.code == "P1" or facts.document.ended or facts.document.pause is not None
+    return () if none else served(facts, words)
+
+
+def _held_already(finding: Finding, facts: Facts) -> bool:
+    """Its definition is missing and the run is paused for that: what ends the pause is what happens next."""
+    return finding.code in ("E1", "E2") and facts.document.status is Status.PAUSED
+
+
+def _left_alone(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """Of a run whose policy is none that there is, nothing is known that may be done."""
+    policy = facts.document.policy
+    if policy in POLICIES or finding.remedy in ("none", "report", "adopt"):
+        return ()
+    known = ", ".join(POLICIES)
+    return (
+        f"Nothing by itself: its policy {policy!r} is none ({known} are), so sweepers skip it and report it. "
+        "Only a process that knows its workflow may tell another one.",
+    )
+
+
+def _headline(finding: Finding, facts: Facts) -> str:
+    run_id, status = facts.document.run_id, facts.document.status.replace("_", " ")
+    if finding.code in _ASLEEP:
+        return f"{run_id} is {status}, and nothing will wake it."
+    if finding.code == "Q3" and facts.holder is not None:
+        return f"{run_id} is held by {facts.holder.id}, whom this store does not know."
+    title = CATALOGUE[finding.code].title
+    return f"{run_id} needs to be put right: {title[0].lower()}{title[1:]}."
+
+
+def _advice(hint: Hint, facts: Facts, words: Wording) -> Advice:
+    """What the catalogue advises, for this run."""
+    if not hint.command:
+        return act(hint.text)
+    run_id = facts.document.run_id
+    return words.advise(hint.text, *(run_id if word == RUN else word for word in hint.command))
+
+
+def policy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """What the run's policy makes of it, where that is not simply to go on."""
+    action = decide(finding, facts.document.policy, facts).action
+    if action not in _BY_POLICY or finding.remedy not in ("branch", "release", "compensate"):
+        return ()
+    undoing = fate(action, facts.log or ())
+    return (_BY_POLICY[action],) if undoing is None else (_BY_POLICY[action], undoing)
+
+
+def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    if finding.remedy in ("none", "report", "adopt"):
+        return ()
+    if any(each.role in ("worker", "sweeper") for each in facts.runners):
+        return (f"When: at the next look of a live worker's sweeper, within {in_words(SWEEP_S)}.",)
+    more = "Nothing more" if "lost_to" in finding.evidence else "Nothing"
+    return (f"When: not by itself as things are, since no worker and no sweeper is alive. {more} is lost meanwhile.",)
+
+
+def finding_text(finding: Finding) -> str:
+    """`H1 (dead worker): runner r1, which drove it, is dead`."""
+    return f"{named(finding.code)}: {finding.reason}"
+
+
+def _evidence(finding: Finding) -> str:
+    """`A1 (answer not taken up), on this: document status awaiting_input, last stable event 4`."""
+    known = [_fact(name, value) for name, value in finding.evidence.items() if value not in (None, "")]
+    return f"{named(finding.code)}, on this: {', '.join(known)}" if known else ""
+
+
+def _fact(name: str, value: str | int | float | bool | None) -> str:
+    if name.endswith("_s") and isinstance(value, int | float):
+        return f"{name.removesuffix('_s').replace('_', ' ')} {in_words(max(float(value), 0.0))}"
+    return f"{name.replace('_', ' ')} {value}"
+
+
+def children_lines(facts: Facts) -> tuple[str, ...]:
+    """How the children that a run waits for stand."""
+    return tuple(f"child {child} is {status}" for child, status in facts.children.items())
+
+
+def child_troubles(told: Narrative, facts: Facts, words: Wording) -> Narrative:
+    """A run that waits for a child in trouble says so, and where to look."""
+    if facts.document.ended or not facts.child_troubles:
+        return told
+    names = list(facts.child_troubles)
+    wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
+    see = tuple(words.advise(f"see why child {child} does not go on", "why", child) for child in names[:3])
+    named = phrases.listed([str(child) for child in names])
+    first = f"It waits for {named}: look there first."
+    return replace(
+        told,
+        wrong=(*told.wrong, *wrong),
+        next=(*told.next, first),
+        you_can=(*see, *told.you_can),
+    )

@@ -1,0 +1,93 @@
+"""Stalled runs in words: nothing will wake them, or nobody alive can take them.
+
+Invariant: a run that was woken by something that it does not wait for still waits, and is told as one that waits.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.diagnosis.takers import can_run, what_is_missing
+from buoy.core.diagnosis.wakeups import would_use
+from buoy.core.durations import in_words
+from buoy.core.explain.by_status import TELLERS
+from buoy.core.explain.narrative import Narrative, answers, bring_back, signals, stops, take_up, under_way
+from buoy.core.explain.phrases import Wording
+from buoy.core.limits import SWEEP_S
+from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.spec.model import knows
+
+
+def stalled(facts: Facts, words: Wording) -> Narrative:
+    """It should go on, and nobody will wake it, or nobody alive can take it."""
+    document = facts.document
+    missing = what_is_missing(document, facts.runners)
+    if facts.due_at is None:
+        return Narrative(
+            headline=f"{document.run_id} is {document.status.replace('_', ' ')}, and nothing will wake it.",
+            now="Nobody holds it, and no time is set" + (" to read its messages." if facts.unread else "."),
+            wrong=("an active run has no wake-up",),
+            next=(
+                f"The next whole sweep puts it into its queue again: a live worker sweeps every {in_words(SWEEP_S)}.",
+            ),
+            you_can=(*take_up(facts, words), *bring_back(facts, words)),
+        )
+    busy = under_way(facts)
+    at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
+    told = TELLERS[document.status](facts, words)
+    if document.status is Status.PAUSED:
+        wrong = (*told.wrong, missing or "nobody can take it")
+        return replace(told, wrong=wrong, you_can=(*told.you_can, *take_up(facts, words)))
+    if document.status in RESTING and not _called(facts):
+        return _woken_for_nothing(told, missing)
+    queued = document.status in (Status.PENDING, Status.INTERRUPTED)
+    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
+    left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
+    return Narrative(
+        headline=f"{begun}, but nobody alive can run it.",
+        now=left if at_work else told.now,
+        wrong=(missing or "nobody can take it",),
+        next=(
+            "It stays in its queue, nothing is lost. A worker that knows it takes it at once.",
+            *_scope_rule(facts),
+        ),
+        you_can=(
+            *answers(facts, words),
+            *signals(facts, words),
+            *take_up(facts, words),
+            *(bring_back(facts, words) if document.status is Status.INTERRUPTED else ()),
+            *stops(facts, words),
+        ),
+    )
+
+
+def _scope_rule(facts: Facts) -> tuple[str, ...]:
+    """Workers that know the workflow are there, but none of the run's own env and stack."""
+    document = facts.document
+    others = [each for each in facts.runners if each.role == "worker" and not each.gone]
+    if any(can_run(document, each) for each in others) or not any(
+        knows(each.workflows, document.workflow) and document.queue in each.queues for each in others
+    ):
+        return ()
+    env = "the default env" if document.env is None else f"env {document.env!r}"
+    stack = "" if document.stack is None else f" and stack {document.stack!r}"
+    return (
+        f"The run was started in {env}{stack}, and a worker takes only runs of its own env and stack. BUOY_ENV and "
+        "BUOY_STACK (or env and stack in buoy.toml) set them when a worker starts; without them it works in the "
+        "default env, for all stacks.",
+    )
+
+
+def _called(facts: Facts) -> bool:
+    """Whether something that it waits for is there, so that it would go on if somebody took it."""
+    late = facts.document.wake_at is not None and facts.document.wake_at <= facts.now
+    return late or not facts.messages or any(would_use(facts, each) for each in facts.messages)
+
+
+def _woken_for_nothing(told: Narrative, missing: str | None) -> Narrative:
+    """It still waits for what it waited for: what came is kept, and is nothing that it uses now."""
+    return replace(
+        told,
+        wrong=(f"{missing or 'nobody can take it'}; what woke it is nothing that it waits for now",),
+    )

@@ -1,0 +1,56 @@
+"""Graph alike: folds concurrent parts that did the same into one, so that a fan-out of 200 fits on a screen.
+
+Invariant: only parts that completed without a retry, a repetition or an error are folded; what went wrong, or is under
+way, is always drawn by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from buoy.core.graph.view import Node
+
+# Fewer parts than this are quicker read one by one.
+ALIKE_MIN = 4
+
+_Shape = tuple[tuple[str, str], ...]
+
+
+def fold_alike(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with one for each leaf of the parts that are alike. They are in the order of their start."""
+    parts: dict[tuple[int, str], list[Node]] = {}
+    for node in nodes:
+        if node.scope:
+            parts.setdefault((node.branch, node.scope), []).append(node)
+    groups: dict[tuple[int, str, _Shape], list[list[Node]]] = {}
+    for (branch, scope), members in parts.items():
+        if all(_is_plain(node) for node in members):
+            shape = tuple((node.kind, node.name) for node in members)
+            groups.setdefault((branch, scope.rpartition(".")[0], shape), []).append(members)
+    folded: dict[int, Node] = {}
+    dropped: set[int] = set()
+    for group in groups.values():
+        if len(group) >= ALIKE_MIN:
+            for column in zip(*group, strict=True):
+                folded[id(column[0])] = _one_for(column)
+                dropped.update(id(node) for node in column[1:])
+    return [folded.get(id(node), node) for node in nodes if id(node) not in dropped]
+
+
+def _is_plain(node: Node) -> bool:
+    return node.phase == "completed" and not (node.retries or node.repeats or node.hidden or node.error)
+
+
+def _one_for(column: Sequence[Node]) -> Node:
+    spans = [(node.ended_at or node.started_at) - node.started_at for node in column]
+    return replace(
+        column[0],
+        alike=len(column),
+        shortest_s=max(min(spans), 0.0),
+        started_at=min(node.started_at for node in column),
+        ended_at=max(node.ended_at or node.started_at for node in column),
+        ended_seq=max(node.ended_seq or node.started_seq for node in column),
+        longest_s=max(*spans, 0.0),
+    )

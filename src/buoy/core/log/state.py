@@ -1,0 +1,286 @@
+"""State: what a run's log amounts to. `fold(run_id, events)` reads a whole log, `State.apply` adds one event.
+What each event does to the state stands in `core.transitions`.
+
+Invariants: leaf events count only on the current branch's lineage; run-level events count over the whole log; a message
+number is consumed once and remembered for the run's life. Folding never raises on odd orders: `anomalies` names them.
+Absent on purpose: the results of leaves. A replay takes them from the events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from buoy.core.ids import ROOT_BRANCH, BranchId, LeafId, RunId, child_run_id, effect_key
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import TERMINAL, Status, allowed
+from buoy.core.log.lineage import visible
+from buoy.core.log.questions import Question
+from buoy.core.log.renames import NO_RENAMES, Names, read_names
+
+LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group"]
+LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
+
+ANOMALIES_MAX = 20
+
+# Looked up once: asking an enum for a member costs more than the rest of `settle`, which every event does.
+RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status.PENDING, Status.INTERRUPTED
+# What an open leaf means for the status while it executes nothing; every other kind rests.
+_MEANINGS: dict[str, str] = {"ask": "ask", "signal": "signal", "compensation": "compensation", "group": "group"}
+_BODIES = frozenset({"step", "module"})
+
+# Filled by `core.transitions`, one handler for each payload. True: the status is what it has to be already.
+Handler: TypeAlias = Callable[["State", e.Event, Any], bool | None]
+HANDLERS: dict[type[e.Payload], Handler] = {}
+
+
+class Leaf(msgspec.Struct, gc=False):
+    """One leaf as the log has it so far."""
+
+    id: LeafId
+    kind: LeafKind
+    name: str
+    since: float
+    phase: LeafPhase = "open"
+    attempt: int = 1
+    due_at: float | None = None
+    question_id: str | None = None
+    question: Question | None = None
+    error: e.ErrorInfo | None = None
+    child: e.ChildStarted | None = None
+    started_seq: int = 0
+    ended_seq: int = 0
+
+
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
+    reason: str
+    detail: str | None = None
+    at: float = 0.0
+    by: str | None = None
+    # The message that asked for it.
+    message: int | None = None
+    # When the run resumes by itself.
+    expires_at: float | None = None
+    # The version of the code that did not fit, and where it first differed from the log.
+    tried_version: str | None = None
+    difference: e.Difference | None = None
+    # All versions that were tried and did not fit, this one included.
+    misfits: tuple[str, ...] = ()
+
+
+class State(msgspec.Struct):
+    """A folded log. Mutable: the owner of a run adds each event that it appends."""
+
+    run_id: RunId
+    status: Status | None = None
+    created: e.WorkflowCreated | None = None
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    head_seq: int = 0
+    branch: BranchId = ROOT_BRANCH
+    branch_count: int = 0
+    version: str = ""
+    leaves: dict[LeafId, Leaf] = {}
+    # The leaves that did not end, in order of their start: what the status is made of.
+    open: dict[LeafId, Leaf] = {}
+    # Of them, the steps that execute; and how many there are of each other meaning for the status.
+    active: int = 0
+    tally: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    consumed: set[int] = set()
+    epochs: dict[LeafId, int] = {}
+    names: Names = NO_RENAMES
+    owner: str | None = None
+    claims: int = 0
+    pause: Pause | None = None
+    # Versions of the code that do not fit the log, as far as anybody tried and the run has not changed since.
+    misfits: tuple[str, ...] = ()
+    interrupted: bool = False
+    cancel: e.CancelRequested | None = None
+    error: e.ErrorInfo | None = None
+    # The leaf, or the child, whose failure ended the run; neither: its code failed by itself.
+    cause_leaf: LeafId | None = None
+    cause_child: RunId | None = None
+    ending_seq: int = 0
+    recoveries: int = 0
+    # Children that only a branch left behind has started, and whose end it did not see.
+    hidden_children: dict[RunId, e.ChildStarted] = {}
+    anomalies: list[str] = []
+
+    def apply(self, event: e.Event) -> None:
+        """Adds the next event of the log. After a branch or a rename only a new `fold` knows."""
+        if not allowed(self.status, type(event.body)):
+            self.odd(f"event {event.seq}: {event.type} while {self.status or 'not created'}")
+        self.add(event)
+
+    def add(self, event: e.Event) -> None:
+        """The same, for who has made sure that the event is allowed now."""
+        self._advance(event)
+        body = event.body
+        if not HANDLERS[type(body)](self, event, body):
+            self.settle()
+
+    def append(self, body: e.Body, at: float, nonce: str | None) -> e.Event:
+        """Adds what happens now, which must be allowed, and gives it as the log's next event."""
+        kind, seq = type(body), self.head_seq + 1
+        event = e.Event(seq, at, body, self.branch, 1, nonce)
+        self.head_seq = seq
+        self.updated_at = at
+        if not HANDLERS[kind](self, event, body):
+            self.settle()
+        return event
+
+    def pass_over(self, event: e.Event) -> None:
+        """Adds an event that the current branch does not see. Only what it settled for the whole run counts."""
+        self._advance(event)
+        if isinstance(event.body, e.ENDINGS):
+            # Going on after an end is a new start: neither an old pause nor a cancel that was met or came too late
+            # may stop it again.
+            self.pause = None
+            self.cancel = None
+            self.settle()
+        elif isinstance(event.body, e.CompensationStarted) and event.body.attempt == 1:
+            # What was undone is done anew, not once more: the old key would get the old, undone effect.
+            self.raise_epoch(event.body.leaf)
+        elif isinstance(event.body, e.ChildStarted):
+            self.hidden_children[event.body.child] = event.body
+        elif isinstance(event.body, e.ChildFinished):
+            self.hidden_children.pop(event.body.child, None)
+
+    def _advance(self, event: e.Event) -> None:
+        if event.seq != self.head_seq + 1:
+            self.odd(f"event {event.seq} follows event {self.head_seq}")
+        self.head_seq = event.seq
+        self.updated_at = event.at
+
+    @property
+    def wake_at(self) -> float | None:
+        """The earliest time at which something is due, or None if only a message can wake the run."""
+        earliest: float | None = None
+        for leaf in self.open.values():
+            if leaf.due_at is not None and (earliest is None or leaf.due_at < earliest):
+                earliest = leaf.due_at
+        return earliest
+
+    def questions(self) -> list[Leaf]:
+        """The questions that wait for an answer."""
+        return [leaf for leaf in self.open.values() if leaf.kind == "ask"]
+
+    def odd(self, text: str) -> None:
+        """Remembers something that a sound log does not hold."""
+        if len(self.anomalies) < ANOMALIES_MAX:
+            self.anomalies.append(text)
+
+    def settle(self) -> None:
+        """Derives the status from what is open, unless something run-wide decides it."""
+        if self.status in TERMINAL or self.created is None:
+            return
+        if self.pause is not None:
+            self.status = _PAUSED
+        elif self.interrupted:
+            self.status = _INTERRUPTED
+        elif self.owner is None:
+            self.status = _PENDING
+        elif self.active or not self.open:
+            self.status = RUNNING
+        else:
+            self.status = self._waiting()
+
+    def _waiting(self) -> Status:
+        """While something is open, and no step executes."""
+        open_now = self.tally
+        if open_now.get("compensation"):
+            return Status.COMPENSATING
+        if open_now.get("ask"):
+            return Status.AWAITING_INPUT
+        if open_now.get("signal"):
+            return Status.WAITING_SIGNAL
+        return Status.WAITING if open_now.get("rest") else RUNNING
+
+    def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
+        """Moves an open leaf on."""
+        self._count(leaf, -1)
+        leaf.phase = phase
+        self._count(leaf, 1)
+
+    def _count(self, leaf: Leaf, by: int) -> None:
+        """Keeps count of what the open leaves mean for the status. A group by itself means nothing."""
+        if leaf.kind in _BODIES and leaf.phase == "open":
+            self.active += by
+        else:
+            meaning = _MEANINGS.get(leaf.kind, "rest")
+            self.tally[meaning] = self.tally.get(meaning, 0) + by
+
+    def begin(self, leaf: Leaf) -> None:
+        """A leaf is under way from here."""
+        if leaf.id in self.open:
+            self.odd(f"event {leaf.started_seq}: {leaf.id} begins, but is open already")
+            return
+        if leaf.id in self.leaves:
+            self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
+        self.leaves[leaf.id] = self.open[leaf.id] = leaf
+        self._count(leaf, 1)
+
+    def end(self, event: e.Event, leaf_id: LeafId, phase: LeafPhase, error: e.ErrorInfo | None = None) -> None:
+        """A leaf has its outcome."""
+        leaf = self.open.pop(leaf_id, None)
+        if leaf is None:
+            self.odd(f"event {event.seq}: {event.type} of {leaf_id}, which is not open")
+            return
+        if leaf.kind == "step" and leaf.phase == "open":
+            self.active -= 1
+        else:
+            self._count(leaf, -1)
+        leaf.phase = phase
+        leaf.ended_seq = event.seq
+        leaf.error = error
+        leaf.due_at = None
+        self.ended[phase] = self.ended.get(phase, 0) + 1
+
+    def consume(self, event: e.Event, message: int | None) -> None:
+        """A message has had its effect; it never has another."""
+        if message is None:
+            return
+        if message in self.consumed:
+            self.odd(f"event {event.seq}: message {message} is consumed twice")
+        self.consumed.add(message)
+
+    def key(self, leaf: LeafId) -> str:
+        """The idempotency key and question id of a leaf's next execution."""
+        epoch = self.epochs.get(leaf, 0) if self.epochs else 0
+        return effect_key(self.run_id, leaf if self.names is NO_RENAMES else self.names.identity(leaf), epoch)
+
+    def child_id(self, leaf: LeafId) -> RunId:
+        """The run that a leaf's next execution as a child is."""
+        return child_run_id(self.run_id, self.names.identity(leaf), self.epochs.get(leaf, 0))
+
+    def left_children(self) -> list[e.ChildStarted]:
+        """The children that a branch has left behind and that the current one has not started again."""
+        if not self.hidden_children:
+            return []
+        here = {leaf.child.child for leaf in self.leaves.values() if leaf.child is not None}
+        return [started for child, started in self.hidden_children.items() if child not in here]
+
+    def raise_epoch(self, leaf: LeafId) -> None:
+        """The leaf's next execution is a new effect, under a new key."""
+        self.epochs[leaf] = self.epochs.get(leaf, 0) + 1
+
+
+def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
+    """The state that a whole log amounts to. Raises `CorruptLog` only if its branches have no sound order."""
+    events, names = read_names(events)
+    state = State(run_id=run_id, names=names)
+    seen = visible(events)
+    if len(seen) == len(events):
+        for event in seen:
+            state.apply(event)
+        return state
+    shown = {event.seq for event in seen}
+    for event in events:
+        if event.seq in shown:
+            state.apply(event)
+        else:
+            state.pass_over(event)
+    return state

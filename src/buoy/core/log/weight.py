@@ -1,0 +1,48 @@
+"""Weight: about how many bytes a commit is, without encoding it.
+
+Invariant: what can be large is counted: payloads, questions, and the leaves that a branch names. The rest is some 300
+bytes for each event and document. Exact sizes are the store's matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from buoy.core.log import events as e
+from buoy.core.log.document import Document
+
+_EVENT_BYTES = 300
+_LEAF_BYTES = 64
+
+# Written out for each body: every commit of a group comes by here.
+LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
+    e.WorkflowCreated: lambda body: memoryview(body.input).nbytes,
+    e.StepStarted: lambda body: memoryview(body.args).nbytes,
+    e.StepCompleted: lambda body: memoryview(body.result).nbytes,
+    e.ModuleStarted: lambda body: memoryview(body.args).nbytes,
+    e.ModuleCompleted: lambda body: memoryview(body.result).nbytes,
+    e.InteractionRequested: lambda body: len(msgspec.json.encode(body.question)),
+    e.InteractionResponse: lambda body: memoryview(body.answer).nbytes,
+    e.SignalReceived: lambda body: memoryview(body.payload).nbytes,
+    e.ChildStarted: lambda body: memoryview(body.input).nbytes,
+    e.ChildFinished: lambda body: memoryview(body.result).nbytes,
+    e.WorkflowCompleted: lambda body: memoryview(body.result).nbytes + memoryview(body.next_input).nbytes,
+    e.BranchCreated: lambda body: _LEAF_BYTES * (len(body.kept) + len(body.dropped)),
+}
+
+
+def weight(events: Sequence[e.Event], document: Document) -> int:
+    """About the bytes of one commit."""
+    found = _EVENT_BYTES * (len(events) + 1)
+    for event in events:
+        body = event.body
+        weigh = LARGE.get(type(body))
+        if weigh is not None:
+            found += weigh(body)
+    for leaf in document.open:
+        if leaf.question is not None:
+            found += len(msgspec.json.encode(leaf.question))
+    return found

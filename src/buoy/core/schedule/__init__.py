@@ -1,0 +1,4 @@
+"""Schedules: when a run starts by the clock, and which missed times are made up for.
+
+Here: cron expressions and catch-up rules. Not here: starting runs (`operations.scheduler`).
+"""

@@ -1,0 +1,25 @@
+"""Scoping: whether something belongs to a stack and an env.
+
+Invariants: the env must be the very same, and no env is an env of its own, so that a test never recovers what belongs
+to production; what has no stack belongs to every stack, and whoever asks for none asks for all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Scoped(Protocol):
+    @property
+    def stack(self) -> str | None: ...
+
+    @property
+    def env(self) -> str | None: ...
+
+
+def in_stack(thing: Scoped, stack: str | None) -> bool:
+    return stack is None or thing.stack is None or thing.stack == stack
+
+
+def in_scope(thing: Scoped, stack: str | None, env: str | None) -> bool:
+    return in_stack(thing, stack) and thing.env == env

@@ -1,0 +1,5 @@
+"""Starts runs and speaks to them, from any process.
+
+Here: client, run handle, requests, rewind, migration. Not here: driving runs.
+The highest room of the engine.
+"""

@@ -1,0 +1,304 @@
+"""Client: starts runs and speaks to them. Everything that it says to a run goes through the run's inbox.
+
+Invariants: `start` returns when the run is durable; an id that exists already gives back that run, never a second one.
+A request is checked before it is stored, so that a wrong answer or an impossible request changes nothing. After an
+unclear answer the store is asked what happened; `Unclear` has the key with which a request may be made again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, ParamSpec, TypeVar
+
+import msgspec
+
+from buoy.core.ids import RunId, check_dedupe, check_name, check_run_id
+from buoy.core.limits import MESSAGE_BYTES_MAX
+from buoy.core.log import codec
+from buoy.core.log import events as e
+from buoy.core.log.document import Document, OpenLeaf, document
+from buoy.core.log.questions import check_answer
+from buoy.core.log.state import State, fold
+from buoy.core.remedy.rewind import Plan
+from buoy.core.times import StoreTime
+from buoy.engine.absence import absent_run
+from buoy.engine.authoring.calls import check_workflow
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.client import rewind
+from buoy.engine.client.migrate import Migration, migrate
+from buoy.engine.client.requests import Requested, direct_request, waits_for_whom
+from buoy.engine.client.run import LOOK_AGAIN_S, Run
+from buoy.engine.client.starts import check_same, create
+from buoy.engine.process.runner import Runner
+from buoy.engine.read_log import inbox_pages, read_log
+from buoy.engine.run.mailbox import Answer, Reason, Signal
+from buoy.engine.services.commits import send_surely
+from buoy.engine.spec.workflow import SpecWorkflow
+from buoy.errors import BadInput, Unavailable, Unclear, UnknownQuestion, WrongState
+from buoy.ports.host import Clock, Ids, Liveness
+from buoy.ports.records import Message, Receipt, RunPage, RunQuery, RunRecord
+from buoy.ports.store import Store
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Client:
+    """A store, seen as runs. With a runner, what it starts is driven in this very process."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        *,
+        clock: Clock,
+        ids: Ids,
+        liveness: Liveness,
+        runner: Runner | None = None,
+        actor: str = "client",
+        stack: str | None = None,
+        env: str | None = None,
+    ) -> None:
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.liveness = liveness
+        self.runner = runner
+        self.actor = actor
+        # Of the runs that are started here.
+        self.stack = stack
+        self.env = env
+
+    # ---- starting
+
+    async def start(self, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+        """A new run, durable when this returns. Raises `Unclear` if that cannot be known: `key` is the run's id."""
+        check_workflow(workflow, "start")
+        prefix = re.sub(r"[^a-z0-9_-]", "-", workflow.name.lower())[:40].lstrip("-_") or "run"
+        return await self.start_as(self.ids.new(f"{prefix}-"), workflow, *args, **kwargs)
+
+    async def start_as(self, run_id: str, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
+        """A run with an id of your own. If it exists already with the same input, that run is given back."""
+        check_workflow(workflow, "start_as")
+        return await self.start_stored(run_id, workflow, workflow.arguments.encode(args, kwargs))
+
+    async def start_stored(self, run_id: str, workflow: Workflow[P, T], stored: msgspec.Raw) -> Run[T]:
+        """As `start_as`, with the input as JSON by parameter name."""
+        checked = check_run_id(run_id)
+        workflow.arguments.decode(stored)
+        stored = workflow.arguments.completed(stored)
+        if isinstance(workflow, SpecWorkflow):
+            await self.store.define(workflow.version, workflow.stored)
+        if self.runner is None:
+            self.registry.add(workflow)
+        else:
+            await self.runner.learn(workflow)
+        created = e.WorkflowCreated(
+            workflow=workflow.name,
+            input=stored,
+            version=workflow.version,
+            policy=workflow.recovery,
+            queue=workflow.queue,
+            stack=self.stack,
+            env=self.env,
+            by=self.actor,
+        )
+        if self.runner is not None and not self.runner.full and self.runner.specs.able(workflow):
+            made = await self.runner.create(workflow, checked, created)
+        else:
+            made = await create(self, checked, created)
+        if not made:
+            await check_same(self, checked, created, workflow.arguments)
+        return Run(self, checked)
+
+    # ---- looking
+
+    async def record(self, run_id: str) -> RunRecord:
+        found = await self.store.run(check_run_id(run_id))
+        if found is None:
+            raise await absent_run(self.store, RunId(run_id))
+        return found
+
+    async def get(self, run_id: str) -> Run[Any]:
+        """A run that exists."""
+        return Run(self, (await self.record(run_id)).document.run_id)
+
+    async def state(self, run_id: str) -> State:
+        """The folded log of a run."""
+        record = await self.record(run_id)
+        checked = record.document.run_id
+        return fold(checked, await read_log(self.store, checked))
+
+    async def runs(self, query: RunQuery | None = None, cursor: str | None = None, limit: int = 100) -> RunPage:
+        return await self.store.find_runs(query or RunQuery(), cursor, limit)
+
+    async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[e.Event]:
+        """The events of a run, those to come too, until it ends."""
+        checked = (await self.record(run_id)).document.run_id
+        while True:
+            record = await self.record(checked)
+            for event in await read_log(self.store, checked, after):
+                after = event.seq
+                yield event
+            if record.document.ended and after >= record.document.head_seq:
+                return
+            await self.store.changed(LOOK_AGAIN_S)
+
+    # ---- speaking to runs
+
+    async def answer(self, run_id: str, answer: object, question_id: str | None = None) -> Receipt:
+        """Answers an open question. A wrong answer is refused here, and the question stays open."""
+        doc = (await self.record(run_id)).document
+        if doc.open_count > len(doc.open):
+            # The document's list is cut; the log knows all of them.
+            doc = document(await self.state(run_id), open_max=doc.open_count)
+        leaf = _question(doc, question_id)
+        assert leaf.question is not None
+        assert leaf.question_id is not None
+        try:
+            value = check_answer(leaf.question, answer)
+        except BadInput:
+            if leaf.question_id in await self.answered(doc.run_id):
+                raise WrongState(f"question {leaf.question_id} was answered already") from None
+            raise
+        body = Answer(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
+        receipt = await self._send(doc, "answer", f"answer:{leaf.question_id}", body)
+        if receipt.duplicate:
+            raise WrongState(f"question {leaf.question_id} was answered already (message {receipt.number})")
+        return receipt
+
+    async def answered(self, run_id: str) -> frozenset[str]:
+        """The questions that have an answer, also those whose answers the run has not seen yet."""
+        prefix = "answer:"
+        found: set[str] = set()
+        async for page in inbox_pages(self.store, check_run_id(run_id)):
+            sent = [each.dedupe for each in page if each.kind == "answer" and each.dedupe.startswith(prefix)]
+            found.update(each.removeprefix(prefix) for each in sent)
+        return frozenset(found)
+
+    async def signal(self, run_id: str, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
+        """Sends a signal. With a dedupe id of your own, sending it again does nothing more."""
+        doc = (await self.record(run_id)).document
+        check_name(name, "signal")
+        body = Signal(name, codec.encode(payload, "the payload", MESSAGE_BYTES_MAX))
+        key = self.ids.nonce() if dedupe is None else check_dedupe(dedupe)
+        try:
+            return await self._send(doc, "signal", f"signal:{key}", body)
+        except Unavailable as error:
+            text = f"it is not known whether run {doc.run_id} has the signal ({error}); send it with dedupe={key!r}"
+            raise Unclear(text, key=key) from error
+
+    async def pause(self, run_id: str, reason: str | None = None) -> Requested:
+        """No new step starts; those under way end and are recorded."""
+        return await self._request(run_id, "pause", Reason(reason))
+
+    async def resume(self, run_id: str, *, version: str | None = None) -> Requested:
+        """A paused run goes on. `version`: only to see whether that version of its code fits."""
+        return await self._request(run_id, "resume", Reason(version=version))
+
+    async def cancel(self, run_id: str, reason: str | None = None) -> Requested:
+        """The workflow's code sees a cancellation, cleans up, and the run ends as cancelled."""
+        return await self._request(run_id, "cancel", Reason(reason))
+
+    async def plan_retry(
+        self, run_id: str, step: str | None = None, *, keep_answers: bool = False, spec: SpecWorkflow | None = None
+    ) -> Plan:
+        """What `retry` would do: what runs again, and what is kept."""
+        checked = (await self.record(run_id)).document.run_id
+        return await rewind.plan(self, checked, step, keep_answers=keep_answers, spec=spec)
+
+    async def retry(
+        self,
+        run_id: str,
+        step: str | None = None,
+        *,
+        keep_answers: bool = False,
+        spec: SpecWorkflow | None = None,
+        dedupe: str | None = None,
+    ) -> Plan:
+        """Goes back to a step (default: the last one that failed) and runs it again, with all that depends on it.
+
+        What does not depend on it is kept. Nothing is removed: the run goes on on a new branch of its log. A run of a
+        spec goes on with the definition that it has, or with `spec` if that fits what is kept. With a dedupe id of your
+        own, asking again does nothing more.
+        """
+        checked = (await self.record(run_id)).document.run_id
+        return await rewind.rewind_run(
+            self, checked, step, cause="retry", keep_answers=keep_answers, spec=spec, dedupe=dedupe
+        )
+
+    async def migrate(
+        self,
+        run_id: str,
+        renamed: Mapping[str, str],
+        *,
+        version: str | None = None,
+        spec: SpecWorkflow | None = None,
+        dry_run: bool = False,
+        dedupe: str | None = None,
+    ) -> Migration:
+        """Binds a run to code (or a spec) in which steps have other names. Refused while somebody drives it."""
+        checked = (await self.record(run_id)).document.run_id
+        return await migrate(self, checked, renamed, version=version, spec=spec, dry_run=dry_run, dedupe=dedupe)
+
+    async def jump(self, run_id: str, step: str, *, keep_answers: bool = False, dedupe: str | None = None) -> Plan:
+        """Goes back to any step that ran on the current branch. With a dedupe id, asking again does nothing more."""
+        checked = (await self.record(run_id)).document.run_id
+        return await rewind.rewind_run(self, checked, step, cause="jump", keep_answers=keep_answers, dedupe=dedupe)
+
+    async def _request(self, run_id: str, kind: str, body: Reason) -> Requested:
+        record = await self.record(run_id)
+        _check_request(record.document, kind)
+        done = await direct_request(self, record, kind, body)
+        if done is not None:
+            return done
+        await self.request(run_id, kind, body)
+        return Requested(done=False, text=f"requested; {await waits_for_whom(self, record)}")
+
+    async def request(self, run_id: str, kind: str, body: Reason) -> Receipt:
+        """Sends a request to pause, resume or cancel through the inbox, for the run's owner to consume."""
+        document = (await self.record(run_id)).document
+        return await self._send(document, kind, f"{kind}:{self.ids.nonce()}", body)
+
+    async def _send(self, doc: Document, kind: str, dedupe: str, body: msgspec.Struct) -> Receipt:
+        if doc.ended:
+            raise WrongState(f"run {doc.run_id} is {doc.status} already; nothing was sent")
+        message = Message(
+            run_id=doc.run_id,
+            kind=kind,
+            dedupe=dedupe,
+            body=codec.encode(body, f"the {kind}", MESSAGE_BYTES_MAX),
+            sent_at=StoreTime(self.clock.now()),
+            by=self.actor,
+        )
+        return await send_surely(self.store, message)
+
+
+def _check_request(doc: Document, kind: str) -> None:
+    if doc.ended:
+        raise WrongState(f"run {doc.run_id} is {doc.status} already; it cannot be asked to {kind}")
+    if kind == "pause" and doc.pause is not None:
+        raise WrongState(f"run {doc.run_id} is paused already")
+    if kind == "resume" and doc.pause is None:
+        raise WrongState(f"run {doc.run_id} is not paused, it is {doc.status}")
+
+
+def _question(doc: Document, question_id: str | None) -> OpenLeaf:
+    asked = [leaf for leaf in doc.open if leaf.question_id is not None]
+    if question_id is None and len(asked) == 1:
+        return asked[0]
+    for leaf in asked:
+        if question_id in (leaf.question_id, leaf.leaf):
+            return leaf
+    known = ", ".join(str(leaf.question_id) for leaf in asked) or "none"
+    if question_id is None:
+        raise UnknownQuestion(
+            f"run {doc.run_id} has no open question; it is {doc.status}"
+            if not asked
+            else f"run {doc.run_id} has several open questions, say which: {known}"
+        )
+    raise UnknownQuestion(
+        f"run {doc.run_id} has no open question {question_id!r} (answered, given up or never asked); open: {known}"
+    )

@@ -1,0 +1,102 @@
+"""Requests without an owner: what a sender may do itself when nobody drives the run.
+
+Invariant: only when no user code need run, and always as claim, request and release in one commit: a live owner that
+nobody knew of makes it fail, and then the request goes through the inbox after all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.log.state import fold
+from buoy.core.spec.model import knows
+from buoy.engine.read_log import read_log, unread_inbox
+from buoy.engine.run.mailbox import CONTROL, Reason
+from buoy.engine.run.owed import duties_of
+from buoy.engine.run.run_time import run_now
+from buoy.engine.services.commits import commit_surely, write_of
+from buoy.ports.records import Ended, Released, RunnerRecord, RunRecord, TaskChange
+
+if TYPE_CHECKING:
+    from buoy.engine.client.client import Client
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """`done`: it has happened. Else it is stored, and `text` says who will see to it."""
+
+    done: bool
+    text: str
+
+
+async def live_runners(client: Client) -> list[RunnerRecord]:
+    """The runners that are not known to be gone."""
+    records = await client.store.runners()
+    sights = await client.liveness.look(records)
+    return [each for each in records if sights[each.info.id].proof is None]
+
+
+async def driven(client: Client, record: RunRecord) -> bool:
+    """Whether a runner that is not known to be gone holds the run."""
+    return any(each.info.id == record.holder for each in await live_runners(client))
+
+
+async def waits_for_whom(client: Client, record: RunRecord) -> str:
+    """Who will see to a request, in words."""
+    doc = record.document
+    runners = await live_runners(client)
+    if any(each.info.id == record.holder for each in runners):
+        return f"runner {record.holder} drives the run and will see to it"
+    if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
+        return "a live worker will take the run and see to it"
+    return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
+
+
+async def direct_request(client: Client, record: RunRecord, kind: str, body: Reason) -> Requested | None:
+    """Does it at once if nobody drives the run and none of its code need run; None if it must go through the inbox."""
+    doc = record.document
+    quiet = doc.status in RESTING or doc.status in (Status.PENDING, Status.PAUSED, Status.INTERRUPTED)
+    if not quiet or await _somebody_will(client, record, kind):
+        return None
+    log = await read_log(client.store, doc.run_id)
+    state = fold(doc.run_id, log)
+    unread = await unread_inbox(client.store, doc.run_id, state.consumed)
+    if any(each.kind in CONTROL and each.number not in state.consumed for each in unread):
+        return None  # requests count in their order: this one must not overtake those
+    compensated = any(isinstance(each.body, e.StepStarted) and each.body.compensate for each in log)
+    if state.head_seq != doc.head_seq or (kind == "cancel" and compensated):
+        return None
+    bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
+    at, now = await run_now(client.store, client.clock, doc.run_id, state.updated_at), client.clock.now()
+    # `seen` stays as it is: whoever consumed nothing must not hide messages from the next owner.
+    change: TaskChange = Released(due_at=None, now=now, cause="resumed")
+    match kind:
+        case "pause":
+            bodies.append(e.Paused(reason="user", detail=body.reason, by=client.actor))
+        case "resume":
+            bodies.append(e.Resumed(by=client.actor, version=body.version))
+            change = Released(due_at=now, now=now, cause="resumed")
+        case _:
+            bodies.append(e.CancelRequested(reason=body.reason, by=client.actor))
+            cancelled = e.WorkflowCancelled(reason=body.reason)
+            bodies.append(cancelled)
+            # What the end owes to others (a word to its parent...) is done by whoever takes the task.
+            owes = bool(duties_of(state, cancelled))
+            change = Released(due_at=now, now=now, cause="requested") if owes else Ended()
+    new = append(doc.run_id, log, bodies, at, client.ids.nonce())
+    if not await commit_surely(client.store, write_of(new, change)):
+        return None
+    return Requested(done=True, text=f"run {doc.run_id} is {new.state.status}")
+
+
+async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:
+    """Whether a live runner holds the run, or (for a cancellation, whose clean-up code should run) could take it."""
+    runners = await live_runners(client)
+    if any(each.info.id == record.holder for each in runners):
+        return True
+    able = any(knows(each.info.workflows, record.document.workflow) for each in runners)
+    return kind == "cancel" and able and record.document.status is not Status.PENDING

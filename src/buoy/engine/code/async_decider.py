@@ -1,0 +1,262 @@
+"""Deciders: the ways to run workflow code. All ask an execution for leaves and are told outcomes.
+
+Here the async decider, which runs the code on its private loop, in the process's own thread, between two outcomes.
+The one for plain functions is in `engine.sync_decider`, the one for specs in `engine.spec_decider`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextvars import copy_context
+from typing import Any, cast
+
+from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import REPLAY_SLICE_S
+from buoy.core.log import events as e
+from buoy.core.log.timeline import DELIVERED
+from buoy.engine.authoring.context import CURRENT, Request, Scope
+from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
+from buoy.engine.code.protocol import Asked
+from buoy.engine.code.replay import Ended, outcome_of
+from buoy.errors import BadInput, Detached, Diverged
+
+_LOG = logging.getLogger("buoy.workflow")
+# For runs that go on by themselves; never added to.
+_NOTHING: deque[e.Event] = deque(maxlen=0)
+# Events that are gone through before a replay looks at the clock.
+_SLICE = 256
+
+
+class AsyncDecider:
+    """An async workflow on its private loop. Also the context of its durable calls."""
+
+    is_async = True
+
+    def __init__(self, execution: Asked, coro_fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+        self.run_id = execution.run_id
+        self._execution = execution
+        self._start = (coro_fn, args, kwargs)
+        self._loop = PrivateLoop(self)  # type: ignore[abstract]
+        self.scope: Callable[[], Scope] = self._loop.scope
+        self.key: Callable[[LeafId], str] = execution.state.key
+        self._futures: dict[LeafId, asyncio.Future[Any]] = {}
+        self._handles: dict[LeafId, asyncio.TimerHandle] = {}
+        self._main: ScopedTask | None = None
+        self._detached = False
+        self._returns: dict[LeafId, Any] = {}
+        # Of a replay: what comes next in the log.
+        self._ahead = _NOTHING
+        self._difference: Diverged | None = None
+
+    # As a decider.
+
+    @property
+    def busy(self) -> bool:
+        return False
+
+    def begin(self, at: float) -> None:
+        self._loop.clock = at
+        # The log has it, so it is the same at every replay; and it spreads the tasks of different runs.
+        self._loop.seed = hash(self._execution.state.created_at)
+        context = copy_context()
+        context.run(CURRENT.set, self)
+        fn, args, kwargs = self._start
+        # The coroutine is made inside the context, so that durable calls in default arguments find it too.
+        coro = context.run(fn, *args, **kwargs)
+        self._main = self._loop.start(coro, context)
+        self._drain()
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        execution = self._execution
+        self.begin(at)
+        clock = execution.host.clock
+        began = clock.monotonic()
+        for first in range(0, len(events), _SLICE):
+            self._replay_some(events[first : first + _SLICE])
+            if clock.monotonic() - began > REPLAY_SLICE_S:
+                await asyncio.sleep(0)
+                began = clock.monotonic()
+        self._returns.clear()
+        self._ahead = _NOTHING
+        # Every call of async code is asked for once: what the log had is needed no longer.
+        execution.history.forget()
+
+    def _replay_some(self, events: Sequence[e.Event]) -> None:
+        history, returns = self._execution.history, self._returns
+        ahead = self._ahead = deque([event for event in events if type(event.body) in DELIVERED])
+        with self._loop.entered:
+            while ahead:
+                event = ahead.popleft()
+                if type(event.body) is e.CancelRequested:
+                    self._request_cancel(event.at)
+                else:
+                    ended = cast(Ended, event.body)
+                    if ended.leaf in history.kept and ended.leaf not in history.asked:
+                        history.answers[ended.leaf] = outcome_of(ended, Any, self._start[0])
+                        continue
+                    history.need(event, ended.leaf)
+                    self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any), self._start[0]), event.at)
+                self._run()
+
+    def _foresee(self, request: Request, future: asyncio.Future[Any]) -> bool:
+        """At a replay: gives a leaf its outcome as soon as it is asked for, if that changes nothing for the code.
+
+        So it is when the log goes on with this very outcome, and nothing else of the code can move before it: then the
+        code would wait, get it and go on. Most calls of most workflows are so, and need no turn of the loop.
+        """
+        event = self._ahead[0]
+        ended: Any = event.body
+        if type(ended) is e.CancelRequested or ended.leaf != request.leaf:
+            return False
+        if self._difference is not None or not self._loop.may_go_on():
+            return False
+        try:
+            outcome = outcome_of(ended, request.returns, self._start[0])
+        except BadInput:
+            return False  # raised again where the code cannot catch it
+        self._ahead.popleft()
+        self._loop.clock = event.at
+        _settle(future, outcome)
+        return True
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        self._set(leaf, outcome, at)
+        with self._loop.entered:
+            self._run()
+
+    def _set(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        """Gives a leaf its outcome; the code sees it when it runs."""
+        self._loop.clock = at
+        future = self._futures.pop(leaf, None)
+        if future is not None:
+            if not future.done():
+                _settle(future, outcome)
+        elif leaf in self._handles:
+            self._loop.fire(self._handles.pop(leaf))
+
+    def cancel(self, at: float) -> None:
+        self._request_cancel(at)
+        self._drain()
+
+    def _request_cancel(self, at: float) -> None:
+        self._loop.clock = at
+        if self._main is not None:
+            self._main.cancel()
+
+    def go_on(self) -> None:
+        """Async code only ever runs when something is delivered to it."""
+
+    def check_pending(self) -> None:
+        """After a replay: what the code waits for must be open in the log."""
+        for leaf in [*self._futures, *self._handles]:
+            if leaf not in self._execution.state.open:
+                text = f"the log has {leaf} as given up, but the code still waits for it"
+                raise Diverged(text, log_leaf=leaf, code_leaf=leaf)
+
+    def detach(self) -> None:
+        self._detached = True
+        self._loop.abandon()
+        self._report_errors()
+        self._futures.clear()
+        self._handles.clear()
+
+    def _drain(self) -> None:
+        with self._loop.entered:
+            self._run()
+
+    def _run(self) -> None:
+        """Runs the code until it waits. Its end is reported, as is what it did otherwise than its log."""
+        self._loop.drain()
+        if self._difference is not None:
+            raise self._difference
+        if self._loop.errors:
+            self._report_errors()
+        main = self._main
+        if main is None or not main.done() or self._detached:
+            return
+        self._main = None
+        if main.cancelled():
+            self._execution.code_raised(asyncio.CancelledError())
+            return
+        error = main.exception()
+        if error is None:
+            self._execution.code_returned(main.result())
+        else:
+            self._execution.code_raised(error)
+
+    def _report_errors(self) -> None:
+        """What asyncio found odd in the workflow's code, such as a task whose error nobody looked at."""
+        for text in self._loop.errors:
+            _LOG.warning("run %s: %s", self.run_id, text)
+        self._loop.errors.clear()
+
+    # As the context of durable calls.
+
+    def now(self) -> float:
+        return self._loop.clock
+
+    def child_id(self, leaf: LeafId) -> RunId:
+        return self._execution.state.child_id(leaf)
+
+    def ask_for(self, request: Request) -> asyncio.Future[Any]:
+        if self._detached:
+            return self._refuse()
+        future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
+        leaf, execution = request.leaf, self._execution
+        if leaf in execution.history.answers:
+            execution.history.match(request)
+            future.set_result(execution.history.answers.pop(leaf))
+            return future
+        self._open(request)
+        if type(request.started) is e.ChildStarted and request.started.detach:
+            # Nobody waits for a detached child: its start is its outcome.
+            future.set_result(request.started.child)
+        elif not self._ahead or not self._foresee(request, future):
+            self._futures[leaf] = future
+            if execution.replaying:
+                self._returns[leaf] = request.returns
+        return future
+
+    def _refuse(self) -> asyncio.Future[Any]:
+        """Dropped code asks for something: it is told so, unless it will not hear."""
+        if not self._loop.hopeless():
+            raise Detached(f"run {self.run_id} is no longer driven here")
+        return asyncio.Future(loop=self._loop)
+
+    def _open(self, request: Request) -> None:
+        """A difference from the log is kept: user code must not be able to swallow it."""
+        try:
+            self._execution.open_leaf(request)
+        except Diverged as error:
+            self._difference = self._difference or error
+            raise Detached(str(error)) from error
+
+    def ask_for_all(self, requests: list[Request]) -> list[Any]:
+        raise NotImplementedError("async workflows use asyncio.gather")
+
+    def give_up(self, leaf: LeafId) -> None:
+        if self._futures.pop(leaf, None) is not None and not self._detached:
+            self._execution.cancel_leaf(leaf)
+
+    # As the host of the loop's timers.
+
+    def timer_started(self, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None:
+        if self._detached:
+            self._refuse()
+            return
+        self._handles[leaf] = handle
+        self._open(Request(leaf, "timer", e.TimerStarted(leaf=leaf, due_at=when)))
+
+    def timer_cancelled(self, leaf: LeafId) -> None:
+        if self._handles.pop(leaf, None) is not None and not self._detached:
+            self._execution.cancel_leaf(leaf)
+
+
+def _settle(future: asyncio.Future[Any], outcome: Any) -> None:
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

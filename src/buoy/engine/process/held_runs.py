@@ -1,0 +1,47 @@
+"""Forgotten: the runs that by the store this runner holds, and that it does not drive, or drives from an old state.
+
+A claim whose answer was lost leaves such a run, and so does a release that came to nothing.
+Invariant: this is only a hint. The page is old when it is read, so whoever takes a run asks again who holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from buoy.core.ids import orchestrate_task_id
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.ports.records import Released, RunQuery, Task
+
+if TYPE_CHECKING:
+    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.isolation import IsolationSlot
+
+
+async def forgotten(runner: Holder, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
+    """The task of each such run, with the number of events that its document counts. `waiting`: not forgotten."""
+    cursor: str | None = None
+    while True:
+        page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)
+        for record in page.runs:
+            doc = record.document
+            execution = runner.executions.get(doc.run_id)
+            if execution is not None and execution.ledger.in_flight:
+                runner.intake.request_reconcile()  # what it knows may be old, or about to be new
+                continue
+            if execution is not None and execution.ledger.durable_seq >= doc.head_seq:
+                continue
+            if execution is not None:
+                runner.drop(doc.run_id)  # another runner moved the run on; the next write here would be fenced
+            elif doc.run_id in runner.releases or doc.run_id in waiting:
+                continue
+            elif runner.info.queues and doc.queue not in runner.info.queues:
+                # We only started it, and gave it back: a document that was made again from the log names us as holder.
+                now = runner.clock.now()
+                runner.releases.add(doc.run_id, Released(due_at=now, now=now), doc.head_seq)
+                continue
+            task_id = record.envelope.orchestrator_task_id or orchestrate_task_id(doc.run_id, 1)
+            yield Task(task_id, doc.run_id, doc.workflow, doc.queue), doc.head_seq
+        cursor = page.cursor
+        if cursor is None:
+            return

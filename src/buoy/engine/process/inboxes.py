@@ -1,0 +1,71 @@
+"""Inboxes: brings new messages to the runs that this runner drives, also while other runs are replayed.
+
+Invariants: a message is marked as seen only after its run has taken it; where the run's next commit says so, it is not
+written twice. A run that is being replayed takes messages only when its replay is over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from buoy.core.limits import INBOX_PAGE
+from buoy.engine.process.polling import Round
+from buoy.errors import Unavailable
+
+if TYPE_CHECKING:
+    from buoy.core.ids import RunId
+    from buoy.engine.process.intake import Holder
+    from buoy.engine.run.execution import Execution
+
+
+class Inboxes:
+    """The loop that reads messages."""
+
+    def __init__(self, runner: Holder) -> None:
+        self._runner = runner
+        self._put_off = False
+        # Runs whose last commit was durable at the last look, and that had nothing new to read.
+        self._read_up: set[RunId] = set()
+        self.round = Round(runner, "inboxes", self._look)
+
+    def opened(self) -> None:
+        """A run was replayed: it can take messages now."""
+        if self._put_off:
+            self.round.wake()
+
+    async def _look(self) -> bool:
+        self._put_off = False
+        await self.read()
+        return False
+
+    async def read(self) -> None:
+        """Reads every inbox with unseen messages."""
+        runner = self._runner
+        read_up, self._read_up = self._read_up, set()
+        for run_id in await runner.store.unread_runs(runner.id):
+            execution = runner.executions.get(run_id)
+            if execution is None or execution.detached:
+                continue
+            if execution.opening:
+                self._put_off = True
+                continue
+            try:
+                await self._read(run_id, execution, again=run_id in read_up)
+            except Unavailable:
+                raise  # the store is away, for every run
+            except Exception as error:  # noqa: BLE001 - one inbox that cannot be read must not hide the others
+                runner.note(f"run {run_id}: its inbox cannot be read: {error}", error)
+
+    async def _read(self, run_id: RunId, execution: Execution, *, again: bool) -> None:
+        runner, mailbox, ledger = self._runner, execution.mailbox, execution.ledger
+        news = False
+        while page := await runner.store.inbox(run_id, mailbox.seen, INBOX_PAGE):
+            news, before = True, mailbox.seen
+            execution.take(page)
+            if mailbox.seen - before < INBOX_PAGE or execution.opening or execution.detached:
+                break  # that was the last page, or the run holds at a message and leaves the rest
+        if not news and ledger.idle:
+            self._read_up.add(run_id)
+        # `again`: a commit that is durable has said so, and the store does not know it all the same.
+        if not ledger.tells(mailbox.seen) or (again and not news):
+            await runner.store.seen(run_id, runner.id, mailbox.seen)

@@ -1,0 +1,293 @@
+"""Intake: where a runner's work comes from: due tasks. Messages for the runs that it holds come by `engine.inboxes`.
+
+Invariant: on any trouble a task is given back, it must not hang on this runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import TASKS_CLAIM_MAX
+from buoy.core.log import events as e
+from buoy.core.spec.model import is_spec
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.process.held_runs import forgotten
+from buoy.engine.process.inboxes import Inboxes
+from buoy.engine.process.isolation import IsolationSlot
+from buoy.engine.process.polling import POLL_S, Round, listener
+from buoy.engine.process.release_queue import ReleaseQueue
+from buoy.engine.process.takeover import (
+    LOST,
+    claim_first,
+    hold_broken,
+    judge,
+    last_message,
+    may_take,
+    release_truncated,
+    remedy,
+)
+from buoy.engine.process.undrivable import hold
+from buoy.engine.process.version_routing import LEFT_PAUSE_S, VersionRouter
+from buoy.engine.read_log import read_log, unread_inbox
+from buoy.engine.run.containment import reason_of
+from buoy.engine.run.execution import Execution
+from buoy.engine.run.host import Host
+from buoy.engine.run.outbox import Outbox
+from buoy.engine.run.owed import duties_left
+from buoy.engine.run.run_time import keep_time
+from buoy.engine.spec.library import DefinitionGone
+from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
+from buoy.ports.records import Released, RunnerInfo, Task, Wants
+from buoy.ports.store import Store
+
+T = TypeVar("T")
+
+_LOADS_AT_ONCE = 32
+_END_S = 10.0
+# A run that this runner cannot take: others may, and a later try of its own may.
+_RETRY_S = 30.0
+# A claim may become true long after its answer was lost, and a release be forgotten with a document that was lost.
+_COMPARE_S = 240.0
+# Specs that a runner names as left to others.
+_UNABLE_MAX = 100
+
+
+class Holder(Host, Protocol):
+    """The runner, as its intake sees it."""
+
+    id: RunnerId
+    info: RunnerInfo
+    store: Store
+    registry: Registry
+    releases: ReleaseQueue
+    outbox: Outbox
+    executions: dict[RunId, Execution]
+    gone: str | None
+
+    @property
+    def intake(self) -> Intake: ...
+
+    def give_back_resting(self) -> None: ...
+
+    def room(self) -> int: ...
+
+    def drop(self, run_id: RunId) -> None: ...
+
+    def declared_gone(self, why: str) -> None: ...
+
+    def show(self, callback: Callable[[T], None] | None, what: T) -> None: ...
+
+    def note(self, text: str, error: Exception | None = None) -> None: ...
+
+
+class Intake:
+    """The loop that looks for work."""
+
+    def __init__(self, runner: Holder) -> None:
+        self._runner = runner
+        self._round = Round(runner, "intake", self._look)
+        self.inboxes = Inboxes(runner)
+        self._listener = listener(runner, (self._round, self.inboxes.round))
+        self._takes_work = True
+        self._unclear = False
+        self._full = False
+        self._compare_at = runner.clock.monotonic() + _COMPARE_S
+        self._solo = IsolationSlot(runner)
+        self._deference = VersionRouter(runner)
+        self.on_taken: Callable[[Task], None] | None = None
+        # Told when the end of a run's log is lost; by then nobody holds it.
+        self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
+
+    def start(self, *, takes_work: bool) -> None:
+        self._takes_work = takes_work
+        for each in (self._round, self.inboxes.round, self._listener):
+            each.start()
+
+    async def stop(self) -> None:
+        """Ends after the work in hand: what is just being claimed must not be left half done."""
+        await self._listener.stop(0.0)
+        await self._round.stop(_END_S)
+        await self.inboxes.round.stop(_END_S)
+
+    def request_reconcile(self) -> None:
+        """Something was unclear: what the store says we hold is compared with what we drive."""
+        self._unclear = True
+
+    @contextmanager
+    def _unless_clear(self) -> Iterator[None]:
+        """Without an answer we may hold runs that we do not know of, or do not drive."""
+        try:
+            yield
+        except BaseException:
+            self._unclear = True
+            raise
+
+    def room_again(self) -> None:
+        """The runner drives less than it did: if it was full, there may be work that waits."""
+        if self._full:
+            self._full = False
+            self._round.wake()
+
+    async def _look(self) -> bool:
+        if self._unclear or self._runner.clock.monotonic() >= self._compare_at:
+            self._compare_at = self._runner.clock.monotonic() + _COMPARE_S
+            self._unclear = False
+            with self._unless_clear():
+                async for task, head_seq in forgotten(self._runner, self._solo):
+                    await self.take(task, head_seq=head_seq)
+        return self._takes_work and await self._claim() > 0
+
+    async def _claim(self) -> int:
+        runner = self._runner
+        limit = min(runner.room(), TASKS_CLAIM_MAX)
+        self._full = limit <= 0 or self._solo.wanted
+        if self._full:
+            return await self._go_alone() if self._solo.wanted else 0
+        wants = Wants(
+            queues=runner.info.queues,
+            workflows=tuple(name for name in runner.registry.names() if name not in runner.specs.unable),
+            stack=runner.info.stack,
+            env=runner.info.env,
+            specs=runner.registry.takes_specs,
+            excluded_specs=tuple(sorted(runner.specs.unable)),
+        )
+        with self._unless_clear():
+            tasks = await runner.store.claim_tasks(runner.id, wants, limit)
+        for broken in runner.store.met():
+            runner.note(f"{broken.kind} {broken.id} cannot be read: {broken.reason}")
+        mine = [task for task in tasks if not self._deference.recently_deferred(task)]
+        for start in range(0, len(mine), _LOADS_AT_ONCE):
+            await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))
+        if tasks and not mine:
+            await asyncio.sleep(LEFT_PAUSE_S)
+        return len(tasks)
+
+    async def _go_alone(self) -> int:
+        """A run that must be alone waits for its turn, or has it."""
+        task = self._solo.next()
+        if task is None:
+            return 0
+        await self.take(task, alone=True)
+        self._solo.begun(task.run_id)
+        return 1
+
+    async def take(
+        self, task: Task, *, alone: bool = False, head_seq: int = 0, free_of: Sequence[RunnerId | None] = ()
+    ) -> None:
+        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events.
+
+        `free_of`: its task was not claimed from the store. The run is free while nobody (None) holds it, or while a
+        runner holds it whose end is proven.
+        """
+        runner = self._runner
+        if task.run_id in runner.executions:
+            self._unclear = True  # Ours already, or a stale one: the log tells.
+            return
+        try:
+            # A release of ours whose answer was lost: it has nothing to do with this claim, unless it undid it.
+            doubtful = await runner.releases.forget(task.run_id) or head_seq > 0
+            await self._take(task, alone=alone, head_seq=head_seq, doubtful=doubtful, holders=(runner.id, *free_of))
+        except CorruptLog as error:
+            # Its messages must not wake it over and over. Once its log can be read again, a sweep finds them unread.
+            self._give_back(task, error, None, await last_message(runner, task.run_id))
+        except Unavailable as error:
+            self._give_back(task, error, POLL_S)
+        except NotAllowedHere as error:
+            self._give_back(task, error, 0.0)  # another runner may, now; this one asks for it no more
+            await self._tell_unable()
+        except Problem as error:
+            self._give_back(task, error, _RETRY_S)
+        except Exception as error:  # noqa: BLE001 - recorded as a pause, or given back
+            if not await hold_broken(runner, task, error):
+                self._give_back(task, error, _RETRY_S)
+
+    async def _take(
+        self, task: Task, *, alone: bool, head_seq: int, doubtful: bool, holders: Sequence[RunnerId | None]
+    ) -> None:
+        runner = self._runner
+        events = await read_log(runner.store, task.run_id)
+        if not await may_take(runner, task.run_id, events, holders, doubtful=doubtful):
+            return
+        if len(events) < head_seq:
+            runner.note(f"run {task.run_id}: its document is at event {head_seq}, but its log ends at {len(events)}")
+            await release_truncated(runner, task, self.on_cut_short)
+            return
+        workflow = await self._workflow_of(task, events)
+        if workflow is None:
+            return
+        execution = Execution(runner, workflow, task.run_id, events)
+        if not events:
+            runner.releases.add(task.run_id, Released(due_at=None, now=runner.clock.now()))
+            return
+        if execution.ended:
+            # It ended in a process that could not do its last duties any more.
+            runner.outbox.finish(task.run_id, duties_left(task.run_id, events))
+            return
+        if await self._deference.leave(task, execution):
+            return
+        claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
+        verdict = judge(execution, events, claim, runner.clock.now())
+        if verdict.plan is not None:
+            await remedy(runner, task, events, claim, verdict.plan)
+            return
+        if verdict.solo and not alone:
+            self._solo.wait(task)
+            return
+        if verdict.solo:
+            claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})
+        await self._drive(task, execution, events, claim)
+
+    async def _drive(self, task: Task, execution: Execution, events: Sequence[e.Event], claim: e.Claimed) -> None:
+        runner = self._runner
+        messages = await unread_inbox(runner.store, task.run_id, execution.state.consumed)
+        to_claim: e.Claimed | None = claim
+        if runner.gone is None and task.cause == LOST and execution.state.pause is None:
+            claimed = await claim_first(runner, task, events, claim)
+            if claimed is None:
+                self._unclear = True
+                return
+            execution, to_claim = Execution(runner, execution.workflow, task.run_id, claimed), None
+        await keep_time(runner.store, runner.clock, task.run_id, execution.ledger)
+        if runner.gone is not None:
+            return  # declared gone while it read: its task is due for others, and what it drives was dropped
+        runner.executions[task.run_id] = execution
+        runner.show(self.on_taken, task)
+        await execution.resume(to_claim, messages)
+        self.inboxes.opened()
+
+    async def _workflow_of(self, task: Task, events: Sequence[e.Event]) -> Workflow[..., Any] | None:
+        """What drives the run; None if that is gone, and the run was seen to."""
+        runner = self._runner
+        if not is_spec(task.workflow) or not events:
+            return runner.registry.need(task.workflow)
+        try:
+            return await runner.specs.of_log(task.workflow, events)
+        except DefinitionGone as error:
+            runner.note(f"run {task.run_id}: {error}")
+            pause = e.Paused(reason="version", detail=str(error))
+            self._unclear |= not await hold(runner, task, events, pause)
+            return None
+
+    def _give_back(self, task: Task, error: Exception, delay_s: float | None, seen: int = 0) -> None:
+        runner = self._runner
+        text = str(error) if isinstance(error, Problem) else reason_of(error)
+        runner.note(f"run {task.run_id}: {text}")
+        runner.drop(task.run_id)
+        now = runner.clock.now()
+        due_at = None if delay_s is None else now + delay_s
+        change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=task.evidence)
+        runner.releases.add(task.run_id, change)
+
+    async def _tell_unable(self) -> None:
+        """Others may know which specs this process leaves to them."""
+        runner = self._runner
+        unable = tuple(sorted(runner.specs.unable))[:_UNABLE_MAX]
+        if unable != runner.info.unable:
+            runner.info = msgspec.structs.replace(runner.info, unable=unable)
+            await runner.store.register(runner.info)

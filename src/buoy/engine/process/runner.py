@@ -1,0 +1,312 @@
+"""Runner: a process that holds work. It claims due tasks, drives their runs, and gives them back when it stops.
+
+Invariants: ownership is the `claimed` event in the log, the task's holder only spreads the work; a runner that was
+declared gone drives nothing any more; at a graceful stop a run is given back only when nothing of it executes.
+A loop that survives an error counts it and shows it in `troubles`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from buoy.core.ids import RunId
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import RESTING, Status
+from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.process.intake import Intake
+from buoy.engine.process.release_queue import ReleaseQueue
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.process.waiters import Waiters
+from buoy.engine.run.containment import reason_of
+from buoy.engine.run.execution import Execution
+from buoy.engine.run.lingering_threads import Lingering
+from buoy.engine.run.outbox import Outbox
+from buoy.engine.services.journal import Journal
+from buoy.engine.services.step_tasks import StepTasks
+from buoy.engine.services.thread_pool import ThreadPool
+from buoy.engine.services.timers import Timers
+from buoy.engine.services.troubles import Troubles
+from buoy.engine.spec.functions import Calls
+from buoy.engine.spec.library import SpecLibrary
+from buoy.engine.spec.runtime import SpecKit
+from buoy.errors import Problem
+from buoy.ports.host import Clock, Ids, Shell, Threads
+from buoy.ports.records import Progress, Released, RunnerInfo, SweepHealth
+from buoy.ports.store import Store
+
+# After the grace time async steps are cancelled; so long they may take to clean up.
+_CANCEL_S = 2.0
+_SOON_S = 1.0
+_BROKEN_S = 30.0
+
+
+class Runner:
+    """Drives the runs of one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        info: RunnerInfo,
+        *,
+        clock: Clock,
+        ids: Ids,
+        threads: Threads | None,
+        options: RunnerOptions | None = None,
+        shell: Shell | None = None,
+    ) -> None:
+        self.id = info.id
+        self.info = info
+        self.store = store
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.options = options or RunnerOptions()
+        self.executions: dict[RunId, Execution] = {}
+        self.journal = Journal(store, self.executions)
+        self.trouble_log = Troubles([self.journal])
+        self.note, self.troubles, self.show = self.trouble_log.note, self.trouble_log.total, self.trouble_log.tell
+        self.turning: Execution | None = None
+        self.timers = Timers(clock, lambda error: self.note(reason_of(error), error))
+        self.step_pool = _pool(threads, self.options.step_threads, "buoy-step")
+        self.workflow_pool = _pool(threads, self.options.workflow_threads, "buoy-workflow")
+        self.progress: dict[RunId, Progress] = {}
+        self.gone: str | None = None
+        # A release that is refused, like a write that is fenced: somebody moved the run on, and it may be ours again.
+        self.releases = ReleaseQueue(store, self.id, lambda: self.intake.request_reconcile())
+        self.trouble_log.loops.append(self.releases)
+        self.outbox = Outbox(self)
+        self.stopping, self._moved = asyncio.Event(), asyncio.Event()
+        self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell, self.stopping))
+        self.intake: Intake = Intake(self)
+        # How the sweeper of this process fares, if it has one; it travels with the beats.
+        self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
+        # For whoever wants to show what this runner does.
+        self.on_ended: Callable[[Execution], None] | None = None
+        self.on_paused: Callable[[Execution], None] | None = None
+        self._resting: OrderedDict[RunId, None] = OrderedDict()
+        self.waiters, self.step_tasks, self.lingering = Waiters(), StepTasks(), Lingering()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._registered = False
+
+    # ---- life
+
+    async def start(self, *, takes_work: bool = True) -> None:
+        """Registers and begins to take work (unless this process only drives what it starts itself)."""
+        self._loop = asyncio.get_running_loop()
+        await self.store.register(self.info)
+        self._registered = True
+        self.step_tasks.start()
+        self.journal.start()
+        self.releases.start()
+        self.intake.start(takes_work=takes_work)
+
+    async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
+        """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
+        self.stopping.set()
+        await self.intake.stop()
+        await self._say_that_it_stops()
+        for execution in list(self.executions.values()):
+            execution.stopping = True
+            execution.leaves.call_back()
+        deadline = self.clock.monotonic() + (self.options.stop_grace_s if grace_s is None else grace_s)
+        await self._give_back(signal, deadline)
+        cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
+        if cancelled:
+            await asyncio.wait(cancelled, timeout=_CANCEL_S)
+            await self._give_back(signal, self.clock.monotonic() + _CANCEL_S)
+        await self.lingering.end(0.0 if self.gone else deadline - self.clock.monotonic(), self.note)
+        return await self._close()
+
+    async def _say_that_it_stops(self) -> None:
+        """From now on nobody counts on it: it serves no queue."""
+        if self.gone is None and self._registered:
+            self.info = msgspec.structs.replace(self.info, queues=())
+            try:
+                await self.store.register(self.info)
+            except Problem as error:
+                self.note(str(error))
+
+    async def _give_back(self, signal: str, deadline: float) -> None:
+        """Gives back each run as soon as nothing of it executes, until the deadline."""
+        while self.executions and self.gone is None:
+            self._moved.clear()
+            for execution in list(self.executions.values()):
+                if execution.interrupt(signal) and not execution.detached:
+                    self._release(execution)
+            left_s = deadline - self.clock.monotonic()
+            if not self.executions or left_s <= 0:
+                return
+            try:
+                async with asyncio.timeout(left_s):
+                    await self._moved.wait()
+            except TimeoutError:
+                return
+
+    async def _close(self) -> int:
+        left = len(self.executions)
+        for execution in list(self.executions.values()):
+            execution.detach()
+        await self.outbox.settle(0.0 if self.gone is not None else _CANCEL_S)
+        written = await self.journal.close(patience_s=0.0 if self.gone is not None else _CANCEL_S)
+        await self.releases.close(at_once=not written)
+        if not written and self.gone is None:
+            left = max(left, 1)  # the store takes nothing any more: as if killed, it is found by proof
+        self.timers.close()
+        for pool in (self.step_pool, self.workflow_pool):
+            if pool is not None:
+                pool.close()
+        return left if left or self.gone is not None else await self._say_good_bye()
+
+    async def _say_good_bye(self) -> int:
+        """What it may still hold in the store (an unclear answer...) becomes due for others."""
+        try:
+            await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
+        except Problem as error:
+            self.note(str(error))
+            return 1
+        return 0
+
+    def declared_gone(self, why: str) -> None:
+        """Somebody declared this runner dead. Dead is final: everything that it drives is dropped. Any thread."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._drop_all, why)
+
+    def _drop_all(self, why: str) -> None:
+        self.gone = why
+        self.note(why)
+        for run_id in list(self.executions):
+            self.drop(run_id)
+        self._moved.set()
+
+    # ---- new work
+
+    def create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> asyncio.Future[bool]:
+        """A new run that this runner drives from its first event on. False: a run of that id exists already."""
+        if run_id in self.executions:
+            return self.waiters.second_creation(run_id)
+        made = self.waiters.creation(run_id)
+        execution = Execution(self, workflow, run_id)
+        self.executions[run_id] = execution
+        execution.after_commit(lambda: self.waiters.created(run_id, True))
+        # It is bound to the code that drives it, whichever code asked for it.
+        execution.create(msgspec.structs.replace(created, version=workflow.version))
+        return made
+
+    async def learn(self, workflow: Workflow[..., Any]) -> None:
+        """This process has code for one more workflow, and others may know it."""
+        self.registry.add(workflow)
+        if workflow.name not in self.info.workflows:
+            self.info = msgspec.structs.replace(self.info, workflows=self.registry.versions())
+            await self.store.register(self.info)
+
+    @property
+    def full(self) -> bool:
+        # What one holds whom nobody knows is taken for an orphan.
+        return not self._registered or self.stopping.is_set() or self.gone is not None or self.room() <= 0
+
+    def room(self) -> int:
+        """How many more runs may be driven at the same time."""
+        return self.options.driving_runs_max - (len(self.executions) - len(self._resting))
+
+    # ---- what executions tell
+
+    def rested(self, execution: Execution) -> None:
+        self._moved.set()
+        if self.stopping.is_set():
+            return
+        if execution.state.status is Status.PAUSED:
+            self.show(self.on_paused, execution)
+            self._release(execution)
+            return
+        self._resting[execution.run_id] = None
+        self._resting.move_to_end(execution.run_id)
+        while len(self._resting) > self.options.waiting_runs_max:
+            self._evict(self._resting.popitem(last=False)[0])
+
+    def give_back_resting(self) -> None:
+        """Lets all that only waits leave memory."""
+        while self._resting:
+            self._evict(self._resting.popitem(last=False)[0])
+
+    def _evict(self, run_id: RunId) -> None:
+        """Lets a resting run leave memory, unless it moves by itself in a moment: it would only come back at once."""
+        execution = self.executions.get(run_id)
+        if execution is None or not execution.settled or execution.state.status not in RESTING:
+            return
+        wake_at = execution.state.wake_at
+        if wake_at is None or execution.ledger.here(wake_at) > self.clock.now() + _SOON_S:
+            self._release(execution)
+
+    def _release(self, execution: Execution) -> None:
+        """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
+        # As the log has it, though its time may be ahead of ours: who finds it due must find its timers due as well.
+        state, now = execution.state, self.clock.now() if execution.has_undelivered else execution.ledger.now()
+        due_at = now if execution.has_undelivered else state.wake_at
+        change = Released(due_at if state.pause is None else state.pause.expires_at, now, seen=execution.mailbox.seen)
+        head_seq = execution.ledger.durable_seq
+        execution.detach()
+        self._forget(execution)
+        self.waiters.tell(execution.run_id, None)
+        self.releases.add(execution.run_id, change, head_seq)
+
+    def ended(self, execution: Execution) -> None:
+        if execution.duties:
+            self.outbox.finish(execution.run_id, execution.duties)
+        self._forget(execution)
+        if execution.ending is not None:
+            self.waiters.keep(execution.state, execution.ending)
+        self.waiters.tell(execution.run_id, execution)
+        self.show(self.on_ended, execution)
+
+    def lost(self, execution: Execution) -> None:
+        self.intake.request_reconcile()
+        self._forget(execution)
+        self.waiters.tell(execution.run_id, None)
+
+    def broken(self, execution: Execution, error: Exception) -> None:
+        """Gives back a run whose trouble could not even be recorded. It is tried again later, here or elsewhere."""
+        run_id, now = execution.run_id, self.clock.now()
+        self.note(f"run {run_id}: {reason_of(error)}", error)
+        change = Released(due_at=now + _BROKEN_S, now=now, seen=execution.mailbox.seen)
+        execution.detach()
+        self._forget(execution)
+        self.waiters.failed(run_id, error)
+        self.waiters.tell(run_id, None)
+        self.releases.add(run_id, change, execution.ledger.durable_seq)
+
+    def drop(self, run_id: RunId) -> None:
+        """Drives this run no longer, if it does."""
+        execution = self.executions.get(run_id)
+        if execution is not None:
+            execution.detach()
+            self.lost(execution)
+
+    def _forget(self, execution: Execution) -> None:
+        if self.executions.get(execution.run_id) is execution:
+            del self.executions[execution.run_id]
+        self._resting.pop(execution.run_id, None)
+        self.progress.pop(execution.run_id, None)
+        self._moved.set()
+        self.intake.room_again()
+
+    def progressed(self, run_id: RunId, progress: Progress) -> None:
+        self.progress[run_id] = progress
+
+    def wait_end(self, run_id: RunId) -> asyncio.Future[Execution | None] | None:
+        """Resolves when a run that is driven here ends, to None if it leaves this process. None if it is not here."""
+        return self.waiters.end(run_id) if run_id in self.executions else None
+
+    # ---- health
+
+    def holding(self) -> int:
+        return len(self.executions)
+
+
+def _pool(threads: Threads | None, threads_max: int, name: str) -> ThreadPool | None:
+    return None if threads is None else ThreadPool(threads, threads_max, name)

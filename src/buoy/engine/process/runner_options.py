@@ -1,0 +1,21 @@
+"""Runner options: how much a runner takes on, and of what."""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, SWEEP_DELAY_S, WAITING_RUNS_MAX
+
+
+class RunnerOptions(msgspec.Struct, frozen=True):
+    """What a person may turn."""
+
+    waiting_runs_max: int = WAITING_RUNS_MAX
+    driving_runs_max: int = DRIVING_RUNS_MAX
+    step_threads: int = 32
+    workflow_threads: int = 64
+    stop_grace_s: float = STOP_GRACE_S
+    # The first whole sweep comes after so long, and at most 10 s later. Dead processes are looked for at once.
+    sweep_delay_s: float = SWEEP_DELAY_S
+    # Modules whose functions `call:` steps of specs may use; "flows" allows flows and flows.anything.
+    calls: tuple[str, ...] = ()

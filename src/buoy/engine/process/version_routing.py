@@ -1,0 +1,97 @@
+"""Deference: leaves a run to a living runner that has the very version of the code to which the run is bound.
+A runner whose own version is known not to fit leaves it to any other version that was not tried.
+
+Invariants: it is left as it was found, with the due time, the cause and the evidence of its task, so that the other
+need not come at the right moment, nor go by this one's clock; this runner keeps its hands off it for some seconds,
+then looks whether the other is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from buoy.core.spec.model import is_spec
+from buoy.ports.records import Released, RunnerInfo, Task
+
+if TYPE_CHECKING:
+    from buoy.core.ids import RunId
+    from buoy.engine.process.intake import Holder
+    from buoy.engine.run.execution import Execution
+
+_LEFT_S = 5.0
+# For who got nothing but runs that it leaves to others.
+LEFT_PAUSE_S = 0.25
+
+
+class VersionRouter:
+    """What one runner leaves to others."""
+
+    def __init__(self, runner: Holder) -> None:
+        self._runner = runner
+        self._until: dict[RunId, float] = {}
+
+    async def leave(self, task: Task, execution: Execution) -> bool:
+        """Whether somebody fits better, and the run was left to them."""
+        if not await self._somebody_fits_better(execution):
+            return False
+        now = self._runner.clock.monotonic()
+        self._forget(now)
+        self._until.pop(task.run_id, None)
+        self._until[task.run_id] = now + _LEFT_S
+        self._give_back(task)
+        return True
+
+    def _forget(self, now: float) -> None:
+        """Of runs that others took, and that never come back here. The oldest entries stand first."""
+        while self._until and (oldest := next(iter(self._until.items())))[1] <= now:
+            del self._until[oldest[0]]
+
+    def recently_deferred(self, task: Task) -> bool:
+        """Whether a run that was just claimed is one that was left to others a moment ago."""
+        until = self._until.get(task.run_id)
+        if until is None:
+            return False
+        if self._runner.clock.monotonic() >= until:
+            del self._until[task.run_id]
+            return False
+        self._give_back(task)
+        return True
+
+    def _give_back(self, task: Task) -> None:
+        # Both by the store's clock: it comes back as it was.
+        change = Released(
+            due_at=float(task.due_at),
+            now=float(task.claimed_at),
+            cause=task.cause,
+            evidence=task.evidence,
+            by_clock=task.by_clock,
+        )
+        self._runner.releases.add(task.run_id, change)
+
+    async def _somebody_fits_better(self, execution: Execution) -> bool:
+        bound, name = execution.state.version, execution.workflow.name
+        if not bound or bound == execution.workflow.version or is_spec(name):
+            return False
+        misfits = execution.state.misfits
+        worse = misfits if execution.workflow.version in misfits else ()
+        return any(
+            _has_better(record.info.workflows.get(name, ()), bound, worse) and _serves(record.info, execution)
+            for record in await self._runner.store.runners()
+            if record.info.id != self._runner.id
+        )
+
+
+def _has_better(versions: Collection[str], bound: str, worse: Collection[str]) -> bool:
+    return bound in versions or (bool(worse) and any(version not in worse for version in versions))
+
+
+def _serves(info: RunnerInfo, execution: Execution) -> bool:
+    created = execution.state.created
+    return (
+        info.role == "worker"
+        and created is not None
+        and created.queue in info.queues
+        and info.env == created.env
+        and (info.stack is None or created.stack is None or info.stack == created.stack)
+    )

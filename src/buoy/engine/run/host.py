@@ -1,0 +1,44 @@
+"""Host: what a runner gives to its executions, and what it wants to know of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from buoy.core.ids import RunId
+from buoy.engine.run.ledger import LedgerHost
+from buoy.engine.run.lingering_threads import Lingering
+from buoy.engine.run.outbox import Outbox
+from buoy.engine.services.step_tasks import StepTasks
+from buoy.engine.services.thread_pool import ThreadPool
+from buoy.engine.services.timers import Timers
+from buoy.engine.spec.library import SpecLibrary
+from buoy.ports.records import Progress
+
+if TYPE_CHECKING:
+    from buoy.engine.run.execution import Execution
+
+
+class Host(LedgerHost, Protocol):
+    """A runner, as its executions see it."""
+
+    timers: Timers
+    # The execution whose turn it is at this moment, for the watch over the loop.
+    turning: Execution | None
+    step_tasks: StepTasks
+    step_pool: ThreadPool | None
+    workflow_pool: ThreadPool | None
+    lingering: Lingering
+    outbox: Outbox
+    specs: SpecLibrary
+
+    def rested(self, execution: Execution) -> None: ...
+
+    def ended(self, execution: Execution) -> None: ...
+
+    def lost(self, execution: Execution) -> None: ...
+
+    def broken(self, execution: Execution, error: Exception) -> None: ...
+
+    def note(self, text: str, error: Exception | None = None) -> None: ...
+
+    def progressed(self, run_id: RunId, progress: Progress) -> None: ...

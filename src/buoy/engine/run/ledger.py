@@ -1,0 +1,176 @@
+"""Ledger: what one execution has recorded: the events of its next commit, and what is to be done once they are durable.
+
+Invariants: at most one commit is in flight, what is recorded meanwhile goes with the next; effects run when everything
+that was recorded before them is durable, and never after `close`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.lifecycle import MOVES, check_move
+from buoy.core.log.state import State
+from buoy.core.log.storable import check_body
+from buoy.engine.services.journal import Journal
+from buoy.ports.host import Clock, Ids
+from buoy.ports.records import Committed, Held, Outcome, TaskChange, Write
+
+# Their parts were checked or encoded before: names when they were declared, values by the codec. Two of these for every
+# step, at 2 us each.
+_PROVEN = frozenset({e.StepStarted, e.StepCompleted})
+
+
+class LedgerHost(Protocol):
+    """What a ledger needs of its runner."""
+
+    id: RunnerId
+    clock: Clock
+    ids: Ids
+    journal: Journal
+
+
+class Ledger:
+    """The pen of one incarnation of a run."""
+
+    def __init__(
+        self,
+        host: LedgerHost,
+        run_id: RunId,
+        state: State,
+        enter: Callable[..., None],
+        failed: Callable[[Exception], None],
+        lost: Callable[[], None],
+    ) -> None:
+        self.state = state
+        self.closed = False
+        # Of the next commit. The first one makes the run's task ours.
+        self.task_change: TaskChange | None = Held(host.id)
+        self.seen = 0
+        self._seen_told = 0
+        self._clock = host.clock
+        self._ids = host.ids
+        self._journal = host.journal
+        self._run_id = run_id
+        # The run's own door: what a commit leads to happens behind it. An effect that fails fails alone.
+        self._enter = enter
+        self._on_failed = failed
+        self._on_lost = lost
+        self._buffer: list[e.Event] = []
+        self._effects: list[Callable[[], None]] = []
+        self._in_flight: list[Callable[[], None]] | None = None
+        self._ahead_s = 0.0
+        self.durable_seq = state.head_seq
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being written, and nothing waits to be."""
+        return self._in_flight is None and not self._buffer and not self._effects
+
+    @property
+    def in_flight(self) -> bool:
+        """A commit is under way whose outcome is not known yet."""
+        return self._in_flight is not None
+
+    @property
+    def pending(self) -> tuple[e.Event, ...]:
+        """Recorded, and not handed over yet."""
+        return tuple(self._buffer)
+
+    def tells(self, seen: int) -> bool:
+        """Whether a commit has said, or will say, that messages were seen up to this number."""
+        return self._seen_told >= seen or bool(self._buffer)
+
+    def now(self) -> float:
+        """The run's own time: this machine's, or later by as much as the log was ahead of it, or as it was set."""
+        now = self._clock.now() + self._ahead_s
+        behind_s = self.state.updated_at - now
+        if behind_s > 0.0:
+            # Another machine's clock wrote the log, or ours was set back. Time goes on from where the log was.
+            self._ahead_s += behind_s
+            return self.state.updated_at
+        return now
+
+    def set_time(self, at: float) -> None:
+        """The run's time is that now, whatever the clock of this machine says."""
+        self._ahead_s = at - self._clock.now()
+
+    def here(self, at: float) -> float:
+        """What this machine's clock will say at that time of the run."""
+        self.now()
+        return at - self._ahead_s
+
+    def record(self, body: e.Body) -> None:
+        """Adds an event to the next commit. Refused: an event that could not be read back."""
+        state, buffer = self.state, self._buffer
+        if state.status not in MOVES[type(body)]:
+            check_move(state.status, type(body))
+        if type(body) not in _PROVEN:
+            check_body(body)
+        now = self._clock.now() + self._ahead_s
+        at = now if now >= state.updated_at else self.now()
+        buffer.append(state.append(body, at, None if buffer else self._ids.nonce()))
+
+    def after_commit(self, effect: Callable[[], None]) -> None:
+        """Does something when all that was recorded so far is durable."""
+        self._effects.append(effect)
+
+    def flush(self) -> None:
+        """Hands the recorded events to the journal, unless a commit is in flight: then they go with the next."""
+        while self._in_flight is None and not self.closed:
+            if self._buffer:
+                self._submit()
+                return
+            if not self._effects:
+                return
+            # Everything that they rest on is durable already.
+            effects, self._effects = self._effects, []
+            self._do(effects)
+
+    def _submit(self) -> None:
+        seen = 0
+        if self.seen > self._seen_told:
+            # A commit that is lost is the last one of this incarnation, so what was handed over once is told.
+            seen = self._seen_told = self.seen
+        write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
+        self._buffer = []
+        self._in_flight, self._effects = self._effects, []
+        self.task_change = None
+        self._journal.submit(write, self._outcome)
+
+    def _outcome(self, outcome: Outcome) -> None:
+        effects, self._in_flight = self._in_flight or (), None
+        if type(outcome) is Committed:
+            self.durable_seq = outcome.head_seq
+        self._enter(self._settle, outcome, effects)
+
+    def _settle(self, outcome: Outcome, effects: Sequence[Callable[[], None]]) -> None:
+        if type(outcome) is not Committed:
+            self._on_lost()
+            return
+        self._do(effects)
+
+    def _do(self, effects: Sequence[Callable[[], None]]) -> None:
+        for effect in effects:
+            if self.closed:
+                return
+            try:
+                effect()
+            except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due all the same
+                self._on_failed(error)
+
+    def start_over(self, state: State) -> None:
+        """Takes back what was recorded and not yet handed over: a replay that diverged asked for nonsense."""
+        assert self._in_flight is None, "a replay hands nothing over before it ends"
+        self.state = state
+        self._buffer.clear()
+        self._effects.clear()
+
+    def close(self) -> None:
+        """Nothing more is recorded."""
+        self.closed = True
+        self._buffer.clear()
+        self._effects.clear()

@@ -1,0 +1,168 @@
+"""Outbox: creates the runs that other runs ask for, and sends what ended runs owe, until it is certain.
+
+Invariants: everything here may be done twice, and is done again after a crash by the runner that replays the asking
+run. An unexpected error is reported to the asking run, and ends only the work in which it was raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from buoy.core.ids import RunId
+from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.engine.run.containment import reason_of
+from buoy.engine.run.owed import CreateRun, Owed, cancel_message
+from buoy.engine.services.commits import write_of
+from buoy.errors import InboxFull, Problem, UnknownRun, UserError
+from buoy.ports.records import Ended, Message, Released
+
+if TYPE_CHECKING:
+    from buoy.engine.authoring.definitions import Registry, Workflow
+    from buoy.engine.services.journal import Journal
+    from buoy.ports.host import Clock, Ids
+    from buoy.ports.records import RunnerInfo
+    from buoy.ports.store import Store
+
+_PAUSE_S = 0.5
+_PAUSE_MAX_S = 10.0
+_UNKNOWN_MAX = 5
+# An ended run whose duties failed unexpectedly is given back, and tried again by the next runner after this time.
+_LATER_S = 30.0
+
+# Called once: with None when the work is done, with the error when it failed unexpectedly. Never raises.
+Done = Callable[[Exception | None], None]
+
+
+class _ReleaseQueue(Protocol):
+    def add(self, run_id: RunId, change: Released | Ended, /) -> None: ...
+
+
+class OutboxHost(Protocol):
+    """The runner, as its outbox uses it."""
+
+    store: Store
+    registry: Registry
+    info: RunnerInfo
+    clock: Clock
+    ids: Ids
+    journal: Journal
+
+    @property
+    def releases(self) -> _ReleaseQueue: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    def note(self, text: str, error: Exception | None = None) -> None: ...
+
+    async def learn(self, workflow: Workflow[..., Any]) -> None: ...
+
+    def create(self, workflow: Workflow[..., Any], run_id: RunId, created: e.WorkflowCreated) -> Awaitable[object]: ...
+
+
+class Outbox:
+    """Work in the background, on behalf of runs."""
+
+    def __init__(self, runner: OutboxHost) -> None:
+        self._runner = runner
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Runs that ended, and whose duties are being done.
+        self._finishing: set[RunId] = set()
+
+    def want(self, run_id: RunId, created: e.WorkflowCreated, done: Done, workflow: Workflow[..., Any] | None) -> None:
+        """A run asks for another one."""
+        self._spawn(self._surely(lambda: self._create(run_id, created, workflow)), done)
+
+    def cancel(self, child: RunId, parent: RunId, done: Done) -> None:
+        """A run gives its child up."""
+        self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))), done)
+
+    def finish(self, run_id: RunId, duties: list[Owed]) -> None:
+        """A run ended and still holds its task: does its duties, then gives the task up."""
+        if run_id not in self._finishing:  # else somebody compared what this runner holds with what it drives
+            self._finishing.add(run_id)
+            self._spawn(self._finish(duties), partial(self._finished, run_id))
+
+    def _finished(self, run_id: RunId, error: Exception | None) -> None:
+        runner = self._runner
+        self._finishing.discard(run_id)
+        if error is None:
+            runner.releases.add(run_id, Ended())
+            return
+        runner.note(f"run {run_id}: {reason_of(error)}", error)
+        now = runner.clock.now()
+        runner.releases.add(run_id, Released(due_at=now + _LATER_S, now=now, cause="requested"))
+
+    async def settle(self, grace_s: float) -> None:
+        """Waits for what is under way. What does not end in time is done by whoever takes the runs over."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], done: Done) -> None:
+        async def to_the_end() -> None:
+            try:
+                await work
+            except Exception as error:  # noqa: BLE001 - reported to the run on whose behalf it was done
+                done(error)
+            else:
+                done(None)
+
+        task = asyncio.get_running_loop().create_task(to_the_end())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, duties: list[Owed]) -> None:
+        for duty in duties:
+            await self._surely(lambda duty=duty: self._do(duty))  # type: ignore[misc]
+
+    async def _do(self, duty: Owed) -> None:
+        if isinstance(duty, CreateRun):
+            await self._create(duty.run_id, duty.created, self._runner.registry.get(duty.created.workflow))
+        else:
+            await self._send(duty.message)
+
+    async def _surely(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Until it is done, or it is certain that trying again would change nothing."""
+        pause_s, refusals = _PAUSE_S, 0
+        while True:
+            try:
+                await work()
+                return
+            except UnknownRun as error:
+                # A word to a run that may be about to be born.
+                refusals += 1
+                if refusals > _UNKNOWN_MAX:
+                    self._runner.note(str(error))
+                    return
+            except InboxFull as error:
+                # No fault of who asked: the run reads its messages, sooner or later.
+                if pause_s == _PAUSE_S:
+                    self._runner.note(str(error))
+            except UserError as error:
+                self._runner.note(str(error))
+                return
+            except Problem as error:
+                self._runner.note(str(error))
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    async def _create(self, run_id: RunId, created: e.WorkflowCreated, workflow: Workflow[..., Any] | None) -> None:
+        """Create-if-absent: driven here from its first event on, or left to whoever has its code and room for it."""
+        runner = self._runner
+        if workflow is not None:
+            await runner.learn(workflow)
+        if workflow is not None and not runner.full and created.queue in runner.info.queues:
+            await runner.create(workflow, run_id, created)
+            return
+        now = runner.clock.now()
+        new = append(run_id, (), [created], now, runner.ids.nonce())
+        await runner.journal.commit(write_of(new, Released(due_at=now, now=now, cause="created")))
+
+    async def _send(self, message: Message) -> None:
+        await self._runner.store.send(message)

@@ -1,0 +1,33 @@
+"""Begun: a coroutine that was begun outside of the task that brings it to its end."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Generator
+from contextvars import Context
+from typing import Any
+
+
+def go_on(coro: Coroutine[Any, Any, Any], waits_for: Any, context: Context | None = None) -> Generator[Any, Any, Any]:
+    """Brings a coroutine that has to wait for something to its end, in its context, and gives its result."""
+    while True:
+        try:
+            try:
+                got = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - handed on to where it belongs
+                waits_for = coro.throw(error) if context is None else context.run(coro.throw, error)
+            else:
+                waits_for = coro.send(got) if context is None else context.run(coro.send, got)
+        except StopIteration as end:
+            return end.value
+
+
+class BegunCoroutine:
+    """What is left of a coroutine that has to wait for something. Awaited once, it gives the coroutine's result."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], waits_for: Any) -> None:
+        self._rest = go_on(coro, waits_for)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._rest

@@ -1,0 +1,112 @@
+"""Commits: the certain outcome of an append, and of a message. Every place that appends comes by here.
+
+Invariants: after an unclear answer the store is asked what stands in the log, by number and nonce, before anything is
+written again or concluded. What is written again is the same write, with the same nonce: it stands at most once.
+`Unavailable` is raised only if the outcome cannot be known. The error of a store that a person must mend is raised
+without further tries, if the write does not stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import count
+
+from buoy.core.limits import UNCLEAR_PAUSE_MAX_S, UNCLEAR_PAUSE_S, UNCLEAR_TRIES_MAX
+from buoy.core.log.append import Appended
+from buoy.errors import Unavailable
+from buoy.ports.records import Committed, Message, Outcome, Receipt, TaskChange, Write
+from buoy.ports.store import Store
+
+# Told of each error on the way to a certain outcome.
+Note = Callable[[Exception], None]
+
+
+def write_of(appended: Appended, task: TaskChange | None) -> Write:
+    """An append as one commit, with what becomes of the run's task."""
+    return Write(appended.run_id, appended.after_seq, appended.events, appended.document, task)
+
+
+async def commit_surely(store: Store, write: Write) -> bool:
+    """Whether this write stands in the log now. Raises `Unavailable` if that cannot be known."""
+    (outcome,) = await commit_all_surely(store, [write])
+    return isinstance(outcome, Committed)
+
+
+async def commit_all_surely(
+    store: Store,
+    writes: Sequence[Write],
+    *,
+    doubt: Exception | None = None,
+    tries: int | None = UNCLEAR_TRIES_MAX,
+    note: Note | None = None,
+) -> list[Outcome]:
+    """The certain outcome of each write. `doubt`: why an earlier try is unclear. `tries` None: as many as it takes."""
+    known: dict[int, Outcome] = {}
+    pause_s = UNCLEAR_PAUSE_S
+    for attempt in count(1):
+        try:
+            if doubt is not None:
+                await _read_back(store, writes, known)
+                if tries is not None and not isinstance(doubt, Unavailable) and len(known) < len(writes):
+                    break
+            await _try(store, writes, known)
+            return [known[place] for place in range(len(writes))]
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
+            doubt = error
+            if note is not None:
+                note(error)
+            if attempt == tries:
+                break
+        if attempt > 1:
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, UNCLEAR_PAUSE_MAX_S)
+    assert doubt is not None, "only an error ends the loop"
+    raise doubt
+
+
+async def _try(store: Store, writes: Sequence[Write], known: dict[int, Outcome]) -> None:
+    """Commits what has no outcome yet. A store may call the winner a loser (a write sent twice): nonces tell."""
+    places = [place for place in range(len(writes)) if place not in known]
+    answers = await store.commit([writes[place] for place in places]) if places else []
+    answered = dict(zip(places, answers, strict=True))
+    fenced = [place for place, answer in answered.items() if type(answer) is not Committed]
+    if fenced:
+        for place, found in zip(fenced, await store.landed([writes[place] for place in fenced]), strict=True):
+            answered[place] = found or answered[place]
+    known.update(answered)
+
+
+async def _read_back(store: Store, writes: Sequence[Write], known: dict[int, Outcome]) -> None:
+    """Asks what an unclear commit has done. What does not stand there has no outcome yet."""
+    places = [place for place in range(len(writes)) if place not in known]
+    for place, found in zip(places, await store.landed([writes[place] for place in places]), strict=True):
+        if found is not None:
+            known[place] = found
+
+
+async def send_surely(store: Store, message: Message) -> Receipt:
+    """Sends a message. A twin that an unclear try of this call left in the inbox is no duplicate, but this message."""
+    pause_s = UNCLEAR_PAUSE_S
+    for attempt in count(1):
+        try:
+            receipt = await store.send(message)
+            if attempt > 1 and receipt.duplicate and await _is_there(store, message, receipt.number):
+                return Receipt(receipt.number)
+            return receipt
+        except Unavailable:
+            if attempt == UNCLEAR_TRIES_MAX:
+                raise
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, UNCLEAR_PAUSE_MAX_S)
+    raise AssertionError("the last try returns or raises")
+
+
+async def _is_there(store: Store, message: Message, number: int) -> bool:
+    """Whether the message of that number is this one, and not another one with its dedupe id."""
+    found = await store.inbox(message.run_id, after=number - 1)
+    return any(
+        (each.number, each.kind, bytes(each.body), each.sent_at, each.by)
+        == (number, message.kind, bytes(message.body), message.sent_at, message.by)
+        for each in found
+    )

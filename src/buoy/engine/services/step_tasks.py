@@ -1,0 +1,120 @@
+"""Crew: carries out the async bodies of one runner. One task takes one after the other until one of them has to wait.
+
+Invariants: bodies begin in the order in which they came, each in its own context. A task whose body has to wait is that
+body's own from then on, ends with it, and another one takes the bodies that are left: none ever waits for another. No
+task goes on for longer than `SLICE_S` without a turn of the loop.
+A task for each body would cost more than most bodies do, and a turn of the loop besides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine, Generator
+from contextvars import Context, copy_context
+from typing import Any, Protocol
+
+from buoy.engine.services.begun_coroutine import go_on
+
+SLICE_S = 0.005
+
+
+class Carried(Protocol):
+    """A body, as its crew sees it."""
+
+    task: asyncio.Task[None] | None
+
+    def crashed(self, error: Exception) -> None:
+        """The body, or what carries it, failed in a way that is no outcome of the step. Never raises."""
+        ...
+
+    def begin(self) -> Coroutine[Any, Any, None]:
+        """What it has to do, which runs in a context of its own. Made at the last moment: most bodies are over at once,
+        and what they need is best made and forgotten in one go."""
+        ...
+
+
+class StepTasks:
+    """Takes bodies and runs them on tasks of the running loop."""
+
+    def __init__(self) -> None:
+        self._queue: deque[Carried] = deque()
+        self._context = Context()
+        # Who takes the next body; a number that grows when he is done; whether the loop is about to make another.
+        self._taker: asyncio.Task[None] | None = None
+        self._shift = 0
+        self._called = False
+
+    def start(self) -> None:
+        """Bodies see the variables of whoever starts the runner; not those of the bodies after which they come."""
+        self._context = copy_context()
+
+    def add(self, body: Carried) -> None:
+        """Runs the body soon. Its `task` is set when it begins."""
+        self._queue.append(body)
+        if not self._called and (self._taker is None or self._taker.done()):
+            self._call_a_taker()
+
+    def _call_a_taker(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.get_task_factory() is None:
+            self._new_task()
+        else:
+            # It may run a new task at once, inside of the call that makes it (eager tasks): never inside of this one.
+            self._called = True
+            loop.call_soon(self._new_task)
+
+    def _new_task(self) -> None:
+        self._called, shift = False, self._shift
+        task = asyncio.get_running_loop().create_task(self._take(), context=self._context.copy())
+        if shift == self._shift:
+            self._taker = task  # else its turn is over already
+
+    async def _take(self) -> None:
+        await _Shift(self)
+
+    def bodies(self) -> Generator[Any, Any, None]:
+        """Runs bodies until one waits, the time is up or none is left."""
+        loop, task, queue = asyncio.get_running_loop(), asyncio.current_task(), self._queue
+        assert task is not None
+        until = loop.time() + SLICE_S
+        rest: Generator[Any, Any, None] | None = None
+        try:
+            while queue:
+                body, context = queue.popleft(), self._context.copy()
+                body.task = task
+                try:
+                    coro = body.begin()
+                    waits_for = context.run(coro.send, None)
+                except StopIteration:
+                    # A body that has cancelled its own task must not leave that to the next one.
+                    if task.cancelling() or loop.time() > until:
+                        break
+                except Exception as error:  # noqa: BLE001 - reported to the body's run; the next body is not affected
+                    body.crashed(error)
+                else:
+                    rest = self._rest_of(body, go_on(coro, waits_for, context))
+                    break
+        finally:
+            self._taker = None
+            self._shift += 1
+            if queue:
+                self._call_a_taker()
+        if rest is not None:
+            yield from rest
+
+    def _rest_of(self, body: Carried, rest: Generator[Any, Any, None]) -> Generator[Any, Any, None]:
+        try:
+            yield from rest
+        except Exception as error:  # noqa: BLE001 - reported to the body's run
+            body.crashed(error)
+
+
+class _Shift:
+    __slots__ = ("_crew",)
+
+    def __init__(self, step_tasks: StepTasks) -> None:
+        self._crew = step_tasks
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._crew.bodies()

@@ -1,0 +1,285 @@
+"""Doctor: is the store sound, do its documents say what the logs say, does every index entry point at something.
+
+Invariants: without `fix` nothing is mended (a store may drop entries that the truth has passed, as at every look). What
+is mended is only what can be made anew from the logs: documents, index entries, tasks; no event is changed or removed,
+and only this is ever added: a claim and the note that events may have been lost, where a document that is the only
+witness of it is written anew. What cannot be read is told and left alone. A second look tells trouble from what is
+merely under way while the store is in use.
+Absent on purpose: remedies that change how a run goes on. They are `recover`'s, which this does not replace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+
+from buoy.core.diagnosis.document_drift import difference, log_gone_text
+from buoy.core.ids import RunId
+from buoy.core.limits import RUNNERS_GONE_KEPT, RUNS_PAGE_MAX
+from buoy.core.log.document import Document, document
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.state import fold
+from buoy.core.log.wording import counted
+from buoy.engine.client.client import Client
+from buoy.engine.read_log import read_log
+from buoy.errors import CorruptLog
+from buoy.ports.maintenance import IndexTrouble, StoreCheck
+from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
+from buoy.recovery.failure_detector import FailureDetector
+from buoy.recovery.recover import Recovery, examine, write_down_loss
+
+# Codes of the store itself, beside those of the catalogue.
+STORE, INDEX, PURGE = "store", "index", "purge"
+# What is left to a person in any case.
+NEVER_MENDED = frozenset({STORE, "R1"})
+# Of a million troubles nobody reads all the texts; all of them are counted.
+TOLD_MAX = 1_000
+_PAGE = 200
+_ORPHANS = 500
+# Between a first look at an index and a second one: what was under way has arrived by then.
+_MOMENT_S = 1.0
+_TRIES = 3
+
+Progress = Callable[[str], None]
+
+
+class Ailment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`."""
+
+    code: str
+    text: str
+    run_id: RunId | None = None
+    fixed: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """All that was looked at and found. `counts`: by code; `left`: how many troubles there still are."""
+
+    store: str
+    checks: tuple[StoreCheck, ...]
+    runs: int
+    # Behind their logs, which is no trouble.
+    lagging: int
+    # Documents without a log (Q6): nobody's trouble until they are adopted.
+    foreign: int
+    rebuilt: int
+    counts: dict[str, int]
+    fixed: int
+    left: int
+    troubles: tuple[Ailment, ...]
+    # More were found than are told one by one.
+    untold: int = 0
+
+    @property
+    def healthy(self) -> bool:
+        return not self.left
+
+
+class Doctor:
+    """One examination. `fix` mends what is safe; `rebuild` also makes every document anew, of ended runs too."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        fix: bool = False,
+        rebuild: bool = False,
+        progress: Progress,
+        waiting: Progress | None = None,
+    ) -> None:
+        self._client = client
+        self._store = client.store
+        self._fix = fix or rebuild
+        self._rebuild = rebuild
+        self._progress = progress
+        # Hears that nothing happens for some seconds.
+        self._waiting = waiting or progress
+        self._told: list[Ailment] = []
+        self._counts: dict[str, int] = {}
+        self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = 0
+
+    async def examine(self) -> Report:
+        """Looks at everything, page by page."""
+        self._progress("looking at the store itself")
+        checks = await self._store.integrity.checks()
+        await self._indexes()
+        await self._each_run()
+        await self._work()
+        number = sum(self._counts.values())
+        if not all(check.ok for check in checks):
+            # An index of the database that was missing may have been made above.
+            checks = await self._store.integrity.checks()
+        bad = [Ailment(STORE, f"{check.name}: {check.text}") for check in checks if not check.ok]
+        return Report(
+            store=self._store.name,
+            checks=tuple(checks),
+            runs=self._runs,
+            lagging=self._lagging,
+            foreign=self._foreign,
+            rebuilt=self._rebuilt,
+            counts=self._counts | ({STORE: len(bad)} if bad else {}),
+            fixed=self._fixed,
+            left=number + len(bad) - self._fixed,
+            troubles=(*bad, *self._told),
+            untold=number - len(self._told),
+        )
+
+    def _tell(self, code: str, text: str, run_id: RunId | None = None, *, fixed: bool = False) -> None:
+        self._counts[code] = self._counts.get(code, 0) + 1
+        self._fixed += fixed
+        if len(self._told) < TOLD_MAX:
+            self._told.append(Ailment(code, text, run_id, fixed))
+
+    # ---- indexes
+
+    async def _indexes(self) -> None:
+        found: list[IndexTrouble] = []
+        async for trouble in self._store.integrity.index_troubles(deep=self._rebuild):
+            self._progress(f"looking at the indexes: {counted(len(found), 'trouble')} so far")
+            if trouble is not None:
+                found.append(trouble)
+        if not found:
+            return
+        await asyncio.sleep(_MOMENT_S)
+        wait_s = max(trouble.waits_s for trouble in found) - _MOMENT_S if self._fix else 0.0
+        if wait_s > 0:
+            self._waiting(f"waiting {wait_s:.0f} s: whoever wrote those entries may be about to write the rest")
+            await asyncio.sleep(wait_s)
+        for trouble in found:
+            if await self._store.integrity.still(trouble):
+                fixed = self._fix and trouble.mendable and await self._store.integrity.repair(trouble)
+                self._tell(INDEX, trouble.text, trouble.run_id, fixed=fixed)
+
+    # ---- runs
+
+    async def _each_run(self) -> None:
+        try:
+            async for record in self._records():
+                self._runs += 1
+                self._progress(f"looked at {counted(self._runs, 'run')}")
+                if isinstance(record, Broken):
+                    self._tell("R1", f"it cannot be read: {record.reason}", RunId(record.id))
+                else:
+                    await self._look_at(record.document.run_id)
+            for one in await self._store.schedules.broken():
+                self._tell(STORE, f"schedule {one.id} cannot be read and does not fire: {one.reason}")
+        except CorruptLog as error:
+            self._tell("R1", f"the list of runs cannot be read to its end: {error}")
+
+    async def _records(self) -> AsyncIterator[RunRecord | Broken]:
+        active = tuple(status.value for status in Status if status not in TERMINAL)
+        query, cursor = RunQuery(() if self._rebuild else active), None
+        while True:
+            page = await self._store.find_runs(query, cursor, min(_PAGE, RUNS_PAGE_MAX))
+            for record in page.runs:
+                yield record
+            for broken in page.broken:
+                yield broken
+            cursor = page.cursor
+            if cursor is None:
+                return
+
+    async def _look_at(self, run_id: RunId) -> None:
+        try:
+            record, folded = await self._read(run_id)
+            if record is None:
+                return
+            if folded is None:
+                self._without_log(record)
+                return
+            if record.document.head_seq > folded.head_seq:
+                await self._check_ahead(run_id)
+            else:
+                await self._check_document(record, folded)
+            await self._check_task(run_id)
+        except CorruptLog as error:
+            self._tell("R1", str(error).replace(f"the log of {run_id}", "its log"), run_id)
+        except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and hides no other
+            self._tell("R1", Recovery.unread(run_id, error).error or "", run_id)
+
+    async def _read(self, run_id: RunId) -> tuple[RunRecord | None, Document | None]:
+        """A run and what its log amounts to, read so that neither is older because the run went on meanwhile."""
+        record, folded = None, None
+        for _ in range(_TRIES):
+            log = await read_log(self._store, run_id)
+            record = await self._store.run(run_id)
+            if record is None or not log:
+                return record, None
+            folded = document(fold(run_id, log))
+            if record.document.head_seq <= folded.head_seq:
+                break
+        return record, folded
+
+    async def _check_document(self, record: RunRecord, folded: Document) -> None:
+        run_id, stored = folded.run_id, record.document
+        wrong = difference(stored, folded)
+        lags = stored.head_seq < folded.head_seq
+        self._lagging += lags
+        fixed = False
+        if self._rebuild or (self._fix and (lags or wrong is not None)):
+            fixed = await self._store.archive.rewrite(run_id, folded, folded.head_seq)
+            self._rebuilt += fixed
+        if wrong is not None:
+            self._tell("R2", wrong, run_id, fixed=fixed)
+
+    async def _check_ahead(self, run_id: RunId) -> None:
+        """A document that names events which are not in the log, unless the run only went on meanwhile."""
+        drift = (await examine(self._client, run_id)).facts.drift
+        if drift is not None:
+            fixed = self._fix and await write_down_loss(self._client, run_id)
+            self._rebuilt += fixed
+            self._tell("R2", drift, run_id, fixed=fixed)
+
+    def _without_log(self, record: RunRecord) -> None:
+        """Another system's document never had one; a run that Buoy drove has lost it."""
+        if record.envelope.orchestrator_task_id is None:
+            self._foreign += 1
+            return
+        self._tell("R1", log_gone_text(record.document.head_seq), record.document.run_id)
+
+    async def _check_task(self, run_id: RunId) -> None:
+        record = await self._store.run(run_id)
+        if record is None or record.document.ended or record.has_task:
+            return
+        fixed = self._fix and await self._store.adopt(Orphan(run_id, None, "it has no task", no_task=True))
+        self._tell("Q1", "it is active and has no task", run_id, fixed=fixed)
+
+    # ---- who should do the work
+
+    async def _work(self) -> None:
+        self._progress("looking for work that nobody will do")
+        await self._dead_runners()
+        seen: set[RunId] = set()
+        known = {record.info.id for record in await self._store.runners(gone=RUNNERS_GONE_KEPT)}
+        while True:
+            orphans = [each for each in await self._store.orphans(_ORPHANS) if each.run_id not in seen]
+            for orphan in orphans:
+                seen.add(orphan.run_id)
+                if orphan.no_task:
+                    continue
+                code = "Q4" if orphan.holder is None else ("H1" if orphan.holder in known else "Q3")
+                fixed = self._fix and await self._store.adopt(orphan)
+                self._tell(code, orphan.why, orphan.run_id, fixed=fixed)
+            if not orphans:
+                break
+        for run_id in await self._store.archive.half_purged():
+            stone = await self._store.archive.tombstone(run_id) if self._fix else None
+            fixed = stone is not None and await self._store.archive.purge(stone)
+            self._tell(PURGE, "its purge was begun and not finished", run_id, fixed=fixed)
+
+    async def _dead_runners(self) -> None:
+        """Those whose death is seen from here; of others only a sweeper that stays can tell."""
+        detector = FailureDetector(self._store, self._client.liveness, self._client.clock)
+        records = await self._store.runners()
+        sights = await self._client.liveness.look(records)
+        for record in records:
+            proof = sights[record.info.id].proof
+            if proof is None and record.unreadable is not None:
+                self._tell(STORE, f"runner {record.info.id}: {record.unreadable}")
+            elif proof is not None:
+                fixed = self._fix and await detector.declare_dead(record, proof) is not None
+                self._tell(
+                    "H1", f"runner {record.info.id} is dead ({proof['proof']}) and not struck off yet", fixed=fixed
+                )

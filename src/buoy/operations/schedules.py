@@ -1,0 +1,149 @@
+"""Schedules: how people add, pause and remove them.
+
+Invariant: every change is written over exactly what was read; one that was overtaken is tried again on what is there.
+A removed schedule stays known by name and number, so that a late writer cannot bring it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from buoy.core.limits import SCHEDULES_MAX
+from buoy.core.schedule.schedule import CatchUp, Schedule, check_schedule
+from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.client.client import Client
+from buoy.engine.spec.workflow import SpecWorkflow
+from buoy.errors import BadInput, CorruptLog, Unavailable, WrongState
+from buoy.operations.scheduler import zone_of
+from buoy.ports.records import Broken
+
+_TRIES_MAX = 20
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """When to start runs: by a cron expression, or every so many seconds."""
+
+    cron: str | None = None
+    every_s: float | None = None
+    zone: str | None = None
+    catch_up: CatchUp = "last"
+
+
+async def add_schedule(
+    client: Client, name: str, workflow: Workflow[..., Any], stored: msgspec.Raw, times: Times
+) -> Schedule:
+    """A new schedule, or the one that is there if it is the same. It fires from now on."""
+    workflow.arguments.decode(stored)
+    every_s = times.every_s
+    if every_s is not None and every_s != int(every_s):
+        raise BadInput(f"an interval of {every_s:g} s has parts of a second; schedules go by whole seconds")
+    now = float(await client.store.now())
+    made = Schedule(
+        name=name,
+        workflow=workflow.name,
+        input=stored,
+        created_at=now,
+        settled_at=now,
+        cron=times.cron,
+        every_s=None if every_s is None else int(every_s),
+        zone=times.zone,
+        catch_up=times.catch_up,
+        workflow_version=workflow.version,
+        policy=workflow.recovery,
+        queue=workflow.queue,
+        stack=client.stack,
+        env=client.env,
+        by=client.actor,
+    )
+    check_schedule(made, zone_of(times.zone))
+    if isinstance(workflow, SpecWorkflow):
+        await client.store.define(workflow.version, workflow.stored)
+    for _ in range(_TRIES_MAX):
+        known = {each.name: each for each in await client.store.schedules.schedules()}
+        there = known.get(name)
+        if there is not None and there.removed_at is None:
+            return _same(there, made)
+        if there is None and len(known) >= SCHEDULES_MAX:
+            raise WrongState(f"there are {len(known):,} schedules already, which is the limit")
+        new = msgspec.structs.replace(made, number=1 if there is None else there.number + 1)
+        if await client.store.schedules.save_schedule(new):
+            return new
+    raise _busy(name)
+
+
+def _same(there: Schedule, made: Schedule) -> Schedule:
+    fields = ("workflow", "input", "cron", "every_s", "zone", "catch_up")
+    differs = [field for field in fields if getattr(there, field) != getattr(made, field)]
+    if differs:
+        raise WrongState(
+            f"schedule {there.name} exists already, with another {', '.join(differs)}; "
+            "remove it first, or choose another name"
+        )
+    return there
+
+
+async def pause_schedule(client: Client, name: str) -> Schedule:
+    """Fires no more until it is resumed."""
+    now = float(await client.store.now())
+
+    def change(there: Schedule) -> Schedule:
+        if there.paused_at is not None:
+            raise WrongState(f"schedule {name} is paused already")
+        return msgspec.structs.replace(there, paused_at=now)
+
+    return await _change(client, name, change)
+
+
+async def resume_schedule(client: Client, name: str) -> Schedule:
+    """Fires again from now on. What passed while it was paused was not missed, and is not made up for."""
+    now = float(await client.store.now())
+
+    def change(there: Schedule) -> Schedule:
+        if there.paused_at is None:
+            raise WrongState(f"schedule {name} is not paused")
+        return msgspec.structs.replace(there, paused_at=None, settled_at=now)
+
+    return await _change(client, name, change)
+
+
+async def remove_schedule(client: Client, name: str) -> Schedule | Broken:
+    """Fires no more. The runs that it started stay. One that cannot be read is deleted."""
+    broken = await _broken(client, name)
+    if broken is not None and await client.store.schedules.discard_broken(name):
+        return broken
+    now = float(await client.store.now())
+
+    def change(there: Schedule) -> Schedule:
+        return msgspec.structs.replace(there, removed_at=now)
+
+    return await _change(client, name, change)
+
+
+async def all_schedules(client: Client) -> list[Schedule]:
+    return [each for each in await client.store.schedules.schedules() if each.removed_at is None]
+
+
+async def _change(client: Client, name: str, change: Callable[[Schedule], Schedule]) -> Schedule:
+    for _ in range(_TRIES_MAX):
+        known = {each.name: each for each in await all_schedules(client)}
+        if name not in known:
+            broken = await _broken(client, name)
+            if broken is not None:
+                raise CorruptLog(f"schedule {name} cannot be read: {broken.reason}; remove it and add it again")
+            names = ", ".join(sorted(known)[:10]) or "none"
+            raise BadInput(f"there is no schedule {name!r}; there are: {names}")
+        new = msgspec.structs.replace(change(known[name]), number=known[name].number + 1)
+        if await client.store.schedules.save_schedule(new):
+            return new
+    raise _busy(name)
+
+
+async def _broken(client: Client, name: str) -> Broken | None:
+    return next((each for each in await client.store.schedules.broken() if each.id == name), None)
+
+
+def _busy(name: str) -> Unavailable:
+    return Unavailable(f"schedule {name} is changed by others all the time; try again")

@@ -1,0 +1,129 @@
+"""Host ports: what the engine asks of its machine: time, ids, threads, commands, proof of death.
+
+The adapters are in `host/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.ports.records import Evidence, Proof, RunnerRecord
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """What one look from this process shows of a runner.
+
+    `seen`: its end would show from here, so that its silence means nothing: it may be busy or stopped. `proof`: why it
+    is certainly gone. `doubt`: why that cannot be told. `stopped`: a signal has stopped its process (SIGSTOP).
+    """
+
+    seen: bool = False
+    proof: Evidence | None = None
+    doubt: str | None = None
+    stopped: bool = False
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """A shell command to run for a leaf. `variables` are added to the environment of this process."""
+
+    run_id: RunId
+    leaf: LeafId
+    attempt: int
+    command: str
+    directory: str
+    variables: dict[str, str] = {}
+    # Between SIGTERM and SIGKILL when it is stopped.
+    grace_s: float = 5.0
+
+
+# The type of the failure of a command whose guard ended without a word: perhaps killed, perhaps with its command.
+GUARD_LOST = "GuardLost"
+
+
+class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended: by an exit code or by a signal, never both."""
+
+    exit_code: int | None
+    signal: int | None
+    peak_memory_bytes: int
+    duration_s: float
+    # The name of its log file, and the last lines in it.
+    log: str
+    tail: str = ""
+    # The kernel killed something of this control group for want of memory meanwhile.
+    out_of_memory: bool = False
+    # What it wrote into its result file.
+    result: bytes | None = None
+    # A signal told the guard to stop it. That was not this process: it asks in another way.
+    stopped: bool = False
+
+
+class Clock(Protocol):
+    """Wall time for people and timers, monotonic time for ages."""
+
+    def now(self) -> float: ...
+
+    def monotonic(self) -> float: ...
+
+
+class Ids(Protocol):
+    """New ids and nonces. Unique without asking anybody."""
+
+    def new(self, prefix: str = "") -> str: ...
+
+    def nonce(self) -> str: ...
+
+
+class Liveness(Protocol):
+    """Proof of life and death on this host. How a runner's end is proven is a field of the runner (`proof`)."""
+
+    @property
+    def proof(self) -> Proof:
+        """How the end of a runner of this process is proven."""
+        ...
+
+    def announce(self, runner: RunnerId) -> None:
+        """Holds this runner's lock until the process ends."""
+        ...
+
+    def withdraw(self, runner: RunnerId) -> None: ...
+
+    async def look(self, records: Iterable[RunnerRecord]) -> dict[RunnerId, Sight]:
+        """What shows of these runners from here. It may open a file for each: that is not done on the event loop."""
+        ...
+
+    def proof_by_name(self, runner: RunnerId) -> Evidence | None:
+        """Why a runner is certainly gone of which only the id is known, since it has no record that can be read."""
+        ...
+
+    async def left_behind(self) -> list[RunnerId]:
+        """Runners whose process left a trace here and does not hold it. A part of them, if there are very many."""
+        ...
+
+    async def clear(self, runners: Iterable[RunnerId]) -> int:
+        """Removes the traces of these, as far as no process holds them; how many. Only for those that are not
+        registered as living: the trace of a dead runner is what proves its death."""
+        ...
+
+
+class Threads(Protocol):
+    """The only way to other threads: sync steps, sync workflows and the beat."""
+
+    def run(self, work: Callable[[], None], name: str) -> None: ...
+
+
+class Shell(Protocol):
+    """Runs commands as process groups that end with this process, however it ends."""
+
+    @property
+    def slots(self) -> int:
+        """How many commands this machine can well run at the same time."""
+        ...
+
+    async def run(self, command: Command) -> CommandEnd:
+        """Until it ended. A cancellation of this call stops the command, and is told when it has ended."""
+        ...

@@ -1,0 +1,219 @@
+"""The store port: where logs, inboxes, tasks and runners live. Adapters are in `stores/`.
+
+Invariants that every store keeps (and `buoy.testing.contracts` checks):
+- `commit` appends a run's events only if `after_seq` is its last number; else that write is `FencedOut` and changed
+  nothing. One run's write is all or nothing; the runs of one call are independent of each other.
+- A commit that was answered is durable. One that raised `Unavailable` may or may not have happened: the caller asks
+  `landed`, which compares the nonce of what stands there (`engine.commits` does that for everybody).
+- Exactly one task drives an active run. It is held by at most one runner, or due at a time, or parked until a message.
+- `send` numbers the messages of a run 1, 2, 3... with no gaps and no losses; a dedupe id that is there already gives
+  back its number. A message for a run that nobody holds makes its task due at once.
+- A read that fails raises. An absent thing is None or an empty list, never the result of an error.
+- A record that cannot be read hides no other: lists name it (`RunPage.broken`, `RunnerRecord.unreadable`), and calls
+  that work on many records pass over it and keep it for `met`. Calls about that one record raise `CorruptLog`.
+Designed so that create-if-absent and per-object compare-and-swap are enough to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.log.events import Event
+from buoy.core.times import StoreTime
+from buoy.ports.maintenance import (
+    Archive,
+    IntegrityChecks,
+    ScheduleStore,
+)
+from buoy.ports.records import (
+    Beat,
+    Broken,
+    Ended,
+    Evidence,
+    Lanes,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Released,
+    RunnerInfo,
+    RunnerRecord,
+    RunPage,
+    RunQuery,
+    RunRecord,
+    Task,
+    Wants,
+    Write,
+)
+
+
+class Store(Protocol):
+    """Where logs, inboxes, tasks and runners live."""
+
+    @property
+    def name(self) -> str:
+        """Which store it is, for people: its URL without secrets. Two stores of one place have the same name."""
+        ...
+
+    @property
+    def single_host(self) -> bool:
+        """All processes that can open this store are on this machine: lock files prove death."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it dates its records by a clock of its own. If not, their times are those of the machines that wrote
+        them: never compare the times of two machines."""
+
+    @property
+    def lock_dir(self) -> Path | None:
+        """Where runners keep their lock files, if this store proves death so."""
+
+    @property
+    def prompt(self) -> bool:
+        """A small commit is mostly done without waiting for anything: whoever has only one need not hand it over."""
+
+    @property
+    def lanes(self) -> Lanes:
+        """How many groups of commits may be under way at once, and how large they may be."""
+
+    @property
+    def archive(self) -> Archive:
+        """The same data, for those who bring and remove whole runs."""
+
+    @property
+    def integrity(self) -> IntegrityChecks:
+        """The same data, for those who look whether the store itself is sound."""
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The same data, for those who start runs by the clock."""
+
+    async def commit(self, writes: Sequence[Write]) -> list[Outcome]: ...
+
+    async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
+        """What stands in the place of each write: that very write (`Committed`), another one (`FencedOut`), or nothing
+        (None). One question for all of them, so that an unclear group costs one round trip."""
+
+    async def run(self, run_id: RunId) -> RunRecord | None: ...
+
+    async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]: ...
+
+    async def send(self, message: Message) -> Receipt: ...
+
+    async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
+        """The messages after that number, in order; of those the first `limit`."""
+        ...
+
+    async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage: ...
+
+    async def counts(self, query: RunQuery | None = None) -> dict[str, int]:
+        """How many runs there are of each status that occurs. A store that must read each run to tell how it ended
+        does so for the newest `COUNTED_MAX`; those that ended before are counted as `ENDED`, a status of no run."""
+        ...
+
+    async def moved(self, cursor: str | None = None, limit: int = 1_000) -> tuple[list[RunId], str]:
+        """Runs that may have moved since a cursor was given, and the next cursor; None: begin now. Costs nothing where
+        runs are written. A hint: it may name a run twice or for nothing, and miss one. Who needs certainty looks."""
+        ...
+
+    async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
+        """Runs whose id begins with that, at most so many; the one with that very id first. Reads no document, so that
+        a broken run can be named, too."""
+        ...
+
+    async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
+        ...
+
+    async def release(
+        self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
+    ) -> bool:
+        """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it,
+        or if the log does not end at `head_seq`: then the run moved on, and what the caller knows of it is stale.
+
+        A run may end and keep its task for a while: as long as something is owed to others (see `engine.duties`).
+        """
+        ...
+
+    async def unread_runs(self, runner: RunnerId) -> list[RunId]:
+        """Runs that `runner` holds and that got a message which it has not yet seen."""
+        ...
+
+    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        """The owner has looked at the inbox up to this number."""
+        ...
+
+    async def register(self, info: RunnerInfo) -> None: ...
+
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        """False: the runner was declared gone (or is unknown) and must stop."""
+        ...
+
+    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+        """The living, then the newest `gone` of those that are gone. One whose record cannot be read counts as living.
+
+        Costs what these cost, however many runners there ever were, and changes nothing.
+        """
+        ...
+
+    async def retire(self, keep: int, limit: int) -> int:
+        """Removes records of runners that are gone and hold nothing, but for the newest `keep`. At most `limit` of
+        them; how many. A runner whose record was removed is unknown: its beat is refused."""
+        ...
+
+    async def unregistered(self) -> list[RunnerId]:
+        """Runners that began to register and have no record (yet). Their process may have been killed."""
+        ...
+
+    def met(self) -> tuple[Broken, ...]:
+        """What this process met and could not read. Each is told once, unless it is unreadable in another way."""
+        ...
+
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        """Notes that its last beat is still that one: the first of two looks. The next beat clears it.
+
+        Gives the record with the note; a note about the same beat is left as it is. None: it has beaten since, is gone
+        or unknown, and nothing was noted.
+        """
+        ...
+
+    async def declare_dead(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        """Declares a runner gone, for good, and makes due whatever it held. The number of runs released.
+
+        With `beat_number` only if its last beat is still that one: None if it has beaten since, and nothing happened.
+        """
+        ...
+
+    async def orphans(self, limit: int) -> list[Orphan]:
+        """What `bury` and the index rules could not see: looked for by every sweep."""
+        ...
+
+    async def adopt(self, orphan: Orphan) -> bool:
+        """Makes an orphan's task due, whoever held it. False if it is none any more."""
+        ...
+
+    async def define(self, version: str, data: bytes) -> None:
+        """Keeps a definition under the hash of its content. The same one again does nothing more."""
+        ...
+
+    async def definition(self, version: str) -> bytes | None: ...
+
+    async def now(self) -> StoreTime:
+        """The store's time: by its own clock, or by that of this process."""
+        ...
+
+    async def changed(self, timeout_s: float) -> bool:
+        """Waits until something may have changed, or for that long. A hint: missing one costs latency only."""
+        ...
+
+    async def reopen(self) -> Store:
+        """Another connection to the same data, with the same clock: for a thread or a task that must not wait for this
+        one. Whoever asks closes it."""
+        ...
+
+    async def close(self) -> None: ...

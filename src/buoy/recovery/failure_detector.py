@@ -1,0 +1,162 @@
+"""Liveness: who of the runners is dead, and on what evidence.
+
+Invariants: how a runner's end is proven is a field of the runner. What can be seen from here is judged by what is seen
+(a lock, a process), never by silence. A runner in an allocation is not judged by silence either: only its scheduler can
+tell. Any other that cannot be seen is judged by two looks: the first is noted on its record, and only if the second,
+one beat and some slack later, finds the same beat, after a long silence, is it dead. Both intervals are the observer's
+own monotonic time; the clocks of two machines are never compared. A store that keeps time may tell the silence, but not
+the interval: only an observer who looked all the while knows that the store was there and that a beat could have come.
+Dead is final, and the verdict is refused if a beat comes first.
+Absent on purpose: the loop that looks. It should look at least every `LOOKS_SLACK_S`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from buoy.core.ids import RunnerId
+from buoy.core.limits import LOOKS_APART_S, LOOKS_SLACK_S, RUNNERS_RETIRED_MAX, SUSPECT_AFTER_S
+from buoy.ports.host import Clock, Liveness, Sight
+from buoy.ports.records import Evidence, RunnerRecord
+from buoy.ports.store import Store
+
+SILENT = "silent"
+
+
+@dataclass(slots=True)
+class _Watch:
+    """What this observer knows of one runner elsewhere. Times are its own monotonic ones."""
+
+    beat: int
+    since: float
+    last: float
+    # When the noted first look was first seen, in an unbroken row of looks.
+    looked: float | None = None
+    # Noted by this observer itself.
+    noted: bool = False
+
+
+class FailureDetector:
+    """Says who is dead. One for each observer, since it must remember what it saw.
+
+    `once`: for an observer that will not stay. It notes its first look at once and leaves the second to the next one
+    (`left`), or makes the second itself where an earlier one noted the first (`pending`).
+    """
+
+    def __init__(
+        self, store: Store, liveness: Liveness, clock: Clock, *, once: bool = False,
+        suspect_after_s: float = SUSPECT_AFTER_S, apart_s: float = LOOKS_APART_S, slack_s: float = LOOKS_SLACK_S,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._liveness = liveness
+        self._clock = clock
+        self._once = once
+        self._suspect_after_s = suspect_after_s
+        self._apart_s = apart_s
+        self._slack_s = slack_s
+        self._watched: dict[RunnerId, _Watch] = {}
+
+    @property
+    def pending(self) -> tuple[RunnerId, ...]:
+        """Those of whom this observer will know more if it goes on looking."""
+        return tuple(
+            runner
+            for runner, watch in self._watched.items()
+            if watch.looked is not None and not (self._once and watch.noted)
+        )
+
+    @property
+    def left(self) -> tuple[RunnerId, ...]:
+        """Those whose second look is left to whoever comes next."""
+        return tuple(runner for runner, watch in self._watched.items() if self._once and watch.noted)
+
+    async def proof(self, record: RunnerRecord, sight: Sight | None = None) -> Evidence | None:
+        """Why that runner is certainly dead; None if that is not proven (yet). `sight`: of a look a moment ago."""
+        found = sight or (await self._liveness.look([record]))[record.info.id]
+        if found.seen or record.info.proof == "allocation":
+            self._watched.pop(record.info.id, None)
+            return found.proof
+        return await self._silence(record)
+
+    async def declare_dead(self, record: RunnerRecord, evidence: Evidence) -> int | None:
+        """Declares it gone. How many runs were released; None if it has beaten since, so that it is not dead."""
+        proof = str(evidence.get("proof", "proven dead"))
+        found: Evidence = {"runner": record.info.id, "pid": record.info.pid, **evidence}
+        number = record.beat.number if proof == SILENT else None
+        self._watched.pop(record.info.id, None)
+        return await self._store.declare_dead(
+            record.info.id, proof, cause="taken_over", evidence=found, beat_number=number
+        )
+
+    def forget(self, living: set[RunnerId]) -> None:
+        """Keeps only what is known of these."""
+        self._watched = {runner: watch for runner, watch in self._watched.items() if runner in living}
+
+    async def _silence(self, record: RunnerRecord) -> Evidence | None:
+        runner, beat = record.info.id, record.beat.number
+        watch = self._look(runner, beat)
+        silent_s = await self._silent_s(record, watch)
+        if record.suspected_beat != beat:
+            watch.looked = None
+            if not (self._once or silent_s >= self._suspect_after_s):
+                return None
+            if await self._store.suspect(runner, beat) is None:
+                del self._watched[runner]
+                return None
+            watch.noted = True
+        if watch.looked is None:
+            # Not before the note was written: that may have taken its time.
+            watch.looked = self._clock.monotonic()
+        apart_s = watch.last - watch.looked
+        if apart_s < self._apart_s or silent_s < self._suspect_after_s:
+            return None
+        return {
+            "proof": SILENT,
+            "host": record.info.host,
+            "pid": record.info.pid,
+            "beat": beat,
+            "silent_s": round(silent_s, 1),
+            "looks_apart_s": round(apart_s, 1),
+        }
+
+    def _look(self, runner: RunnerId, beat: int) -> _Watch:
+        now = self._clock.monotonic()
+        watch = self._watched.get(runner)
+        if watch is None or watch.beat != beat:
+            watch = self._watched[runner] = _Watch(beat, since=now, last=now)
+        elif now - watch.last > self._slack_s:
+            # The store may have been away meanwhile, so that no beat could come: a full beat from now on.
+            watch.looked = None
+        watch.last = now
+        return watch
+
+    async def _silent_s(self, record: RunnerRecord, watch: _Watch) -> float:
+        seen_s = watch.last - watch.since
+        if not self._store.has_clock:
+            return seen_s
+        return max(seen_s, await self._store.now() - record.beat_at)
+
+
+async def strike_unregistered(store: Store, liveness: Liveness, *, dry_run: bool = False) -> None:
+    """Removes what is left of processes that were killed while they registered."""
+    for runner in () if dry_run else await store.unregistered():
+        evidence = liveness.proof_by_name(runner)
+        if evidence is not None:
+            await store.declare_dead(runner, "killed while it registered", cause="taken_over", evidence=evidence)
+
+
+async def retire(store: Store, liveness: Liveness, keep: int) -> None:
+    """Removes what is left of runners that are gone: old records, and lock files that nobody holds.
+
+    The living are read after the files: a file of one that is not among them by then proves nothing to anybody.
+    """
+    await store.retire(keep, RUNNERS_RETIRED_MAX)
+    left = await liveness.left_behind()
+    if left:
+        living = {record.info.id for record in await store.runners()} | set(await store.unregistered())
+        await liveness.clear(runner for runner in left if runner not in living)
+
+
+async def proven_dead(liveness: Liveness, record: RunnerRecord) -> Evidence | None:
+    """What a single look can prove without a trace: only what is seen from here."""
+    return (await liveness.look([record]))[record.info.id].proof

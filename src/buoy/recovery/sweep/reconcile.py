@@ -1,0 +1,95 @@
+"""Reconcile: gives runs the wake-ups that were lost on their way: the end of a child or of a step elsewhere, a time
+that has passed, a retry that nobody started, a message that nobody was told about.
+
+Invariants: what is sent again has the dedupe id that it had the first time, so a run that got it before gets nothing
+more. A child that was never born is asked for again by its parent, which is made due. Nothing is executed here, and a
+run that a living runner holds is only ever written to.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.diagnosis.findings import first_trouble
+from buoy.core.limits import WAKE_SLACK_S
+from buoy.core.log.lifecycle import ACTIVE
+from buoy.core.times import StoreTime, run_time
+from buoy.engine.client.client import Client
+from buoy.ports.records import RunQuery, RunRecord
+from buoy.recovery.evidence import Fleet, read_fleet
+from buoy.recovery.recover import Recovery, examine, recover_run
+from buoy.recovery.sweep.scope import Scope
+
+_ACTIVE = tuple(sorted(ACTIVE))
+_PAGE = 200
+_TROUBLES_KEPT = 100
+
+
+class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
+    """`replayed`: runs that got a wake-up again; `skipped`: runs that wait, and were left as they are."""
+
+    replayed: int = 0
+    skipped: int = 0
+    # One line for each run that could not be looked at; the first of them.
+    troubles: tuple[str, ...] = ()
+    # Where the next one goes on; None: all were looked at.
+    cursor: str | None = None
+
+
+async def reconcile(
+    client: Client,
+    scope: Scope | None = None,
+    *,
+    stale_after_s: float = 0.0,
+    dry_run: bool = False,
+    cursor: str | None = None,
+    pages_max: int | None = None,
+) -> Reconciled:
+    """Looks at active runs that wait for somebody else, and wakes those whose wake-up was lost.
+
+    `scope` None: the stack and env of the client. `pages_max`: so many pages of active runs, from `cursor` on; the
+    answer says where to go on.
+    """
+    chosen = Scope.of(client, scope)
+    replayed = skipped = pages = 0
+    troubles: list[str] = []
+    while pages_max is None or pages < pages_max:
+        # Those of the page that cannot be read are told by the sweep that comes before.
+        query = RunQuery(statuses=_ACTIVE, stack=chosen.stack, env=chosen.env)
+        page = await client.store.find_runs(query, cursor, _PAGE)
+        now = await client.store.now()
+        old = [record for record in page.runs if record.updated_at <= now - stale_after_s]
+        waiting = [record for record in old if chosen.covers(record.document) and _waits(record, now)]
+        fleet = await read_fleet(client.store, client.liveness) if waiting else None
+        for record in waiting:
+            try:
+                woken = await _wake(client, record, fleet, dry_run=dry_run)
+            except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop the others
+                troubles.append(f"{record.document.run_id}: {Recovery.unread(record.document.run_id, error).error}")
+                woken = False
+            replayed, skipped = replayed + woken, skipped + (not woken)
+        pages, cursor = pages + 1, page.cursor
+        if cursor is None:
+            break
+    return Reconciled(replayed=replayed, skipped=skipped, troubles=tuple(troubles[:_TROUBLES_KEPT]), cursor=cursor)
+
+
+def _waits(record: RunRecord, now: StoreTime) -> bool:
+    """Whether, by its document, something was to wake it by now: a child, a time, or perhaps a message."""
+    doc = record.document
+    if doc.open_count > len(doc.open) or any(leaf.kind == "child" for leaf in doc.open):
+        return True
+    if record.holder is not None or record.due_at is not None:
+        return False
+    run_now = run_time(now, taken_at=record.updated_at, told_at=doc.updated_at)
+    return record.inbox_head > 0 or (doc.wake_at is not None and doc.wake_at < run_now - WAKE_SLACK_S)
+
+
+async def _wake(client: Client, record: RunRecord, fleet: Fleet | None, *, dry_run: bool) -> bool:
+    """Whether its wake-up was lost, and is there again."""
+    run_id = record.document.run_id
+    finding = first_trouble((await examine(client, run_id, fleet=fleet)).findings)
+    if finding is None or finding.code != "Q4":
+        return False
+    done = await recover_run(client, run_id, dry_run=dry_run, fleet=fleet)
+    return done.needed and done.action != "lost"

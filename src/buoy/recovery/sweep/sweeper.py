@@ -1,0 +1,224 @@
+"""Sweeper: the loop that sweeps, inside of a worker or as a process of its own.
+
+Every second it looks for dead runners, every half minute for orphans; a whole sweep, with a reconcile after it, comes
+after a delay and then once in an interval. Both are spread by the runner's id, so that workers that were started
+together do not sweep together.
+Invariants: those of `sweep`. Its own health is kept, and travels with the beats: a sweeper that fails in silence is
+worse than none. Without a client it can look for the dead and for orphans, and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from buoy.core.ids import RunnerId
+from buoy.core.limits import (
+    SWEEP_DELAY_S,
+    SWEEP_LOOKS_MAX,
+    SWEEP_ORPHANS_MAX,
+    SWEEP_PAGES_MAX,
+    SWEEP_S,
+    SWEEP_SPREAD_MAX_S,
+)
+from buoy.engine.client.client import Client
+from buoy.engine.services.recovery_log import note_burial
+from buoy.ports.host import Liveness
+from buoy.ports.records import SweepHealth
+from buoy.ports.store import Store
+from buoy.recovery.failure_detector import FailureDetector
+from buoy.recovery.recover import Recovery
+from buoy.recovery.sweep.reconcile import Reconciled, reconcile
+from buoy.recovery.sweep.resume_paused import go_on_with_this_code
+from buoy.recovery.sweep.sweep import Sweep, SweepOptions
+from buoy.recovery.sweep.tally import Swept, Tally
+
+_LOCKS_S = 1.0
+_ORPHANS_EVERY = 30
+
+
+class Round(msgspec.Struct, frozen=True):
+    """A whole sweep and the reconcile after it."""
+
+    swept: Swept
+    reconciled: Reconciled
+    duration_s: float
+    # Runners elsewhere whose second look is left to the next sweep.
+    left: tuple[RunnerId, ...] = ()
+
+
+class Sweeper:
+    """`told` hears of each run that a whole sweep found in trouble, `done` of each whole sweep. `delay_s`: the first
+    whole sweep does not come earlier."""
+
+    def __init__(
+        self,
+        store: Store,
+        liveness: Liveness,
+        *,
+        me: RunnerId | None = None,
+        client: Client | None = None,
+        options: SweepOptions | None = None,
+        interval_s: float = SWEEP_S,
+        delay_s: float = SWEEP_DELAY_S,
+        once: bool = False,
+    ) -> None:
+        self._store = store
+        self._liveness = liveness
+        self._me = me
+        self._client = client
+        self._options = options or SweepOptions(looks_max=SWEEP_LOOKS_MAX)
+        self._interval_s = interval_s
+        # From its start on; to be set before that.
+        self.delay_s = delay_s
+        self._coroner = None if client is None else FailureDetector(store, liveness, client.clock, once=once)
+        # Where the next look at stale runs, and at waiting ones, begins.
+        self._cursor: str | None = None
+        self._waiting: str | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._health = SweepHealth(interval_s=interval_s)
+        self.told: Callable[[Recovery], None] | None = None
+        self.done: Callable[[Round], None] | None = None
+        self.looks = 0
+        self.errors = 0
+        self.last_error: str | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._work(), name="buoy-sweeper")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    @property
+    def sweeps(self) -> int:
+        """Whole sweeps so far, also those that failed."""
+        return self._health.sweeps
+
+    def health(self) -> SweepHealth | None:
+        """For the beats; None before it was started."""
+        if self._task is None and not self._health.sweeps:
+            return None
+        return msgspec.structs.replace(
+            self._health, errors=self.errors, last_error=self.last_error, delay_s=self.delay_s
+        )
+
+    async def _work(self) -> None:
+        spread = _spread(self._me)
+        whole_at = self._monotonic() + self.delay_s + min(2 * self.delay_s, SWEEP_SPREAD_MAX_S) * spread
+        while True:
+            try:
+                await self.sweep(orphans=self.looks % _ORPHANS_EVERY == 0)
+                self.looks += 1
+                if self._client is not None and self._monotonic() >= whole_at:
+                    whole_at = self._monotonic() + self._interval_s * (0.9 + 0.2 * spread)
+                    await self.whole()
+            except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
+                self._note(error)
+            await asyncio.sleep(_LOCKS_S)
+
+    def _monotonic(self) -> float:
+        return 0.0 if self._client is None else self._client.clock.monotonic()
+
+    def _note(self, error: Exception) -> None:
+        self.errors += 1
+        self.last_error = f"{type(error).__name__}: {error}"
+
+    async def sweep(self, *, orphans: bool = True) -> Swept:
+        """A quick look for the dead, and for orphans. Safe at any time, by anybody."""
+        if self._client is None or self._coroner is None:
+            return await self._bare(orphans=orphans)
+        sweep = Sweep(self._client, self._coroner, self._options)
+        if self._options.limit is not None or self._options.rate is not None:
+            # Somebody wants it slowly: then only whole sweeps act, and this only goes on watching.
+            await sweep.watch()
+            return Swept()
+        await sweep.dead()
+        if orphans:
+            await sweep.orphans()
+        self._count(sweep.tally)
+        return sweep.tally.total()
+
+    def _count(self, tally: Tally) -> None:
+        """Errors that a sweep survived are shown all the same."""
+        if tally.errors:
+            self.errors += tally.errors
+            self.last_error = next(iter(tally.troubles), None)
+
+    async def whole(self) -> Round:
+        """A whole sweep from where the last one ended, and a reconcile. Its health is noted, also if it fails."""
+        assert self._client is not None and self._coroner is not None
+        began = self._monotonic()
+        sweep = Sweep(self._client, self._coroner, self._options, cursor=self._cursor, told=self.told)
+        try:
+            swept = await sweep.whole()
+            self._cursor = sweep.cursor
+            mended = await self._reconcile()
+            if self._client.runner is not None and not self._options.dry_run:
+                await go_on_with_this_code(self._client)
+        except BaseException:
+            await self._note_health(self._monotonic() - began, failing=True)
+            raise
+        self._count(sweep.tally)
+        took_s = self._monotonic() - began
+        await self._note_health(took_s, failing=False)
+        found = Round(swept, mended, took_s, self._coroner.left)
+        if self.done is not None:
+            self.done(found)
+        return found
+
+    async def _reconcile(self) -> Reconciled:
+        assert self._client is not None
+        options = self._options
+        done = await reconcile(
+            self._client,
+            options.scope,
+            stale_after_s=options.stale_after_s,
+            dry_run=options.dry_run,
+            cursor=self._waiting,
+            pages_max=None if options.looks_max is None else SWEEP_PAGES_MAX,
+        )
+        self._waiting = done.cursor
+        return done
+
+    async def second_looks(self, patience_s: float) -> Swept:
+        """For one who will not stay: goes on looking at runners elsewhere that an earlier sweep suspected."""
+        assert self._client is not None and self._coroner is not None
+        until = self._monotonic() + patience_s
+        sweep = Sweep(self._client, self._coroner, self._options, told=self.told)
+        while self._coroner.pending and self._monotonic() < until:
+            await asyncio.sleep(_LOCKS_S)
+            await sweep.dead()
+        return sweep.tally.total()
+
+    async def _note_health(self, took_s: float, *, failing: bool) -> None:
+        at = self._health.at if failing else await self._store.now()
+        self._health = msgspec.structs.replace(
+            self._health, at=at, duration_s=round(took_s, 3), sweeps=self._health.sweeps + 1, failing=failing
+        )
+
+    async def _bare(self, *, orphans: bool) -> Swept:
+        dead = resumed = 0
+        records = await self._store.runners()
+        sights = await self._liveness.look(records)
+        for record in records:
+            evidence = sights[record.info.id].proof
+            if evidence is None or record.info.id == self._me:
+                continue
+            why = str(evidence.get("proof", "proven dead"))
+            found = {"runner": record.info.id, "pid": record.info.pid, **evidence}
+            released = await self._store.declare_dead(record.info.id, why, cause="taken_over", evidence=found) or 0
+            note_burial(record.info.id, released, (), reason=why, actor=self._me or "")
+            resumed, dead = resumed + released, dead + 1
+        for orphan in await self._store.orphans(SWEEP_ORPHANS_MAX) if orphans else ():
+            resumed += await self._store.adopt(orphan)
+        return Swept(scanned=resumed, resumed=resumed, dead_runners=dead)
+
+
+def _spread(me: RunnerId | None) -> float:
+    """Between 0 and 1, another one for each runner."""
+    return zlib.crc32((me or "").encode()) / 2**32

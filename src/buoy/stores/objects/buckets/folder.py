@@ -1,0 +1,302 @@
+"""Folder bucket: objects as files of a directory on this machine, for several processes at once.
+
+Invariants: a file appears under its key whole or not at all (temporary file, sync, then link or rename, then sync of
+the directory). `create` rests on `link`, which fails if the name is taken; `replace` and `delete` on an advisory lock
+that dies with its process. Deletes are not synced: what a power cut brings back are old index entries, which name their
+version and are told from valid ones. All file work is done by a few threads, never on the event loop.
+Names of this module's own at the top of the directory are no objects: `.tmp`, `.locks`, `.poke`, `runners-locks`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import secrets
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+from buoy.errors import StoreUnusable, Unavailable
+from buoy.ports.maintenance import Refusal
+from buoy.stores.file_identity import FileIdentity
+from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key
+from buoy.stores.objects.buckets.folder_listing import foreign_names, keys_below, of_one_object
+from buoy.stores.write_probe import write_refusal
+
+T = TypeVar("T")
+
+THREADS = 4
+LOCKS = 64
+# A temporary file lives for milliseconds; one of this age belongs to a process that was killed.
+LEFTOVER_AFTER_S = 3600.0
+# `create` makes the directory again if a `delete` took it away, empty, in between. Many rounds mean something else.
+MAKE_TRIES_MAX = 50
+
+_ADVICE = {
+    errno.ENOSPC: "its disk is full; free some space",
+    errno.EDQUOT: "its owner's disk quota is used up; free some space",
+    errno.EACCES: "this user may not write there; change its permissions or name another folder",
+    errno.EPERM: "this user or this kind of file system does not allow it; name a folder on a local disk",
+    errno.EROFS: "it is on a read-only file system; name another folder",
+    errno.ENOTDIR: "a part of its path is a file, not a directory; name another folder",
+    errno.EEXIST: "there is a file of that name, not a directory; name another folder",
+    errno.ENOTSUP: "its file system cannot link files; name a folder on a local disk",
+    errno.ENAMETOOLONG: "its file system does not allow names of that length; name a folder on a local disk",
+    errno.EISDIR: "a directory stands where a file should be; something else writes there",
+}
+
+
+class FolderBucket:
+    """Objects under one directory. Made by `FolderBucket.open`."""
+
+    def __init__(self, root: Path, *, durable: bool = True) -> None:
+        self._root = root
+        self._durable = durable
+        self._closed = False
+        self._identity: FileIdentity | None = None
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="buoy-folder")
+        # Within a process a lock file's lock would be enough too, but waiting here holds no file open.
+        self._locks = [threading.Lock() for _ in range(LOCKS)]
+
+    @classmethod
+    async def open(cls, root: Path, *, durable: bool = True) -> FolderBucket:
+        """The bucket in that directory, made if missing. `durable` False (tests only) skips the syncs."""
+        bucket = cls(root, durable=durable)
+        try:
+            await bucket._run(bucket._prepare)
+        except BaseException:
+            await bucket.close()
+            raise
+        return bucket
+
+    @property
+    def name(self) -> str:
+        return self._root.absolute().as_uri()
+
+    async def reopen(self) -> FolderBucket:
+        return await FolderBucket.open(self._root, durable=self._durable)
+
+    async def create(self, key: str, data: bytes) -> str:
+        check_key(key)
+        return await self._run(lambda: self._create(key, data))
+
+    async def replace(self, key: str, data: bytes, etag: str) -> str:
+        check_key(key)
+        return await self._run(lambda: self._replace(key, data, etag))
+
+    async def get(self, key: str) -> tuple[bytes, str] | None:
+        check_key(key)
+        return await self._run(lambda: self._get(key))
+
+    async def foreign(self, prefix: str) -> list[str]:
+        return await self._run(lambda: list(islice(foreign_names(self._root, prefix), FOREIGN_MAX)))
+
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        return await self._run(lambda: list(islice(keys_below(self._root, prefix, after or ""), limit)))
+
+    async def delete(self, key: str) -> None:
+        check_key(key)
+        await self._run(lambda: self._delete(key))
+
+    def pulse(self) -> int | None:
+        try:
+            return (self._root / ".poke").stat().st_mtime_ns
+        except OSError:
+            return None
+
+    def durability(self) -> str | None:
+        return None if self._durable else "writes are not synced"
+
+    async def refusal(self) -> Refusal | None:
+        return await self._run(lambda: write_refusal(self._root / ".tmp"))
+
+    async def close(self) -> None:
+        self._closed = True
+        # Writes that are under way come to their end; nothing is left running.
+        await asyncio.to_thread(self._pool.shutdown)
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise Unavailable(f"the store {self.name} was closed; open it again")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._on_the_same_folder, work)
+        except OSError as error:
+            raise self._problem(error) from error
+
+    def watch(self, *names: str) -> None:
+        """From now on every call looks whether the folder and these files are still those of now."""
+        self._identity = FileIdentity(self._root, (self._root, *(self._root / name for name in names)))
+
+    def _on_the_same_folder(self, work: Callable[[], T]) -> T:
+        """Before, so that nothing is written into another folder; after, so that nothing lost is answered for, and what
+        is not found because all was removed does not count as absent."""
+        if self._identity is None:
+            return work()
+        self._identity.check()
+        try:
+            return work()
+        finally:
+            self._identity.check()
+
+    def _problem(self, error: OSError) -> StoreUnusable | Unavailable:
+        advice = _ADVICE.get(error.errno or 0)
+        if advice is not None:
+            return StoreUnusable(f"the folder {self._root} cannot be used as a store: {advice} ({error.strerror})")
+        return Unavailable(f"the folder {self._root} gave no clear answer: {error}")
+
+    def _prepare(self) -> None:
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in (".tmp", ".locks"):
+            (self._root / name).mkdir(mode=0o700, exist_ok=True)
+        if not (self._root / ".poke").exists():
+            (self._root / ".poke").touch(mode=0o600)
+        try:
+            self._reap_leftovers()
+        except OSError as error:
+            # Where this user may not write, a store that is there can still be looked at.
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+
+    def _reap_leftovers(self) -> None:
+        """Removes old temporary files. A new file tells the time of this file system, whatever the clocks say."""
+        probe = self._write_temporary(b"")
+        now = probe.stat().st_mtime
+        probe.unlink()
+        for path in (self._root / ".tmp").iterdir():
+            with suppress(FileNotFoundError):
+                if now - path.stat().st_mtime > LEFTOVER_AFTER_S:
+                    path.unlink()
+
+    def _create(self, key: str, data: bytes) -> str:
+        path = self._root / key
+        if path.exists():
+            # Not the guard, which is `link`; only quicker than writing a file for nothing.
+            raise Exists(key)
+        temporary = self._write_temporary(data)
+        try:
+            self._link(temporary, path)
+            self._sync_directory(path.parent)
+        except FileExistsError as error:
+            raise Exists(key) from error
+        finally:
+            temporary.unlink()
+        self._poke()
+        return _etag(data)
+
+    def _link(self, temporary: Path, path: Path) -> None:
+        for _ in range(MAKE_TRIES_MAX):
+            try:
+                os.link(temporary, path)
+                return
+            except FileNotFoundError:
+                self._make_directory(path.parent)
+        raise OSError(errno.EAGAIN, f"the directory of {path} vanishes again and again")
+
+    def _make_directory(self, path: Path) -> None:
+        if not path.parent.exists():
+            self._make_directory(path.parent)
+        # Missing again: a delete took the parent away. The caller tries anew.
+        with suppress(FileExistsError, FileNotFoundError):
+            path.mkdir(mode=0o700)
+        # Also if another process made it: it may not have come to its own sync yet.
+        self._sync_directory(path.parent)
+
+    def _replace(self, key: str, data: bytes, etag: str) -> str:
+        path = self._root / key
+        with self._locked(key):
+            found = self._get(key)
+            if found is None or found[1] != etag:
+                raise Changed(key)
+            temporary = self._write_temporary(data)
+            try:
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink()
+                raise
+            self._sync_directory(path.parent)
+        return _etag(data)
+
+    def _get(self, key: str) -> tuple[bytes, str] | None:
+        try:
+            data = (self._root / key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise of_one_object(error, key) from error
+        return data, _etag(data)
+
+    def _delete(self, key: str) -> None:
+        path = self._root / key
+        with self._locked(key):
+            try:
+                path.unlink(missing_ok=True)
+            except IsADirectoryError:
+                # Something else stands in the file's place. It goes if it is empty.
+                with suppress(OSError):
+                    path.rmdir()
+        # Empty directories would pile up and be walked by every listing.
+        for parent in Path(key).parents:
+            if parent == Path():
+                return
+            try:
+                (self._root / parent).rmdir()
+            except OSError:
+                return
+
+    def _write_temporary(self, data: bytes) -> Path:
+        number, name = tempfile.mkstemp(dir=self._root / ".tmp")
+        try:
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+                file.flush()
+                if self._durable:
+                    os.fsync(number)
+        except BaseException:
+            Path(name).unlink()
+            raise
+        return Path(name)
+
+    def _sync_directory(self, path: Path) -> None:
+        if not self._durable:
+            return
+        try:
+            number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:
+            # Emptied and removed by a delete meanwhile: nothing is left to be made durable.
+            return
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+    @contextmanager
+    def _locked(self, key: str) -> Iterator[None]:
+        slot = int.from_bytes(blake2b(key.encode(), digest_size=2).digest(), "big") % LOCKS
+        with self._locks[slot]:
+            number = os.open(self._root / ".locks" / f"{slot:02}", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                # `flock`, not POSIX locks: those are per process and dropped when anybody in it closes the file.
+                fcntl.flock(number, fcntl.LOCK_EX)
+                yield
+            finally:
+                fcntl.flock(number, fcntl.LOCK_UN)
+                os.close(number)
+
+    def _poke(self) -> None:
+        """Gives the poke file another time. A random one: real ones repeat within a tick of the kernel's clock."""
+        time_ns = secrets.randbelow(2**31) * 1_000_000_000 + secrets.randbelow(1_000_000_000)
+        # Only a hint: whoever waits looks by itself now and then.
+        with suppress(OSError):
+            os.utime(self._root / ".poke", ns=(time_ns, time_ns))
+
+
+def _etag(data: bytes) -> str:
+    return blake2b(data, digest_size=16).hexdigest()

@@ -1,0 +1,85 @@
+"""Counts in objects: how many runs there are of each status, in one pass.
+
+What has not ended is read, by `active/`: two or three requests for each run, as for a list. What ended is read by
+`index/`, the newest first: one request for each, for so many as a count may read. Older ones are counted by their names
+alone, a thousand for one request; that they ended is certain, how they ended is not told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+
+from buoy.core.ids import RunId
+from buoy.core.limits import COUNTED_MAX
+from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.times import StoreTime
+from buoy.ports.records import ENDED, RunQuery
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Bucket
+from buoy.stores.objects.index import each
+from buoy.stores.objects.lists import Lists, fits, may_match
+from buoy.stores.objects.records import View
+from buoy.stores.objects.runs import Runs
+
+PAGE = 1_000
+
+
+class Counts:
+    """Counts runs."""
+
+    def __init__(self, bucket: Bucket, runs: Runs, lists: Lists) -> None:
+        self._bucket = bucket
+        self._runs = runs
+        self._lists = lists
+
+    async def count(self, query: RunQuery) -> dict[str, int]:
+        if query.holder is not None:
+            held = await self._lists.held_by(query.holder, query, None)
+            return dict(Counter(str(one.run.document.status) for one in held if isinstance(one.run, View)))
+        counts, active, counted = Counter[str](), set[RunId](), set[RunId]()
+        async for entries in self._pages(layout.ACTIVE):
+            active.update(entry.run_id for entry in entries)
+            for run in await each(entries, self._lists.listed) if _of_active(query) else ():
+                if isinstance(run, View) and not run.document.ended:
+                    counted.add(run.run_id)
+                    counts[run.document.status] += fits(run.document, run.updated_at, query)
+        if not query.statuses or TERMINAL.intersection(query.statuses):
+            await self._ended(query, active, counted, counts)
+        return {status: number for status, number in counts.items() if number}
+
+    async def _ended(self, query: RunQuery, active: set[RunId], counted: set[RunId], counts: Counter[str]) -> None:
+        """`counted`: runs that had not ended a moment ago. One that ends now is not counted twice."""
+        read = 0
+        async for entries in self._pages(layout.INDEX):
+            chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
+            told = chosen[: max(COUNTED_MAX - read, 0)]
+            read += len(told)
+            for found in await each(told, lambda entry: self._document(entry, active)):
+                if found is not None and found[0].ended and fits(*found, query):
+                    counts[found[0].status] += 1
+            rest = sum(entry.run_id not in active for entry in chosen[len(told) :])
+            if rest:
+                counts[ENDED] += rest
+
+    async def _document(self, entry: layout.RunEntry, active: set[RunId]) -> tuple[Document, StoreTime] | None:
+        """Of a run that ended; a run is active for a moment after that, until its entry is removed."""
+        found = await self._runs.summary(entry.run_id)
+        if found is not None and found[0].ended and entry.run_id not in active:
+            return found if layout.index_key(found[0].run_id, found[0].created_at) == entry.key else None
+        run = await self._lists.listed(entry)
+        return (run.document, run.updated_at) if isinstance(run, View) else None
+
+    async def _pages(self, prefix: str) -> AsyncIterator[list[layout.RunEntry]]:
+        after: str | None = None
+        while True:
+            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+            yield [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+            if len(keys) < PAGE:
+                return
+            after = keys[-1]
+
+
+def _of_active(query: RunQuery) -> bool:
+    return not query.statuses or not TERMINAL.issuperset(query.statuses)

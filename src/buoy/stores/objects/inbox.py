@@ -1,0 +1,189 @@
+"""Inboxes in objects: messages numbered by create-if-absent, each with a `wake/` entry until its run's owner saw it.
+
+Invariants: numbers have no gaps, since a sender takes the first that is free. A dedupe id has one message: every sender
+writes its mark after looking for the last number and before taking one, so that of two senders of the same id the later
+one starts at or below the earlier one's number and must pass it.
+The wake-up is written before the message, and removed only by who has seen exactly that message.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.ids import RunId, RunnerId, check_dedupe
+from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX
+from buoy.errors import CorruptLog, InboxFull, TooLarge, Unavailable, UnknownRun
+from buoy.ports.records import Message, Receipt
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Bucket, Exists
+from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.records import DedupeObject, View
+from buoy.stores.objects.runs import Runs
+from buoy.stores.objects.turns import Turns
+from buoy.stores.store_clock import StoreClock
+from buoy.stores.unreadable import GARBLED, decoded
+
+_MESSAGES = msgspec.json.Decoder(Message)
+
+
+class Inboxes:
+    """Sends, reads, and tells who was not yet looked at."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, clock: StoreClock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+        self._clock = clock
+        self._turns = Turns()
+
+    async def send(self, message: Message) -> Receipt:
+        check_dedupe(message.dedupe)
+        if len(bytes(message.body)) > MESSAGE_BYTES_MAX:
+            raise TooLarge(
+                f"the {message.kind} for {message.run_id} has {len(bytes(message.body)):,} bytes, the limit is "
+                f"{MESSAGE_BYTES_MAX:,}; store it elsewhere and send a reference"
+            )
+        async with self._turns.of(message.run_id):
+            receipt = await self._number(message)
+        await self._check_there(message.run_id, receipt.number)
+        return receipt
+
+    async def _number(self, message: Message) -> Receipt:
+        """Takes the first free number for the message, unless a twin has one."""
+        view, head = await self._target(message.run_id)
+        sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
+        message = msgspec.structs.replace(message, sent_at=sent_at)
+        number = await self._begin(message, head)
+        while True:
+            if number > head:
+                receipt = await self._put(msgspec.structs.replace(message, number=number))
+                if receipt is not None:
+                    return receipt
+            if (await self._message(message.run_id, number)).dedupe == message.dedupe:
+                return Receipt(number, duplicate=True)
+            number += 1
+            if number - view.task.seen > 2 * INBOX_UNREAD_MAX:
+                raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
+
+    async def _target(self, run_id: RunId) -> tuple[View, int]:
+        """The run and the number of its last message."""
+        view = self._runs.known(run_id) or await self._runs.load(run_id)
+        head = 0 if view is None else await self._runs.inbox_head(view)
+        if view is not None and head - view.task.seen >= INBOX_UNREAD_MAX:
+            view = await self._runs.load(run_id)
+        if view is None:
+            raise UnknownRun(f"there is no run {run_id} in this store")
+        unread = head - view.task.seen
+        if unread >= INBOX_UNREAD_MAX and view.task.kind != "none":
+            raise InboxFull(f"{run_id} has {unread:,} messages that nobody has read; see `buoy why {run_id}`")
+        return view, head
+
+    async def _check_there(self, run_id: RunId, number: int) -> None:
+        """A message to a run that was purged meanwhile reaches nobody, and is not acknowledged."""
+        if await self._runs.purged(run_id):
+            await self._bucket.delete(layout.inbox_key(run_id, number))
+            await self._index.drop([layout.wake_key(run_id, number)])
+            raise UnknownRun(f"there is no run {run_id} in this store")
+
+    async def _begin(self, message: Message, head: int) -> int:
+        """From which number on to look for a twin. The order matters: the last number was read before this."""
+        key = layout.dedupe_key(message.run_id, message.dedupe)
+        try:
+            await self._bucket.create(key, msgspec.json.encode(DedupeObject(first=head + 1)))
+        except Exists:
+            found = await self._bucket.get(key)
+            return head + 1 if found is None else min(_first(found[0]), head + 1)
+        return head + 1
+
+    async def _put(self, message: Message) -> Receipt | None:
+        """Takes this number for the message; None if it is taken."""
+        wake = [(layout.wake_key(message.run_id, message.number), b"{}")]
+        since = await self._index.add(wake)
+        await self._index.refresh(wake, since)
+        data = msgspec.json.encode(message)
+        key = layout.inbox_key(message.run_id, message.number)
+        try:
+            await self._bucket.create(key, data)
+        except Exists:
+            return None
+        except Unavailable:
+            found = await self._bucket.get(key)
+            if found is None:
+                raise
+            return Receipt(message.number) if found[0] == data else None
+        return Receipt(message.number)
+
+    async def read(self, run_id: RunId, after: int, limit: int | None = None) -> list[Message]:
+        end = await self._runs.inbox_ends.end(run_id, after)
+        head = end if limit is None else min(end, after + limit)
+        # By number, not by key: a listing may miss what is written while it goes on, but numbers have no gaps.
+        return await each(range(after + 1, head + 1), lambda number: self._message(run_id, number))
+
+    async def _message(self, run_id: RunId, number: int) -> Message:
+        key = layout.inbox_key(run_id, number)
+        found = await self._bucket.get(key)
+        if found is None and await self._runs.purged(run_id):
+            raise UnknownRun(f"there is no run {run_id} in this store")
+        if found is None:
+            raise CorruptLog(f"{key} is missing, though later messages are there")
+        return decoded(_MESSAGES.decode, found[0], key)
+
+    async def unread_runs(self, runner: RunnerId) -> list[RunId]:
+        """Runs of this runner with a message that it has not seen. Costs one listing while there are none."""
+        woken = await self.woken()
+        if not woken:
+            return []
+        held = {
+            entry.run_id
+            for key in await self._bucket.list(layout.held_prefix(runner))
+            if (entry := layout.held_entry(key)) is not None
+        }
+        mine = [run_id for run_id in woken if run_id in held]
+        poked = await each(mine, lambda run_id: self._poked(run_id, runner, woken[run_id]))
+        return [run_id for run_id, unseen in zip(mine, poked, strict=True) if unseen]
+
+    async def woken(self) -> dict[RunId, list[layout.WakeEntry]]:
+        """The wake-ups by run."""
+        found: dict[RunId, list[layout.WakeEntry]] = {}
+        for key in await self._bucket.list(layout.WAKE):
+            entry = layout.wake_entry(key)
+            if entry is not None:
+                found.setdefault(entry.run_id, []).append(entry)
+        return found
+
+    async def _poked(self, run_id: RunId, runner: RunnerId, entries: list[layout.WakeEntry]) -> bool:
+        view = await self._runs.look(run_id)
+        if not isinstance(view, View) or view.task.kind != "held" or view.task.holder != runner:
+            return False
+        seen = max(view.task.seen, self._runs.seen.get(run_id, 0))
+        return await self.unseen(view, entries, seen)
+
+    async def unseen(self, view: View, entries: list[layout.WakeEntry], seen: int) -> bool:
+        """Whether there is a message beyond `seen`. Wake-ups that were seen are removed, early ones doubted."""
+        await self._index.drop([entry.key for entry in entries if entry.number <= seen])
+        left = [entry for entry in entries if entry.number > seen]
+        head = await self._runs.inbox_ends.end(view.run_id, seen)
+        for entry in left:
+            if entry.number <= head:
+                self._index.trust(entry.key)
+            else:
+                await self._index.doubt(entry.key)
+        return head > seen
+
+    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        """The owner has looked up to this number. Only the owner may say so: its successor looks anew."""
+        keys = await self._bucket.list(layout.wake_prefix(run_id))
+        view = await self._runs.load(run_id)
+        if view is None or view.task.kind != "held" or view.task.holder != runner:
+            return
+        self._runs.seen[run_id] = max(number, self._runs.seen.get(run_id, 0))
+        entries = [entry for key in keys if (entry := layout.wake_entry(key)) is not None]
+        await self._index.drop([entry.key for entry in entries if entry.number <= number])
+
+
+def _first(data: bytes) -> int:
+    """From which number on a twin may stand; from the first on if the mark cannot be read."""
+    try:
+        return max(msgspec.json.decode(data, type=DedupeObject).first, 1)
+    except GARBLED:
+        return 1

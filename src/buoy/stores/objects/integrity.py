@@ -1,0 +1,316 @@
+"""Checkup of an object store: every index entry against the run that it points at, and every run against its entries.
+
+Invariants: looking changes nothing. An entry that the truth has passed may be removed by anybody at once. One whose
+truth is not there may be a moment old: it is removed only if it is still so after longer than any writer goes without
+writing its entry again. Entries that are missing, and documents that cannot be read, are written as the truth has
+them; runs are never changed here. An entry of a run that cannot be read is left alone: whether it fits is not known.
+Files that something else put into the store are told and left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
+
+from buoy.core.ids import RunId
+from buoy.errors import CorruptLog
+from buoy.ports.host import Clock
+from buoy.ports.maintenance import IndexTrouble, Refusal, StoreCheck
+from buoy.ports.records import Broken
+from buoy.stores.clock_check import clock_check
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Bucket, Changed
+from buoy.stores.objects.index import LATE_AFTER_S, Entry, Index, each
+from buoy.stores.objects.records import View, entry_of, passed
+from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runs import Runs
+from buoy.stores.objects.strays import FOREIGN, STRAY, strange, stray_of
+
+PAGE = 256
+# Longer than the oldest entry whose writer has not written it again.
+SURE_AFTER_S = LATE_AFTER_S + 5.0
+Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
+
+# These grow with all that ever ran.
+_DEEP = frozenset({layout.INDEX, layout.RUNNERS})
+_LEFT = "left over"
+_ALONE = "without truth"
+_MISSING = "missing entry"
+_DAMAGED = "damaged document"
+
+
+class ObjectCheckup:
+    """The checkup of one object store."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, runners: Runners, clock: Clock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+        self._runners = runners
+        self._clock = clock
+
+    async def checks(self) -> list[StoreCheck]:
+        kept = self._bucket.durability()
+        times = [float(record.beat_at) for record in await self._runners.all()]
+        for key in await self._bucket.list(layout.INDEX, limit=100):
+            entry = layout.run_entry(key)
+            view = None if entry is None else await self._view(entry.run_id)
+            times += [] if view is None else [float(view.updated_at)]
+        return [
+            StoreCheck("schema", True, "format 1"),
+            StoreCheck("durability", kept is None, kept or "every write is on the disk before it is answered"),
+            clock_check(max(times, default=None), self._clock.now()),
+        ]
+
+    async def refusal(self) -> Refusal | None:
+        return await self._bucket.refusal()
+
+    async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
+        for prefix, look in self._looks().items():
+            if deep or prefix not in _DEEP:
+                async for found in self._all(prefix, look):
+                    yield found
+                for name in await self._bucket.foreign(prefix):
+                    yield strange(name)
+        for look in (self._unannounced, self._spoiled, self._strays):
+            async for found in self._all(layout.ACTIVE, look):
+                yield found
+        if deep:
+            for name in (*await self._bucket.foreign(""), *await self._bucket.foreign(layout.WORKFLOW)):
+                yield strange(name)
+            async for found in self._lost_runs():
+                yield found
+
+    def _looks(self) -> dict[str, Look]:
+        return {
+            layout.ACTIVE: self._active,
+            layout.TASKS: self._task,
+            layout.HELD: self._held,
+            layout.WAKE: self._wake,
+            layout.LIVING: self._living,
+            layout.GONE: self._gone,
+            layout.SCHEDULES: self._schedule,
+            layout.PURGES: self._purge,
+            layout.INDEX: self._indexed,
+            layout.RUNNERS: self._hidden_runner,
+        }
+
+    async def _all(self, prefix: str, look: Look) -> AsyncIterator[IndexTrouble | None]:
+        after: str | None = None
+        while True:
+            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+            for found in await each(keys, look):
+                if found is not None:
+                    yield found
+            if len(keys) < PAGE:
+                return
+            yield None
+            after = keys[-1]
+
+    # ---- entries without truth
+
+    async def _active(self, key: str) -> IndexTrouble | None:
+        entry = layout.run_entry(key)
+        if entry is None:
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
+        valid = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
+        over = view.task.kind == "none" and view.document.ended
+        return None if (key == valid and not over) or entry.seq > view.head_seq else _left(key, entry.run_id)
+
+    async def _indexed(self, key: str) -> IndexTrouble | None:
+        entry = layout.run_entry(key)
+        if entry is None:
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
+        return None if key == layout.index_key(view.run_id, view.document.created_at) else _left(key, entry.run_id)
+
+    async def _task(self, key: str) -> IndexTrouble | None:
+        return await self._versioned(key, layout.task_entry(key))
+
+    async def _held(self, key: str) -> IndexTrouble | None:
+        return await self._versioned(key, layout.held_entry(key))
+
+    async def _versioned(self, key: str, entry: layout.TaskEntry | layout.HeldEntry | None) -> IndexTrouble | None:
+        if entry is None:
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if not isinstance(view, View):
+            return _alone(key, entry.run_id) if view is None else None
+        return _left(key, entry.run_id) if passed(key, entry.version, view) else None
+
+    async def _wake(self, key: str) -> IndexTrouble | None:
+        entry = layout.wake_entry(key)
+        if entry is None:
+            return strange(key)
+        view = await self._runs.look(entry.run_id)
+        if isinstance(view, Broken):
+            return None
+        if view is None or await self._bucket.get(layout.inbox_key(entry.run_id, entry.number)) is None:
+            return _alone(key, entry.run_id)
+        seen = view.task.kind == "none" or entry.number <= view.task.seen
+        return _left(key, entry.run_id) if seen else None
+
+    async def _living(self, key: str) -> IndexTrouble | None:
+        runner = layout.runner_of(key)
+        if runner is None:
+            return strange(key)
+        stands = await self._runners.standing(runner)
+        if stands == "living":
+            return None
+        return _alone(key, None) if stands == "unregistered" else _left(key, None)
+
+    async def _gone(self, key: str) -> IndexTrouble | None:
+        runner = layout.runner_of(key)
+        if runner is None:
+            return strange(key)
+        stands = await self._runners.gone_entry(runner)
+        return None if stands == key else _alone(key, None) if stands is None else _left(key, None)
+
+    async def _schedule(self, key: str) -> IndexTrouble | None:
+        return strange(key) if layout.schedule_of(key) is None else None
+
+    async def _purge(self, key: str) -> IndexTrouble | None:
+        return strange(key) if layout.purged_run_of(key) is None else None
+
+    # ---- truth without entries
+
+    async def _unannounced(self, key: str) -> IndexTrouble | None:
+        """An active run whose task stands in no queue, or whose holder's burial would not find it."""
+        entry = layout.run_entry(key)
+        view = None if entry is None else await self._view(entry.run_id)
+        return None if view is None else await self._missing(view)
+
+    async def _view(self, run_id: RunId) -> View | None:
+        """The run, if it is there and can be read."""
+        view = await self._runs.look(run_id)
+        return view if isinstance(view, View) else None
+
+    async def _strays(self, key: str) -> IndexTrouble | None:
+        """Files among those of an active run that Buoy did not write."""
+        entry = layout.run_entry(key)
+        return None if entry is None else await stray_of(self._bucket, entry.run_id)
+
+    async def _missing(self, view: View) -> IndexTrouble | None:
+        for key, _ in self._entries(view):
+            if await self._bucket.get(key) is None:
+                return IndexTrouble(_MISSING, f"{view.run_id} has not its entry {key}", key, view.run_id)
+        return None
+
+    async def _spoiled(self, key: str) -> IndexTrouble | None:
+        """An active run whose `state.json` is there and cannot be read. Nothing is lost while the log has it all."""
+        entry = layout.run_entry(key)
+        return None if entry is None else await self._damaged(entry.run_id)
+
+    async def _damaged(self, run_id: RunId) -> IndexTrouble | None:
+        try:
+            saved, etag = await self._runs.saved(run_id)
+        except CorruptLog:
+            return None  # the run cannot be read, which is told elsewhere
+        if saved is not None or etag is None:
+            return None
+        key = layout.state_key(run_id)
+        return IndexTrouble(_DAMAGED, f"its document, {key}, cannot be read", key, run_id)
+
+    def _entries(self, view: View) -> list[Entry]:
+        """What must be there for a run in this state."""
+        created_at = view.document.created_at
+        entries: list[Entry] = [(layout.index_key(view.run_id, created_at), b"{}")]
+        if view.task.kind != "none" or not view.document.ended:
+            entries.append((layout.active_key(view.run_id, created_at, view.task.active_seq), b"{}"))
+        entry = entry_of(view.document, view.task)
+        return entries if entry is None else [*entries, entry]
+
+    async def _hidden_runner(self, key: str) -> IndexTrouble | None:
+        """A runner that is not gone, but whom no sweep would look at."""
+        runner = layout.runner_of(key)
+        if runner is None:
+            return strange(key)
+        entry = layout.living_key(runner)
+        if await self._bucket.get(entry) is not None or await self._runners.why_not_living(runner) is not None:
+            return None
+        return IndexTrouble(_MISSING, f"runner {runner} has not its entry {entry}", entry)
+
+    async def _lost_runs(self) -> AsyncIterator[IndexTrouble | None]:
+        """Goes from run to run by their folders, whether any index knows them or not."""
+        after = layout.WORKFLOW
+        for number in range(1, 1 << 62):
+            keys = await self._bucket.list(layout.WORKFLOW, after=after, limit=1)
+            if not keys:
+                return
+            run_id = layout.run_of(keys[0])
+            if run_id is None:
+                after = keys[0]
+                yield strange(keys[0])
+                continue
+            after = f"{layout.run_prefix(run_id)}~"
+            view = await self._view(run_id)
+            found = None if view is None else await self._missing(view)
+            for trouble in await self._of_an_ended(view) if view is not None and view.document.ended else ():
+                yield trouble
+            if found is not None or number % PAGE == 0:
+                yield found
+
+    async def _of_an_ended(self, view: View) -> list[IndexTrouble]:
+        """Active runs were looked at by their index."""
+        found = (await self._damaged(view.run_id), await stray_of(self._bucket, view.run_id))
+        return [each for each in found if each is not None]
+
+    # ---- mending
+
+    async def still(self, trouble: IndexTrouble) -> bool:
+        if trouble.name == _DAMAGED:
+            return trouble.run_id is not None and await self._damaged(trouble.run_id) is not None
+        if trouble.name == STRAY:
+            return trouble.run_id is not None and await stray_of(self._bucket, trouble.run_id) is not None
+        if trouble.name == FOREIGN:
+            return True  # nobody is about to turn it into something of ours
+        if trouble.name != _MISSING:
+            look = self._looks().get(f"{trouble.key.partition('/')[0]}/")
+            there = look is not None and await self._bucket.get(trouble.key) is not None
+            found = await look(trouble.key) if look is not None and there else None
+            return found is not None and found.name == trouble.name
+        found = await self._missing_again(trouble)
+        return found is not None and found.key == trouble.key
+
+    async def _missing_again(self, trouble: IndexTrouble) -> IndexTrouble | None:
+        if trouble.run_id is None:
+            runner = layout.runner_of(trouble.key)
+            return None if runner is None else await self._hidden_runner(layout.runner_key(runner))
+        view = await self._view(trouble.run_id)
+        return None if view is None else await self._missing(view)
+
+    async def repair(self, trouble: IndexTrouble) -> bool:
+        if not trouble.mendable or not await self.still(trouble):
+            return False
+        if trouble.name == _DAMAGED:
+            return await self._write_anew(trouble)
+        if trouble.name != _MISSING:
+            await self._bucket.delete(trouble.key)
+            return True
+        view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
+        await self._index.add([(trouble.key, b"{}")] if view is None else self._entries(view))
+        return True
+
+    async def _write_anew(self, trouble: IndexTrouble) -> bool:
+        """`state.json` as the log has it; False if it has nothing, or if somebody wrote it meanwhile."""
+        view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
+        if view is None:
+            return False
+        try:
+            await self._runs.save(view)
+        except Changed:
+            return False
+        return True
+
+
+def _alone(key: str, run_id: RunId | None) -> IndexTrouble:
+    return IndexTrouble(_ALONE, f"{key} points at nothing", key, run_id, waits_s=SURE_AFTER_S)
+
+
+def _left(key: str, run_id: RunId | None) -> IndexTrouble:
+    return IndexTrouble(_LEFT, f"{key} is left over from an earlier state", key, run_id)

@@ -1,0 +1,186 @@
+"""Lists in objects: runs newest first, by the keys of an index that sorts so.
+
+Invariants: a page begins after the place where the last one ended, so it is neither shifted nor repeated by what
+happens meanwhile. Runs that have not ended are listed from `active/`, so that a million ended ones cost nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.times import StoreTime
+from buoy.errors import BadInput, CorruptLog
+from buoy.ports.host import Clock
+from buoy.ports.records import Broken, RunPage, RunQuery, RunRecord
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Bucket
+from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.records import View
+from buoy.stores.objects.runs import Runs
+from buoy.stores.scopes import fits_scope
+from buoy.stores.unreadable import UNREADABLE, broken
+
+PAGE = 100
+
+
+class Found(NamedTuple):
+    """A run of a list, and where it stands in it."""
+
+    place: str
+    run: View | Broken
+
+
+class Lists:
+    """Finds runs."""
+
+    def __init__(self, bucket: Bucket, index: Index, runs: Runs, clock: Clock) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runs = runs
+        self._clock = clock
+
+    async def find(self, query: RunQuery, cursor: str | None, limit: int) -> RunPage:
+        limit = max(1, min(limit, RUNS_PAGE_MAX))
+        place = _place(cursor)
+        if query.holder is not None:
+            found = await self.held_by(query.holder, query, place)
+        else:
+            active = bool(query.statuses) and not TERMINAL.intersection(query.statuses)
+            found = await self._indexed(layout.ACTIVE if active else layout.INDEX, query, place, limit)
+        now = self._clock.now()
+        shown = await each(found[:limit], lambda one: self._record(one.run, now))
+        return RunPage(
+            tuple(one for one in shown if isinstance(one, RunRecord)),
+            found[limit - 1].place if len(found) > limit else None,
+            tuple(one for one in shown if isinstance(one, Broken)),
+        )
+
+    async def ids(self, prefix: str, limit: int) -> list[RunId]:
+        """Each listing begins behind all that belongs to the last run of the one before."""
+        exact = [RunId(prefix)] if await self._bucket.list(layout.run_prefix(RunId(prefix)), limit=1) else []
+        found = [run_id for run_id in exact if await self._there(run_id)]
+        after: str | None = None
+        while len(found) < limit:
+            keys = await self._bucket.list(layout.runs_prefix(prefix), after=after, limit=PAGE)
+            run_ids = list(dict.fromkeys(run_id for key in keys if (run_id := layout.run_of(key)) is not None))
+            for run_id in run_ids:
+                if len(found) < limit and run_id not in exact and await self._there(run_id):
+                    found.append(run_id)
+            if len(keys) < PAGE:
+                break
+            # What stands there and is no run of ours is passed over by its own key.
+            after = max(keys[-1], f"{layout.run_prefix(run_ids[-1])}~" if run_ids else "")
+        return found
+
+    async def _there(self, run_id: RunId) -> bool:
+        """A run whose log cannot be read is there all the same."""
+        try:
+            return not await self._runs.purged(run_id)
+        except CorruptLog:
+            return True
+
+    async def _record(self, run: View | Broken, now: float) -> RunRecord | Broken:
+        if isinstance(run, Broken):
+            return run
+        try:
+            return await self._runs.record(run, now)
+        except UNREADABLE as error:
+            return broken("run", run.run_id, layout.inbox_prefix(run.run_id), error)
+
+    async def held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[Found]:
+        keys = await self._bucket.list(layout.held_prefix(holder))
+        entries = [entry for key in keys if (entry := layout.held_entry(key)) is not None]
+        runs = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.look)
+        held = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
+        return sorted((one for one in held if place is None or one.place > place), key=lambda one: one.place)
+
+    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[Found]:
+        """Up to one more than `limit`, so that the caller knows whether there is another page."""
+        after = None if place is None else layout.after_place(prefix, place)
+        if query.created_before is not None:
+            after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
+        oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
+        found: list[Found] = []
+        while len(found) <= limit:
+            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
+            entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+            runs = await each(entries, self.listed)
+            for entry, run in zip(entries, runs, strict=True):
+                if run is not None and (may_match(entry, query) if isinstance(run, Broken) else _matches(run, query)):
+                    found.append(Found(entry.place, run))
+            if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
+                break
+            after = keys[-1]
+        return found
+
+    async def listed(self, entry: layout.RunEntry) -> View | Broken | None:
+        """The run of an entry, if it is the one entry of its index that stands for this run."""
+        view = await self._runs.look(entry.run_id)
+        if view is None:
+            await self._index.doubt(entry.key)
+            return None
+        if isinstance(view, Broken):
+            return view
+        document = view.document
+        if entry.seq:
+            valid = layout.active_key(view.run_id, document.created_at, view.task.active_seq)
+            return view if entry.key == valid else None
+        if entry.key != layout.index_key(view.run_id, document.created_at):
+            # Of a second starter of the same run, who lost.
+            await self._index.drop([entry.key])
+            return None
+        self._index.trust(entry.key)
+        return view
+
+
+def _matches(view: View, query: RunQuery) -> bool:
+    holds = query.holder is None or (view.task.kind == "held" and view.task.holder == query.holder)
+    return holds and fits(view.document, view.updated_at, query)
+
+
+def fits(document: Document, updated_at: StoreTime, query: RunQuery) -> bool:
+    """Whether a run fits the query, its holder aside."""
+    if query.statuses and document.status not in query.statuses:
+        return False
+    if query.workflow is not None and document.workflow != query.workflow:
+        return False
+    if query.parent is not None and (document.parent is None or document.parent.run != query.parent):
+        return False
+    return query.text in document.run_id and _in_time(document, updated_at, query) and fits_scope(document, query)
+
+
+def may_match(entry: layout.RunEntry, query: RunQuery) -> bool:
+    """Whether a run that cannot be read fits, as far as its index entry tells. Children are not looked for so."""
+    created_at = layout.created_at_place(entry.place)
+    return query.parent is None and query.text in entry.run_id and _created_in_time(created_at, query)
+
+
+def _in_time(document: Document, updated_at: StoreTime, query: RunQuery) -> bool:
+    late = query.updated_before is not None and updated_at >= query.updated_before
+    return not late and _created_in_time(document.created_at, query)
+
+
+def _created_in_time(created_at: float, query: RunQuery) -> bool:
+    return not (
+        (query.created_from is not None and created_at < query.created_from)
+        or (query.created_before is not None and created_at >= query.created_before)
+    )
+
+
+def _found(run: View | Broken) -> Found:
+    """What a runner holds, in the order of creation; what cannot be read comes last."""
+    if isinstance(run, Broken):
+        return Found(layout.place(RunId(run.id), 0.0), run)
+    return Found(layout.place(run.run_id, run.document.created_at), run)
+
+
+def _place(cursor: str | None) -> str | None:
+    if cursor is not None:
+        number, mark, run_id = cursor.partition("~")
+        if not (number.isdecimal() and mark and RunId(run_id)):
+            raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
+    return cursor

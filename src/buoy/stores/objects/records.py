@@ -1,0 +1,293 @@
+"""Records: what the objects of the object store hold, and a run as it is read from them.
+
+Invariant: the task after a commit stands in the commit's own object. `state.json` may lag behind the log or be lost:
+of the two tasks the one with the higher version counts, and of the documents the one with the higher head.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
+from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import Status
+from buoy.core.spec.model import is_spec
+from buoy.core.times import StoreTime
+from buoy.ports.maintenance import Tombstone
+from buoy.ports.records import Ended, Envelope, Evidence, Held, Released, RunnerRecord, RunRecord, Task, Wants, Write
+from buoy.stores.objects import layout
+from buoy.stores.objects.layout import Version
+from buoy.stores.store_clock import StoreClock
+
+# due: at once, or from `due_at` on, for whoever comes first. held: by `holder`. parked: until a message. none: no task.
+TaskKind: TypeAlias = Literal["due", "held", "parked", "none"]
+
+
+class TaskState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Who drives a run. While it is held `due_at` keeps its place in the queue, should it come back.
+
+    `at_once`: when this was written its time had come. Then no clock is asked again: that of another machine may be
+    behind, and would keep it waiting.
+    """
+
+    kind: TaskKind
+    seq: int
+    rev: int = 0
+    holder: RunnerId | None = None
+    due_at: float | None = None
+    at_once: bool = False
+    cause: str = "woken"
+    evidence: Evidence = {}
+    # Highest message number that an owner looked at.
+    seen: int = 0
+    # The commit that began the run's present activity; names its entry in `active/`.
+    active_seq: int = 1
+    generation: int = 1
+
+    @property
+    def version(self) -> Version:
+        return Version(self.seq, self.rev)
+
+    def due(self, now: float) -> bool:
+        return self.kind == "due" and (self.at_once or (self.due_at or 0.0) <= now)
+
+
+class LogObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One commit. `events` is what `codec.encode_events` gave."""
+
+    last_seq: int
+    events: msgspec.Raw
+    document: msgspec.Raw
+    task: TaskState
+    nonce: str | None = None
+    # Of a run that was brought from elsewhere: which copy, and the first numbers of the parts that its log goes on in.
+    copy: str = ""
+    parts: tuple[int, ...] = ()
+    # When a store with a clock of its own took this commit.
+    taken_at: float | None = None
+    # This is no commit but the end of the log for good: it fences off whoever would go on with a purged run.
+    purged: Tombstone | None = None
+
+
+class StateObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`state.json`. `counter` makes each body, and so each etag, unique."""
+
+    counter: int
+    head_seq: int
+    document: Document
+    envelope: Envelope
+    task: TaskState
+    taken_at: float | None = None
+
+    @property
+    def updated_at(self) -> StoreTime:
+        return StoreTime(self.document.updated_at if self.taken_at is None else self.taken_at)
+
+
+class WorkHint(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a runner must know of a task before it looks at the run."""
+
+    workflow: str
+    stack: str | None = None
+    env: str | None = None
+
+
+class DedupeObject(msgspec.Struct, frozen=True):
+    """No message with that dedupe id has a number below `first`."""
+
+    first: int
+
+
+class RunnerObject(msgspec.Struct, frozen=True):
+    counter: int
+    record: RunnerRecord
+
+
+class View(msgspec.Struct, frozen=True):
+    """A run as this process last read or wrote it. `etag` None: there is no `state.json` yet."""
+
+    run_id: RunId
+    head_seq: int
+    document: Document
+    task: TaskState
+    etag: str | None = None
+    counter: int = 0
+    saved_head: int = 0
+    saved_status: Status | None = None
+    saved_version: Version | None = None
+    taken_at: float | None = None
+
+    @property
+    def updated_at(self) -> StoreTime:
+        """When the store took the last commit; without a clock of its own it can only repeat the writer."""
+        return StoreTime(self.document.updated_at if self.taken_at is None else self.taken_at)
+
+
+def envelope_of(view: View) -> Envelope:
+    """Who drives the run. What came without a log was never driven by Buoy."""
+    generation = view.task.generation
+    return Envelope(orchestrate_task_id(view.run_id, generation) if view.head_seq else None, generation)
+
+
+def state_object(view: View) -> StateObject:
+    return StateObject(
+        counter=view.counter + 1,
+        head_seq=view.head_seq,
+        document=view.document,
+        envelope=envelope_of(view),
+        task=view.task,
+        taken_at=view.taken_at,
+    )
+
+
+def record_of(view: View, inbox_head: int, now: float) -> RunRecord:
+    """The run as the port shows it."""
+    task = view.task
+    due_at = task.due_at if task.kind == "due" else None
+    if task.due(now) or (task.kind in ("due", "parked") and inbox_head > task.seen):
+        due_at = now if due_at is None else min(due_at, now)
+    return RunRecord(
+        document=view.document,
+        envelope=envelope_of(view),
+        updated_at=view.updated_at,
+        holder=task.holder if task.kind == "held" else None,
+        due_at=None if due_at is None else StoreTime(due_at),
+        inbox_head=inbox_head,
+        has_task=task.kind != "none",
+    )
+
+
+def saved_view(run_id: RunId, saved: StateObject, etag: str) -> View:
+    return View(
+        run_id=run_id,
+        head_seq=saved.head_seq,
+        document=saved.document,
+        task=saved.task,
+        etag=etag,
+        counter=saved.counter,
+        saved_head=saved.head_seq,
+        saved_status=saved.document.status,
+        saved_version=saved.task.version,
+        taken_at=saved.taken_at,
+    )
+
+
+def newer_task(one: TaskState, other: TaskState) -> TaskState:
+    """The later of two states of a run's task; what was seen only grows."""
+    later, earlier = (one, other) if one.version >= other.version else (other, one)
+    return later if later.seen >= earlier.seen else msgspec.structs.replace(later, seen=earlier.seen)
+
+
+def merged(one: View, other: View, *, state: View) -> View:
+    """What is known from two looks at a run, in whichever order they happened; of `state.json` what `state` saw."""
+    # Of two with one head the later look counts: documents are put right without an event.
+    head = one if one.head_seq > other.head_seq else other
+    return msgspec.structs.replace(
+        state, head_seq=head.head_seq, document=head.document, task=newer_task(one.task, other.task),
+        taken_at=head.taken_at,
+    )  # fmt: skip
+
+
+def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock) -> TaskState:
+    """The task as a commit leaves it.
+
+    A holder that holds it again makes a new version too: it may have lost the task meanwhile, and what the log says
+    last must count, or a claimer that it fenced would hold a task that it does not drive.
+    """
+    first = write.after_seq + 1
+    change = write.task
+    if old is None:
+        old = TaskState(kind="none", seq=first, generation=0)
+        if change is None and not write.document.ended:
+            # Nobody said who drives the new run: whoever comes first.
+            created_at = write.document.created_at
+            change = Released(due_at=created_at, now=created_at, cause="created")
+    seen = max(seen, old.seen, write.seen)
+    if change is None:
+        return msgspec.structs.replace(old, seen=seen)
+    if isinstance(change, Ended):
+        return TaskState("none", first, seen=seen, active_seq=old.active_seq, generation=max(old.generation, 1))
+    begins = old.kind == "none"
+    active_seq, generation = (first, old.generation + 1) if begins else (old.active_seq, old.generation)
+    if isinstance(change, Held):
+        return msgspec.structs.replace(
+            old, kind="held", seq=first, rev=0, holder=change.runner, seen=seen, active_seq=active_seq,
+            generation=generation,
+        )  # fmt: skip
+    due_at, at_once = (None, False) if write.document.status is Status.PAUSED else clock.place(change)
+    return TaskState(
+        kind="parked" if due_at is None else "due",
+        seq=first,
+        due_at=due_at,
+        at_once=at_once,
+        cause=change.cause,
+        evidence=change.evidence,
+        seen=max(seen, change.seen),
+        active_seq=active_seq,
+        generation=generation,
+    )
+
+
+def next_task(
+    old: TaskState, kind: TaskKind, *, holder: RunnerId | None = None, due_at: float | None = None,
+    at_once: bool = False, cause: str = "woken", evidence: Evidence | None = None, seen: int = 0, renew: bool = False,
+) -> TaskState:  # fmt: skip
+    """The task after a change without a commit. `renew`: the old task is lost, its id must not come back."""
+    return TaskState(
+        kind=kind,
+        seq=old.seq,
+        rev=old.rev + 1,
+        holder=holder,
+        due_at=due_at,
+        at_once=at_once,
+        cause=cause,
+        evidence=evidence or {},
+        seen=max(seen, old.seen),
+        active_seq=old.active_seq,
+        generation=old.generation + 1 if renew else old.generation,
+    )
+
+
+def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
+    """Key and body of the index entry that a task must have while it is in this state."""
+    if task.kind == "held" and task.holder is not None:
+        return layout.held_key(task.holder, document.run_id, task.version), b"{}"
+    if task.kind == "due" and task.due_at is not None:
+        kind = layout.work_kind(document.workflow, document.stack, document.env)
+        key = layout.task_key(document.queue, task.due_at, task.at_once, document.run_id, task.version, kind)
+        return key, msgspec.json.encode(WorkHint(document.workflow, document.stack, document.env))
+    return None
+
+
+def passed(key: str, version: Version, view: View) -> bool:
+    """Whether the index entry of that version can never become true again, so that anybody may remove it."""
+    if version != view.task.version:
+        return version < view.task.version
+    valid = entry_of(view.document, view.task)
+    return valid is None or valid[0] != key
+
+
+def fits(hint: WorkHint | Document, wants: Wants) -> bool:
+    """A task without a stack is for everybody, a runner without one takes all. The env must be the same."""
+    spec = wants.specs and is_spec(hint.workflow) and hint.workflow not in wants.excluded_specs
+    if wants.workflows is not None and hint.workflow not in wants.workflows and not spec:
+        return False
+    return hint.env == wants.env and (wants.stack is None or hint.stack is None or hint.stack == wants.stack)
+
+
+def claimed_task(view: View, task: TaskState, now: float, *, by_clock: bool = False) -> Task:
+    """What the claimer is told."""
+    document = view.document
+    return Task(
+        id=orchestrate_task_id(view.run_id, task.generation),
+        run_id=view.run_id,
+        workflow=document.workflow,
+        queue=document.queue,
+        due_at=StoreTime(min(task.due_at or 0.0, now)),
+        cause=task.cause,
+        evidence=task.evidence,
+        by_clock=by_clock,
+        claimed_at=StoreTime(now),
+    )

@@ -1,0 +1,77 @@
+"""Retirement in objects: records of runners that are gone and hold nothing are removed, and their indexes tidied.
+
+Invariants: the record goes before its entry in `gone/`, so that an interrupted removal is met again. Only who is gone
+by its own record is removed, and nobody who holds something. Every call costs a bounded number of requests: it looks at
+a part of `runners/`, from where the last call ended, and at the first entries of `gone/`.
+Absent on purpose: looking at a clock. What is kept is a number of records, the newest.
+"""
+
+from __future__ import annotations
+
+from buoy.core.ids import RunnerId
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Bucket
+from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.runners import Runners
+
+# Names of `runners/` that one call looks at: those of one request.
+SCAN_MAX = 1_000
+
+
+class Retirement:
+    """Removes the records of those that are gone."""
+
+    def __init__(self, bucket: Bucket, index: Index, runners: Runners) -> None:
+        self._bucket = bucket
+        self._index = index
+        self._runners = runners
+        self._place: str | None = None
+
+    async def retire(self, keep: int, limit: int) -> int:
+        living = await self._runners.names(layout.LIVING)
+        await each(living, self._tidy_living)
+        entries = await self._bucket.list(layout.GONE, limit=keep + limit)
+        if len(entries) < keep + limit:
+            # All entries are known. While there are more of them, there is enough to remove.
+            await self._enter({*map(layout.runner_of, entries), *living}, limit)
+        return sum(await each(entries[keep:], self._remove))
+
+    async def _tidy_living(self, runner: RunnerId) -> None:
+        """An entry of `living/` that a burial left behind, or whose runner was killed while it registered."""
+        key = layout.living_key(runner)
+        match await self._runners.standing(runner):
+            case "living":
+                self._index.trust(key)
+            case "gone":
+                await self._index.drop([key])
+            case "unregistered":
+                await self._index.doubt(key)
+
+    async def _enter(self, known: set[RunnerId | None], limit: int) -> None:
+        """Gives those that are gone and have no entry in `gone/` theirs: they went under an earlier release."""
+        keys = await self._bucket.list(layout.RUNNERS, after=self._place, limit=SCAN_MAX)
+        names = [(key, name) for key in keys if (name := layout.runner_of(key)) is not None and name not in known]
+        found = await each([name for _, name in names[:limit]], self._runners.gone_entry)
+        await self._index.add([(entry, b"{}") for entry in found if entry is not None])
+        if len(names) > limit:
+            self._place = names[limit - 1][0]
+        else:
+            self._place = keys[-1] if len(keys) == SCAN_MAX else None
+
+    async def _remove(self, entry: str) -> bool:
+        runner = layout.runner_of(entry)
+        if runner is None:
+            return False
+        stands = await self._runners.gone_entry(runner)
+        if stands is None:
+            # Its record is removed already, or its verdict is on the way.
+            await self._index.doubt(entry)
+            return False
+        if stands != entry:
+            await self._index.drop([entry])
+            return False
+        if await self._bucket.list(layout.held_prefix(runner), limit=1):
+            return False
+        await self._bucket.delete(layout.runner_key(runner))
+        await self._index.drop([entry])
+        return True

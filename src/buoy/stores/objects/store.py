@@ -1,0 +1,268 @@
+"""The object store: runs as objects of a bucket, with create-if-absent and compare-and-swap of single objects.
+
+Invariants: those of `buoy.ports.store.Store`; the layout and its laws stand in `layout`. Nothing here needs a
+transaction, a clock that others share, or a lock: the log is the lock.
+Absent on purpose: any kind of storage. Folders, memory and S3 are buckets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import COMMIT_LANES_MAX
+from buoy.core.log.events import Event
+from buoy.core.times import StoreTime
+from buoy.errors import StoreUnusable
+from buoy.ports.host import Clock
+from buoy.ports.records import (
+    Beat,
+    Broken,
+    Ended,
+    Evidence,
+    Lanes,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Released,
+    RunnerInfo,
+    RunnerRecord,
+    RunPage,
+    RunQuery,
+    RunRecord,
+    Task,
+    Wants,
+    Write,
+)
+from buoy.stores.change_feed import ChangeFeed, wakes_others
+from buoy.stores.objects import layout
+from buoy.stores.objects.archive import ObjectArchive
+from buoy.stores.objects.bucket import Bucket, Exists
+from buoy.stores.objects.claims import Claims
+from buoy.stores.objects.commit import Commits
+from buoy.stores.objects.counts import Counts
+from buoy.stores.objects.inbox import Inboxes
+from buoy.stores.objects.index import Index
+from buoy.stores.objects.integrity import ObjectCheckup
+from buoy.stores.objects.lists import Lists
+from buoy.stores.objects.moves import Moves
+from buoy.stores.objects.reclaim import Sweeps
+from buoy.stores.objects.retirement import Retirement
+from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runs import Runs
+from buoy.stores.objects.schedules import ObjectTimetable
+from buoy.stores.store_clock import StoreClock
+
+FORMAT = 1
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """Says that a bucket is a Buoy store, and of which format."""
+
+    format: int
+
+
+class ObjectStore:
+    """A store in a bucket. Open it with `await ObjectStore.on(bucket, clock=clock)`."""
+
+    def __init__(
+        self, bucket: Bucket, process_clock: Clock, *, single_host: bool = False, own_clock: Clock | None = None
+    ) -> None:
+        self._bucket = bucket
+        clock = self._clock = StoreClock(process_clock, own_clock)
+        self._one_host = single_host
+        self.index = Index(bucket, clock)
+        self._runs = Runs(bucket, self.index, clock)
+        self._runners = Runners(bucket, self.index, clock)
+        self._retirement = Retirement(bucket, self.index, self._runners)
+        self._commits = Commits(bucket, self.index, self._runs, clock)
+        self._inboxes = Inboxes(bucket, self.index, self._runs, clock)
+        self._claims = Claims(bucket, self.index, self._runs, self._inboxes, self._runners, clock)
+        self._sweeps = Sweeps(bucket, self.index, self._runs, self._runners, clock)
+        self._lists = Lists(bucket, self.index, self._runs, clock)
+        self._counts = Counts(bucket, self._runs, self._lists)
+        self.archive = ObjectArchive(bucket, self.index, self._runs, clock)
+        self.integrity = ObjectCheckup(bucket, self.index, self._runs, self._runners, clock)
+        self.schedules = ObjectTimetable(bucket)
+        self._moves = Moves(bucket)
+        self._watch = ChangeFeed(bucket.pulse)
+
+    @classmethod
+    async def on(
+        cls, bucket: Bucket, *, clock: Clock, single_host: bool = False, own_clock: Clock | None = None
+    ) -> ObjectStore:
+        """The store in that bucket. An empty bucket becomes one; anything else that is none is refused.
+
+        `own_clock`: as in `SqliteStore.open`.
+        """
+        await mark(bucket)
+        return cls(bucket, clock, single_host=single_host, own_clock=own_clock)
+
+    @property
+    def name(self) -> str:
+        return self._bucket.name
+
+    @property
+    def single_host(self) -> bool:
+        return self._one_host
+
+    @property
+    def prompt(self) -> bool:
+        return False
+
+    @property
+    def lanes(self) -> Lanes:
+        """A lane for each run: a commit is a request of its own, and a slow one must hold up no other run."""
+        return Lanes(groups=COMMIT_LANES_MAX, writes=1)
+
+    @property
+    def has_clock(self) -> bool:
+        """False for a bucket: its times are those of the machine that wrote them."""
+        return self._clock.own
+
+    @property
+    def lock_dir(self) -> Path | None:
+        """A bucket has no place for lock files; a folder does."""
+        return None
+
+    async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        outcomes = await self._commits.commit(writes)
+        self._moves.note(write.run_id for write in writes)
+        if any(map(wakes_others, writes)):
+            self._watch.notify()
+        return outcomes
+
+    async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
+        return await self._commits.landed(writes)
+
+    async def run(self, run_id: RunId) -> RunRecord | None:
+        view = await self._runs.load(run_id)
+        return None if view is None else await self._runs.record(view, self._clock.now())
+
+    async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
+        return await self._runs.events(run_id, after, limit)
+
+    async def send(self, message: Message) -> Receipt:
+        receipt = await self._inboxes.send(message)
+        if not receipt.duplicate:
+            self._watch.notify()
+        return receipt
+
+    async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
+        return await self._inboxes.read(run_id, after, limit)
+
+    async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
+        return await self._lists.find(query, cursor, limit)
+
+    async def counts(self, query: RunQuery | None = None) -> dict[str, int]:
+        return await self._counts.count(query or RunQuery())
+
+    async def moved(self, cursor: str | None = None, limit: int = 1_000) -> tuple[list[RunId], str]:
+        return await self._moves.since(cursor, limit)
+
+    async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
+        return await self._lists.ids(prefix, limit)
+
+    async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
+        return await self._claims.claim(runner, wants, limit)
+
+    async def release(
+        self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
+    ) -> bool:
+        done = await self._claims.release(run_id, runner, change, head_seq)
+        if isinstance(change, Released):
+            self._watch.notify()
+        return done
+
+    async def unread_runs(self, runner: RunnerId) -> list[RunId]:
+        return await self._inboxes.unread_runs(runner)
+
+    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        await self._inboxes.seen(run_id, runner, number)
+
+    async def register(self, info: RunnerInfo) -> None:
+        await self._runners.register(info)
+
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        return await self._runners.beat(runner, beat)
+
+    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+        return await self._runners.all(gone)
+
+    async def retire(self, keep: int, limit: int) -> int:
+        return await self._retirement.retire(keep, limit)
+
+    async def unregistered(self) -> list[RunnerId]:
+        return await self._runners.unregistered()
+
+    def met(self) -> tuple[Broken, ...]:
+        return self._runs.met.take()
+
+    async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
+        return await self._runners.suspect(runner, beat_number)
+
+    async def declare_dead(
+        self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
+    ) -> int | None:
+        freed = await self._sweeps.declare_dead(runner, why, cause, evidence, beat_number)
+        self._watch.notify()
+        return freed
+
+    async def orphans(self, limit: int) -> list[Orphan]:
+        return await self._sweeps.orphans(limit)
+
+    async def adopt(self, orphan: Orphan) -> bool:
+        adopted = await self._sweeps.adopt(orphan)
+        self._watch.notify()
+        return adopted
+
+    async def define(self, version: str, data: bytes) -> None:
+        # One that is there already has this very content: the key is its hash.
+        with suppress(Exists):
+            await self._bucket.create(layout.definition_key(version), data)
+
+    async def definition(self, version: str) -> bytes | None:
+        found = await self._bucket.get(layout.definition_key(version))
+        return None if found is None else found[0]
+
+    async def now(self) -> StoreTime:
+        return StoreTime(self._clock.now())
+
+    async def changed(self, timeout_s: float) -> bool:
+        return await self._watch.wait(timeout_s)
+
+    async def reopen(self) -> ObjectStore:
+        return ObjectStore(await self._bucket.reopen(), self._clock, single_host=self._one_host)
+
+    async def close(self) -> None:
+        await self._bucket.close()
+
+
+async def mark(bucket: Bucket) -> None:
+    """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made."""
+    found = await bucket.get(layout.MARKER)
+    if found is None:
+        holds = await bucket.list("", limit=1) or await bucket.foreign("")
+        if holds and await bucket.get(layout.MARKER) is None:
+            raise StoreUnusable(
+                f"{bucket.name} holds other things and is no Buoy store; name an empty place or a store"
+            )
+        with suppress(Exists):
+            await bucket.create(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
+        found = await bucket.get(layout.MARKER)
+    try:
+        made = msgspec.json.decode(b"" if found is None else found[0], type=Marker)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise StoreUnusable(f"{bucket.name}/{layout.MARKER} cannot be read: {error}; restore it") from error
+    if made.format > FORMAT:
+        raise StoreUnusable(
+            f"{bucket.name} has format {made.format}, this Buoy knows {FORMAT}: a newer Buoy wrote it; upgrade this one"
+        )
+
+
+__all__ = ["ObjectStore"]

@@ -1,0 +1,67 @@
+"""A password or a token in the URL of a store: it is shown by no command, no error and no advice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from buoy.cli.main import main
+from buoy.cli.terminal.program import wording
+from buoy.config import log_folder
+from buoy.core.urls import shown_url
+
+from .conftest import FLOWS
+
+SECRET = "hunter2"
+URLS = [
+    f"postgresql://user:{SECRET}@db.example/runs",
+    f"postgresql://db.example/runs?user=u&password={SECRET}",
+    f"https://{SECRET}@buoy.example/",
+    f"s3://key:a/b?{SECRET}@bucket/prefix",
+    f"unknown://user:{SECRET}@place",
+]
+COMMANDS = [
+    ["status"],
+    ["doctor"],
+    ["ps"],
+    ["why", "r"],
+    ["sweeper", "--once"],
+    ["worker", str(FLOWS)],
+    ["run", f"{FLOWS}:divide", "--arg", "number=1"],
+    ["service"],
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
+def test_no_command_shows_a_secret(url: str, command: list[str]) -> None:
+    for more in ((), ("--json",)):
+        found = CliRunner().invoke(main, [*command, "--store", url, *more])
+        assert found.exit_code not in (0, None) and isinstance(found.exception, SystemExit)
+        assert SECRET not in found.output
+
+
+def test_neither_the_environment_nor_the_file_shows_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BUOY_STORE", URLS[0] + "\t")
+    assert SECRET not in CliRunner().invoke(main, ["status"]).output
+    monkeypatch.delenv("BUOY_STORE")
+    (tmp_path / "buoy.toml").write_text(f'store = "{URLS[0]}"\n')
+    found = CliRunner().invoke(main, ["status"])
+    assert found.exit_code != 0 and "db.example" in found.output and SECRET not in found.output
+
+
+def test_what_is_shown_still_tells_the_place() -> None:
+    assert [shown_url(url) for url in URLS] == [
+        "postgresql://db.example/runs",
+        "postgresql://db.example/runs",
+        "https://buoy.example/",
+        "s3://bucket/prefix",
+        "unknown://place",
+    ]
+    for local in ("sqlite:////a@b/runs.db", "file:///dir?x", "runs.db", "memory:///m"):
+        assert shown_url(local) == local
+    assert SECRET not in str(wording(URLS[0], str))
+    assert SECRET not in str(log_folder(shown_url(URLS[0])))

@@ -1,0 +1,88 @@
+"""Messages reach the runs of a runner, whatever else the runner is doing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import buoy
+from buoy.core.log import events as e
+
+from .faults import opened_with_faults
+from .lab import bodies_of, log_of, opened, result_of, until, until_event, until_status
+from .stage import work
+
+GATE = threading.Event()
+
+
+@buoy.workflow
+async def collects(count: int) -> list[Any]:
+    return [await buoy.wait_signal("go") for _ in range(count)]
+
+
+@buoy.workflow
+async def works() -> int:
+    return await work("step", 1)
+
+
+@buoy.workflow
+def replays_slowly() -> list[Any]:
+    first = buoy.wait_signal("go")
+    GATE.wait()
+    return [first, buoy.wait_signal("go")]
+
+
+async def test_a_signal_reaches_its_run_while_another_run_is_taken_over(any_url: str) -> None:
+    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects, works) as (app, store):
+        await app.start_as("quick", collects, 1)
+        await until_status(client, "quick", "waiting_signal")
+        log = store.hold("events")
+        await client.start_as("slow", works)
+        await until(lambda: store.calls["events"] > 0, "the runner to read the log of the other run")
+        await client.signal("quick", "go", "now")
+        await until_status(client, "quick", "completed")
+        assert (await client.record("slow")).document.status == "pending"
+        log.set()
+        await until_status(client, "slow", "completed")
+
+
+async def test_a_run_that_is_being_replayed_takes_messages_afterwards(any_url: str) -> None:
+    GATE.set()
+    async with opened(any_url, replays_slowly) as first:
+        await first.start_as("run", replays_slowly)
+        await first.signal("run", "go", 1)
+        await until_event(first, "run", "signal_waited", 2)
+    GATE.clear()
+    async with buoy.connect(any_url) as client, opened_with_faults(any_url, replays_slowly, collects) as (app, store):
+        try:
+            await client.signal("run", "go", 2)
+            await until(lambda: app.runner is not None and "run" in app.runner.executions, "the replay to begin")
+            await client.signal("run", "go", 3)
+            looks = store.calls["unread_runs"]
+            await until(lambda: store.calls["unread_runs"] > looks + 1, "the runner to look at its inboxes")
+        finally:
+            GATE.set()
+        assert await result_of(client, await client.get("run")) == [1, 2]
+        assert [each.reason for each in await bodies_of(client, "run", e.Paused)] == []
+
+
+async def test_what_a_commit_says_was_seen_is_not_written_once_more(any_url: str) -> None:
+    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects) as (app, store):
+        await app.start_as("run", collects, 5)
+        for number in range(5):
+            await until_event(client, "run", "signal_waited", number + 1)
+            await client.signal("run", "go", number)
+        assert await result_of(client, await client.get("run")) == [0, 1, 2, 3, 4]
+        assert store.calls["seen"] == 0
+
+
+async def test_a_message_that_changes_nothing_is_marked_as_seen(any_url: str) -> None:
+    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects) as (app, store):
+        await app.start_as("run", collects, 1)
+        await until_status(client, "run", "waiting_signal")
+        before = await log_of(client, "run")
+        await client.signal("run", "unasked")
+        await until(lambda: any(name == "seen" for name, _ in store.done), "the message to be marked as seen")
+        assert app.runner is not None
+        assert await client.store.unread_runs(app.runner.id) == []
+        assert await log_of(client, "run") == before

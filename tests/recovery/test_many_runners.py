@@ -1,0 +1,140 @@
+"""Stores where thousands of processes ran before: what a look and a sweep cost there, and what is kept of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from buoy.core.ids import RunnerId
+from buoy.core.limits import RUNNERS_GONE_KEPT, RUNNERS_GONE_SHOWN, RUNNERS_RETIRED_MAX
+from buoy.host.clock import SystemClock
+from buoy.host.lock_files import LockFiles
+from buoy.ports.records import Beat, RunnerInfo, RunnerRecord
+from buoy.recovery.evidence import read_fleet
+from buoy.recovery.recover import examine
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from buoy.stores import open_store
+from buoy.stores.objects import layout
+from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.records import RunnerObject
+from buoy.stores.objects.store import ObjectStore
+from buoy.testing.clock import ManualClock
+from tests.core.logbook import claimed, started
+from tests.host.test_processes import record, runner_process
+
+from .yard import Deaths, Yard, created
+
+FEW, MANY = 2_000, 10_000
+WRITES = ("create", "replace", "delete")
+
+
+class Counting(MemoryBucket):
+    """Counts the calls by their kind; a listing of n names counts as the requests that S3 needs for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    async def _call(self, operation: str, key: str, phase: str) -> None:
+        if phase == "before":
+            self.counts[operation] += 1
+        await super()._call(operation, key, phase)
+
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        found = await super().list(prefix, after, limit)
+        self.counts["list"] += len(found) // 1_000
+        return found
+
+
+async def _graveyard(dead: int, *, entries: bool = True) -> tuple[Counting, Yard]:
+    """A store where so many runners went. Without `entries` they went under a release that kept no `gone/`."""
+    bucket, clock = Counting(), ManualClock()
+    yard = Yard(await ObjectStore.on(bucket, clock=clock, single_host=True), clock, Deaths())
+    for number in range(dead):
+        name = RunnerId(f"runner-{number:06}")
+        info = RunnerInfo(
+            id=name, host="host", boot_id="boot", pid_namespace="ns", pid=number, process_started="1", nonce=name
+        )
+        gone_at = float(number)
+        found = RunnerRecord(info, gone_at, gone_at, Beat(number=1), gone_at=gone_at, gone_why="stopped")
+        await bucket.create(layout.runner_key(name), msgspec.json.encode(RunnerObject(1, found)))
+        if entries:
+            await bucket.create(layout.gone_key(name, gone_at), b"{}")
+    alive = await yard.runner("alive")
+    await yard.left_by(alive, "held", created(), claimed("alive"), started("a#1"))
+    bucket.counts.clear()
+    return bucket, yard
+
+
+def test_a_look_costs_the_same_however_many_runners_went_before() -> None:
+    async def cost(dead: int) -> Counter[str]:
+        bucket, yard = await _graveyard(dead)
+        people = await read_fleet(yard.store, yard.deaths)
+        assert len(people.living) == 1 and len(people.all) == 1 + RUNNERS_GONE_SHOWN
+        await examine(yard.client, (await yard.record("held")).document.run_id)
+        assert not any(bucket.counts[kind] for kind in WRITES), "a look writes and deletes nothing"
+        return bucket.counts
+
+    few, many = asyncio.run(cost(FEW)), asyncio.run(cost(MANY))
+    assert few == many
+    assert sum(many.values()) <= 3 * RUNNERS_GONE_SHOWN
+
+
+def test_a_sweep_costs_the_same_however_many_runners_went_before() -> None:
+    async def cost(dead: int) -> Counter[str]:
+        bucket, yard = await _graveyard(dead)
+        await sweep(yard.client)
+        return bucket.counts
+
+    few, many = asyncio.run(cost(FEW)), asyncio.run(cost(MANY))
+    assert few == many
+    # Each record that is removed: read it, look for what it holds, delete it and its entry.
+    assert sum(many.values()) <= 4 * RUNNERS_RETIRED_MAX + 10 * RUNNERS_GONE_SHOWN
+
+
+@pytest.mark.parametrize("entries", [True, False], ids=["this release", "an earlier release"])
+def test_sweeps_remove_all_records_but_the_newest(entries: bool) -> None:
+    async def test() -> None:
+        bucket, yard = await _graveyard(FEW, entries=entries)
+        for _ in range(20):
+            await sweep(yard.client)
+            if len(await bucket.list(layout.RUNNERS)) == RUNNERS_GONE_KEPT + 1:
+                break
+        found = [one.info.id for one in await yard.store.runners(gone=FEW)]
+        assert found == ["alive", *(f"runner-{number:06}" for number in reversed(range(FEW - RUNNERS_GONE_KEPT, FEW)))]
+        assert len(await bucket.list(layout.GONE)) == RUNNERS_GONE_KEPT
+        assert (await yard.record("held")).holder == "alive"
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "file"])
+def test_a_sweep_removes_the_lock_files_of_those_that_it_buried(tmp_path: Path, kind: str) -> None:
+    async def test() -> None:
+        url = f"sqlite:///{tmp_path}/runs.db" if kind == "sqlite" else f"file://{tmp_path}/folder"
+        clock = SystemClock()
+        store = await open_store(url, clock)
+        assert store.lock_dir is not None
+        try:
+            yard = Yard(store, ManualClock(), Deaths())
+            yard.client.liveness = LockFiles(store.lock_dir)
+            with runner_process(store.lock_dir, "alive") as alive, runner_process(store.lock_dir, "dead") as dead:
+                for name, process in (("alive", alive), ("dead", dead)):
+                    await store.register(record(name, process.pid).info)
+                dead.kill()
+                dead.wait()
+                await sweep(yard.client, SweepOptions(dry_run=True))
+                assert sorted(each.name for each in store.lock_dir.iterdir()) == ["alive.lock", "dead.lock"]
+                found = await sweep(yard.client)
+                assert found.dead_runners == 1
+                assert [each.name for each in store.lock_dir.iterdir()] == ["alive.lock"]
+                assert [each.info.id for each in await store.runners()] == ["alive"]
+                alive.kill()
+        finally:
+            await store.close()
+
+    asyncio.run(test())
