@@ -83,7 +83,7 @@ class SeenFirst(Mutant):
                     continue
                 messages = await runner.store.inbox(run_id, after=execution.mailbox.seen)
                 last = max([execution.mailbox.seen, *(each.number for each in messages)])
-                await runner.store.seen(run_id, runner.id, last)
+                await runner.store.mark_read(run_id, runner.id, last)
                 execution.take(messages)
 
         self.patch(Inboxes, "read", read_inboxes)

@@ -183,8 +183,8 @@ class _Observed:
         text = f"{run_id}: {self._process.name} gave its task back, and drives it"
         self._world.witness.broken("what is driven is not given back", text)
 
-    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
-        await self._store.seen(run_id, runner, number)
+    async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        await self._store.mark_read(run_id, runner, number)
         self._world.mutant.seen(run_id, number)
 
     async def declare_dead(
@@ -201,16 +201,16 @@ class _Observed:
     async def orphans(self, limit: int) -> list[Orphan]:
         return self._world.mutant.orphans(await self._store.orphans(limit))
 
-    async def adopt(self, orphan: Orphan) -> bool:
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
         with self._world.witness.holders.moving(orphan.run_id):
-            adopted = await self._store.adopt(orphan)
+            adopted = await self._store.requeue_orphan(orphan)
         if adopted:
             self._world.witness.touches.append(Touched(orphan.run_id, self._process.name, "made it due again"))
         self._process.tell(f"{orphan.run_id}: {'adopted' if adopted else 'not adopted'}: {orphan.why}")
         self._world.hints.changed()
         return adopted
 
-    async def changed(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
         return await self._world.hints.wait(self._process.name, timeout_s)
 
 

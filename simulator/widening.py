@@ -16,14 +16,14 @@ from simulator.programs import make_program
 from simulator.windows import aimed, windowed
 from simulator.workflows import ADOPTED, SAME
 
-# The calls of a store that can be hit. Not those that ask nobody (`now`, `changed`, `close`); nor `suspect`, which
-# comes after a silence that is longer than the chaos; nor those that only commands for people make.
+# The calls of a store that can be hit. Not those that ask no store (`now`, `wait_for_change`, `close`); nor `suspect`,
+# which comes after a silence that is longer than the chaos; nor those that only commands for people make.
 _OFTEN = (
-    *("commit", "run", "events", "send", "inbox", "find_runs", "claim_tasks", "release", "unread_runs", "seen"),
+    *("commit", "run", "events", "send", "inbox", "find_runs", "claim_tasks", "release", "unread_runs", "mark_read"),
     *("register", "beat", "runners", "declare_dead", "orphans", "schedules"),
 )
 _SELDOM = (
-    *("adopt", "define", "definition", "import_run", "purge", "tombstone", "half_purged", "rewrite"),
+    *("requeue_orphan", "define", "definition", "import_run", "purge", "tombstone", "half_purged", "rewrite"),
     "save_schedule",
 )
 # Stores got these later: a chance of their own leaves the crashes of every seed where they were.

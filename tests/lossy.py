@@ -10,7 +10,7 @@ from buoy.errors import Unavailable
 from buoy.ports.store import Store
 
 # They ask the store nothing, or end it.
-_CERTAIN = frozenset({"changed", "close", "met", "now"})
+_CERTAIN = frozenset({"wait_for_change", "close", "met", "now"})
 _PARTS = frozenset({"archive", "integrity", "schedules"})
 
 

@@ -228,7 +228,7 @@ async def _drive(case: Case, url: str) -> None:
             state = await app.state(case.run_id)
             if state.status == expect["drives"] and (state.status != "awaiting_input" or _asked(state)):
                 break
-            await app.store.changed(0.05)
+            await app.store.wait_for_change(0.05)
     log = await read_log_of(url, case.run_id)
     for leaf in expect.get("once", []):
         begun = [event for event in log if e.leaf_of(event.body) == leaf and event.type.endswith("_started")]

@@ -26,8 +26,8 @@ from buoy.stores.sqlite.store import SqliteStore
 from .flows import note, open_witness
 
 CALLS = (
-    "adopt", "beat", "declare_dead", "claim_tasks", "commit", "define", "definition", "events", "find_runs", "inbox",
-    "orphans", "unread_runs", "register", "release", "run", "runners", "seen", "send", "suspect",
+    "requeue_orphan", "beat", "declare_dead", "claim_tasks", "commit", "define", "definition", "events", "find_runs",
+    "inbox", "orphans", "unread_runs", "register", "release", "run", "runners", "mark_read", "send", "suspect",
 )  # fmt: skip
 STORES: dict[str, type[Any]] = {"sqlite": SqliteStore, "folder": ObjectStore}
 FAULTS = ("kill", "term", "stop", "zombie", "full", "readonly")

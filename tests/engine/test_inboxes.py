@@ -73,7 +73,7 @@ async def test_what_a_commit_says_was_seen_is_not_written_once_more(any_url: str
             await until_event(client, "run", "signal_waited", number + 1)
             await client.signal("run", "go", number)
         assert await result_of(client, await client.get("run")) == [0, 1, 2, 3, 4]
-        assert store.calls["seen"] == 0
+        assert store.calls["mark_read"] == 0
 
 
 async def test_a_message_that_changes_nothing_is_marked_as_seen(any_url: str) -> None:
@@ -82,7 +82,7 @@ async def test_a_message_that_changes_nothing_is_marked_as_seen(any_url: str) ->
         await until_status(client, "run", "waiting_signal")
         before = await log_of(client, "run")
         await client.signal("run", "unasked")
-        await until(lambda: any(name == "seen" for name, _ in store.done), "the message to be marked as seen")
+        await until(lambda: any(name == "mark_read" for name, _ in store.done), "the message to be marked as seen")
         assert app.runner is not None
         assert await client.store.unread_runs(app.runner.id) == []
         assert await log_of(client, "run") == before

@@ -397,7 +397,7 @@ async def test_a_commit_without_an_answer_is_neither_lost_nor_done_twice(how: st
 
 
 @pytest.mark.parametrize(
-    "method", ["claim_tasks", "events", "inbox", "unread_runs", "changed", "release", "seen", "run"]
+    "method", ["claim_tasks", "events", "inbox", "unread_runs", "wait_for_change", "release", "mark_read", "run"]
 )
 async def test_a_read_or_a_claim_that_fails_loses_no_run(method: str, url: str) -> None:
     options = buoy.RunnerOptions(waiting_runs_max=0, stop_grace_s=2)
@@ -410,7 +410,7 @@ async def test_a_read_or_a_claim_that_fails_loses_no_run(method: str, url: str) 
     assert set(WITNESS.of("run").values()) == {1}
 
 
-@pytest.mark.parametrize("method", ["claim_tasks", "changed", "commit", "release", "unread_runs"])
+@pytest.mark.parametrize("method", ["claim_tasks", "wait_for_change", "commit", "release", "unread_runs"])
 async def test_an_error_that_nobody_foresaw_does_not_stop_the_runner_in_silence(method: str, url: str) -> None:
     options = buoy.RunnerOptions(waiting_runs_max=0, stop_grace_s=2)
     async with opened_with_faults(url, waits, options=options) as (app, store), buoy.connect(url) as client:

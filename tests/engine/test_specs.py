@@ -326,7 +326,7 @@ async def test_a_run_that_its_starter_cannot_drive_is_made_for_others(url: str) 
     workflow = spec("steps: [{id: a, call: 'F:value', with: {x: 4}}]\nresult: '{{ steps.a }}'")
     async with buoy.open(url, workflows=[workflow]) as unable:
         await unable.start_as("r1", workflow)
-        await unable.store.changed(0.2)
+        await unable.store.wait_for_change(0.2)
         assert await types_of(unable, "r1") == ["workflow_created"]
         async with opened(url) as app:
             assert await result_of(app, await app.get("r1")) == 4
@@ -337,7 +337,7 @@ async def test_a_runner_that_takes_no_specs_takes_none(url: str) -> None:
     async with buoy.connect(url) as client:
         await client.start_as("r1", workflow)
         async with opened(url, specs=False) as app:
-            await app.store.changed(0.2)
+            await app.store.wait_for_change(0.2)
             assert (await types_of(app, "r1")) == ["workflow_created"]
 
 

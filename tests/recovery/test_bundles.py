@@ -63,7 +63,7 @@ async def waiting_run(client: Client, run_id: str = "run-1") -> None:
     async with buoy.open(client.store.name, workflows=[checkout]) as app:
         run = await app.start_as(run_id, checkout, "A-7")
         while (await client.record(run_id)).document.status != "awaiting_input":
-            await client.store.changed(0.05)
+            await client.store.wait_for_change(0.05)
         await run.signal("packed", {"boxes": 2})
 
 

@@ -160,7 +160,7 @@ def test_a_worker_goes_on_from_where_the_log_ends(tmp_path: Path, kind: str) -> 
             async with buoy.open(url, workflows=[whole]) as app:
                 await app.start_as(run, whole)
                 while not any(isinstance(event.body, e.SignalWaited) for event in await read_log(app.store, run)):
-                    await app.store.changed(0.02)
+                    await app.store.wait_for_change(0.02)
             async with buoy.connect(url) as client:
                 log = await read_log(client.store, run)
                 first_end = next(event.seq for event in log if isinstance(event.body, e.StepCompleted))

@@ -247,7 +247,7 @@ def test_a_worker_fires_and_drives_what_is_due(tmp_path: Path, kind: str) -> Non
             async with buoy.open(url, workflows=[report]), buoy.open(url, workflows=[report]):
                 async with asyncio.timeout(PATIENCE_S):
                     while sum(each.document.ended for each in (await client.runs()).runs) < 2:
-                        await client.store.changed(0.1)
+                        await client.store.wait_for_change(0.1)
             names = [each.document.run_id for each in (await client.runs()).runs]
             assert len(names) == len(set(names))
 

@@ -32,7 +32,7 @@ async def _asleep(url: str, database: Path, name: str) -> None:
     async with buoy.open(url, workflows=[waits]) as app:
         run = await app.start_as(name, waits)
         while not (await app.state(run.id)).open:
-            await app.store.changed(0.05)
+            await app.store.wait_for_change(0.05)
     async with buoy.connect(url) as client:
         await client.signal(name, "go")
     with sqlite3.connect(database) as connection:

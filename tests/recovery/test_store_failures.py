@@ -116,7 +116,7 @@ async def _written_down(yard: Yard, run: str) -> bool:
 DEAD, STRANGER = Left(_by_the_dead, _branched), Left(_by_a_stranger, _released)
 LIE, LOSS = Left(_with_a_lie, _rewritten), Left(lost_end, _written_down)
 CALLS = [
-    ("events", DEAD), ("inbox", DEAD), ("run", DEAD), ("commit", DEAD), ("run", STRANGER), ("adopt", STRANGER),
+    ("events", DEAD), ("inbox", DEAD), ("run", DEAD), ("commit", DEAD), ("run", STRANGER), ("requeue_orphan", STRANGER),
     ("events", LIE), ("rewrite", LIE), ("rewrite", LOSS), ("commit", LOSS),
 ]  # fmt: skip
 ERRORS = [Unavailable("no answer (a test)"), StoreUnusable("disk full (a test)"), OSError(5, "read error (a test)")]
@@ -153,7 +153,9 @@ def test_a_failure_about_one_run_is_counted_and_hinders_no_other(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("call", "left"), [("commit", DEAD), ("adopt", STRANGER), ("rewrite", LIE), ("commit", LOSS)])
+@pytest.mark.parametrize(
+    ("call", "left"), [("commit", DEAD), ("requeue_orphan", STRANGER), ("rewrite", LIE), ("commit", LOSS)]
+)
 def test_a_write_whose_answer_is_lost_is_done_once(tmp_path: Path, kind: str, call: str, left: Left) -> None:
     async def test(yard: Yard) -> None:
         await _planted(yard, left)

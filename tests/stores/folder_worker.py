@@ -39,7 +39,7 @@ async def work(folder: Path, name: str) -> None:
         for task in tasks:
             await drive(store, runner, task.run_id)
         if not tasks:
-            await store.changed(0.2)
+            await store.wait_for_change(0.2)
 
 
 async def drive(store: FolderStore, runner: RunnerId, run_id: RunId) -> None:

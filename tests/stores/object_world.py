@@ -168,11 +168,11 @@ async def release(world: World, store: ObjectStore) -> None:
 
 
 async def adopt(world: World, store: ObjectStore) -> None:
-    await store.adopt(Orphan(RUN, None, "it has no task"))
+    await store.requeue_orphan(Orphan(RUN, None, "it has no task"))
 
 
 async def look(world: World, store: ObjectStore) -> None:
-    await store.seen(RUN, R1, 1)
+    await store.mark_read(RUN, R1, 1)
 
 
 COMPLETED = (started(1), completed(1))
@@ -213,7 +213,7 @@ async def get_hold(world: World, store: ObjectStore, run_id: str) -> bool:
         if run_id in [task.run_id for task in await store.claim_tasks(MEDIC, Wants(), 50)]:
             return True
         for orphan in await store.orphans(50):
-            await store.adopt(orphan)
+            await store.requeue_orphan(orphan)
         if run_id in [task.run_id for task in await store.claim_tasks(MEDIC, Wants(), 50)]:
             return True
     return False

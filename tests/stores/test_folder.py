@@ -86,8 +86,8 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_a_change_by_another_process_is_noticed(tmp_path: Path) -> None:
     async def play() -> None:
         store, other = [await FolderStore.open(tmp_path / "store", clock=ManualClock()) for _ in range(2)]
-        assert not await store.changed(0.0)
-        waiting = asyncio.create_task(store.changed(30.0))
+        assert not await store.wait_for_change(0.0)
+        waiting = asyncio.create_task(store.wait_for_change(30.0))
         await asyncio.sleep(0)
         await register(other, "r1")
         assert await waiting

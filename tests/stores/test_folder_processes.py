@@ -76,7 +76,7 @@ async def _play(crew: Crew, folder: Path, rng: random.Random) -> None:
             released += await store.declare_dead(RunnerId(name), "killed", cause="taken_over", evidence={})
             await crew.hire()
         for orphan in await store.orphans(100):
-            await store.adopt(orphan)
+            await store.requeue_orphan(orphan)
         if turn >= KILLS and await _ended(store) == RUNS:
             break
     assert released > 0, "nobody was killed at work: nothing was tested"

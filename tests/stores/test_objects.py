@@ -308,7 +308,7 @@ def test_a_claimer_that_the_zombie_fenced_does_not_hold_the_run_for_ever() -> No
         assert await medic.commit([draft]) == [FencedOut(2)]
         (orphan,) = await medic.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, R1)
-        assert await medic.adopt(orphan)
+        assert await medic.requeue_orphan(orphan)
         assert await _claim(medic, MEDIC) == [RUN]
 
     asyncio.run(play())
@@ -394,7 +394,7 @@ def test_a_read_error_is_never_taken_for_absence() -> None:
                 medic.orphans(10),
                 medic.find_runs(RunQuery()),
                 medic.run(RUN),
-                medic.adopt(Orphan(RUN, None, "?")),
+                medic.requeue_orphan(Orphan(RUN, None, "?")),
             ):
                 with pytest.raises(Unavailable):
                     await call
@@ -495,8 +495,8 @@ def test_an_active_run_whose_entries_were_lost_is_an_orphan() -> None:
         assert await _claim(medic, MEDIC) == []
         (orphan,) = await medic.orphans(10)
         assert (orphan.run_id, orphan.holder, orphan.why) == (RUN, None, "its task is in no queue")
-        assert await medic.adopt(orphan)
-        assert not await store.adopt(orphan)
+        assert await medic.requeue_orphan(orphan)
+        assert not await store.requeue_orphan(orphan)
         assert await _claim(medic, MEDIC) == [RUN]
 
     asyncio.run(play())
@@ -511,7 +511,7 @@ def test_a_message_whose_wake_up_was_lost_makes_an_orphan() -> None:
         assert await medic.orphans(10) == []
         world.data.remove(layout.wake_key(RUN, 1))
         (orphan,) = await medic.orphans(10)
-        assert await medic.adopt(orphan)
+        assert await medic.requeue_orphan(orphan)
         assert await _claim(medic, MEDIC) == [RUN]
 
     asyncio.run(play())
@@ -612,7 +612,7 @@ def test_what_the_operations_cost() -> None:
         await costing("send", store.send(message(RUN, "a")))
         await costing("pokes, one", store.unread_runs(R1))
         await costing("inbox, one", store.inbox(RUN))
-        await costing("seen", store.seen(RUN, R1, 1))
+        await costing("mark_read", store.mark_read(RUN, R1, 1))
         await costing(
             "wait for a time",
             author.append(store, SIGNAL, task=Released(world.clock.now(), now=world.clock.now(), seen=1)),
@@ -640,7 +640,7 @@ def test_what_the_operations_cost() -> None:
         "send": (3, 1, 1),
         "pokes, one": (0, 2, 4),
         "inbox, one": (0, 1, 1),
-        "seen": (0, 2, 2),
+        "mark_read": (0, 2, 2),
         "wait for a time": (3, 0, 0),
         "wait for a message": (2, 0, 0),
         "end": (2, 0, 0),

@@ -105,7 +105,7 @@ class Storm:
             if seen == MESSAGES:
                 await self.append(store, run_id, log, e.WorkflowCompleted(), Ended())
                 return
-            await _patiently(lambda seen=seen: store.seen(run_id, runner, seen))  # type: ignore[misc]
+            await _patiently(lambda seen=seen: store.mark_read(run_id, runner, seen))  # type: ignore[misc]
             if self.rng.random() < 0.5:
                 leaf = LeafId(f"s#{len(log)}")
                 wait = e.SignalWaited(leaf=leaf, name="s")
@@ -153,7 +153,7 @@ class Storm:
             self.clock.advance(1.0)
             self.calm = turn > 60
             for orphan in await _patiently(lambda: store.orphans(10)):
-                await _patiently(lambda orphan=orphan: store.adopt(orphan))  # type: ignore[misc]
+                await _patiently(lambda orphan=orphan: store.requeue_orphan(orphan))  # type: ignore[misc]
             ended = await _patiently(lambda: store.find_runs(RunQuery(statuses=("completed",))))
             if len(ended.runs) == RUNS:
                 self.over = True

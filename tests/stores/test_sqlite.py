@@ -177,7 +177,7 @@ def test_an_inbox_that_nobody_reads_is_full_one_day(tmp_path: Path) -> None:
         sql(tmp_path, f"UPDATE inbox SET number = {INBOX_UNREAD_MAX}")
         with pytest.raises(WrongState, match="10,000 messages that nobody has read"):
             await store.send(message(RUN, "2"))
-        await store.seen(RUN, runner, 1)
+        await store.mark_read(RUN, runner, 1)
         assert (await store.send(message(RUN, "2"))).number == INBOX_UNREAD_MAX + 1
 
     play(tmp_path, test)
@@ -231,8 +231,8 @@ def test_a_run_that_lost_its_task_gets_a_new_one(tmp_path: Path) -> None:
         sql(tmp_path, "DELETE FROM tasks")
         (orphan,) = await store.orphans(10)
         assert (orphan.run_id, orphan.holder, orphan.why) == (RUN, None, "it has no task")
-        assert await store.adopt(orphan)
-        assert not await store.adopt(orphan)
+        assert await store.requeue_orphan(orphan)
+        assert not await store.requeue_orphan(orphan)
         (task,) = await store.claim_tasks(runner, ANY, 10)
         assert task.id == "run-1:orchestrate:2"
         record = await store.run(RUN)
@@ -287,10 +287,10 @@ def _waits_again(store: SqliteStore) -> tuple[asyncio.Task[bool], asyncio.Event]
     ready = asyncio.Event()
 
     async def wait() -> bool:
-        while await store.changed(0.0):
+        while await store.wait_for_change(0.0):
             pass
         ready.set()
-        return await store.changed(PATIENCE_S)
+        return await store.wait_for_change(PATIENCE_S)
 
     return asyncio.create_task(wait()), ready
 
@@ -300,11 +300,11 @@ def test_no_waiter_takes_the_hint_of_another_one(tmp_path: Path) -> None:
 
     async def test(stage: Stage, store: SqliteStore) -> None:
         await stage.author(RUN).create(store)
-        while await store.changed(0.0):
+        while await store.wait_for_change(0.0):
             pass
         await store.send(message(RUN, "d"))
-        assert await store.changed(0.0)
-        assert await asyncio.create_task(store.changed(0.0))
+        assert await store.wait_for_change(0.0)
+        assert await asyncio.create_task(store.wait_for_change(0.0))
 
     play(tmp_path, test)
 
@@ -337,10 +337,10 @@ def test_what_this_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> 
 def test_a_change_between_two_waits_is_told_and_told_once(tmp_path: Path) -> None:
     async def test(stage: Stage, store: SqliteStore) -> None:
         other = await stage.open()
-        await store.changed(0.0)
+        await store.wait_for_change(0.0)
         await stage.author(RUN).create(other)
-        assert await store.changed(0.0)
-        assert not await store.changed(0.0)
+        assert await store.wait_for_change(0.0)
+        assert not await store.wait_for_change(0.0)
 
     play(tmp_path, test)
 
@@ -348,10 +348,10 @@ def test_a_change_between_two_waits_is_told_and_told_once(tmp_path: Path) -> Non
 def test_a_beat_of_this_process_is_no_change_for_it(tmp_path: Path) -> None:
     async def test(stage: Stage, store: SqliteStore) -> None:
         runner = await register(store, "r1")
-        await store.changed(0.0)
+        await store.wait_for_change(0.0)
         for number in range(5):
             await store.beat(runner, Beat(number=number))
-        assert not await store.changed(0.0)
+        assert not await store.wait_for_change(0.0)
 
     play(tmp_path, test)
 

@@ -121,7 +121,7 @@ def test_typed_values_survive_steps_and_a_replay(tmp_path: Path) -> None:
         async with buoy.open(url, workflows=[shipping]) as app:
             await app.start_as("s-1", shipping, ORDER, CUSTOMER)
             while (await app.record("s-1")).document.status != "waiting_signal":
-                await app.store.changed(0.02)
+                await app.store.wait_for_change(0.02)
         async with buoy.open(url, workflows=[shipping]) as app:
             await app.signal("s-1", "go")
             run: buoy.Run[Customer] = await app.get("s-1")

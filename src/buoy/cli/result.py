@@ -43,6 +43,6 @@ async def _until_end(client: Client, run_id: str, timeout_s: float | None) -> No
     try:
         async with asyncio.timeout(timeout_s):
             while not (await client.record(await last_of_chain(client, run_id))).document.ended:
-                await client.store.changed(_LOOK_S)
+                await client.store.wait_for_change(_LOOK_S)
     except TimeoutError:
         return  # the exit code says that it has not ended

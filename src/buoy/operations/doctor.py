@@ -243,7 +243,7 @@ class Doctor:
         record = await self._store.run(run_id)
         if record is None or record.document.ended or record.has_task:
             return
-        fixed = self._fix and await self._store.adopt(Orphan(run_id, None, "it has no task", no_task=True))
+        fixed = self._fix and await self._store.requeue_orphan(Orphan(run_id, None, "it has no task", no_task=True))
         self._tell("Q1", "it is active and has no task", run_id, fixed=fixed)
 
     # ---- who should do the work
@@ -260,7 +260,7 @@ class Doctor:
                 if orphan.no_task:
                     continue
                 code = "Q4" if orphan.holder is None else ("H1" if orphan.holder in known else "Q3")
-                fixed = self._fix and await self._store.adopt(orphan)
+                fixed = self._fix and await self._store.requeue_orphan(orphan)
                 self._tell(code, orphan.why, orphan.run_id, fixed=fixed)
             if not orphans:
                 break

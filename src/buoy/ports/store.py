@@ -1,5 +1,7 @@
 """The store port: where logs, inboxes, tasks and runners live. Adapters are in `stores/`.
 
+`Store` is five roles: `RunLog`, `Inbox`, `TaskQueue`, `RunnerRegistry` and `Definitions`, and what all of them share.
+
 Invariants that every store keeps (and `buoy.testing.contracts` checks):
 - `commit` appends a run's events only if `after_seq` is its last number; else that write is `FencedOut` and changed
   nothing. One run's write is all or nothing; the runs of one call are independent of each other.
@@ -50,46 +52,16 @@ from buoy.ports.records import (
 )
 
 
-class Store(Protocol):
-    """Where logs, inboxes, tasks and runners live."""
+class RunLog(Protocol):
+    """Logs and documents of runs. An append is the commit point, and the fence."""
 
     @property
-    def name(self) -> str:
-        """Which store it is, for people: its URL without secrets. Two stores of one place have the same name."""
-        ...
-
-    @property
-    def single_host(self) -> bool:
-        """All processes that can open this store are on this machine: lock files prove death."""
-
-    @property
-    def has_clock(self) -> bool:
-        """Whether it dates its records by a clock of its own. If not, their times are those of the machines that wrote
-        them: never compare the times of two machines."""
-
-    @property
-    def lock_dir(self) -> Path | None:
-        """Where runners keep their lock files, if this store proves death so."""
-
-    @property
-    def prompt(self) -> bool:
-        """A small commit is mostly done without waiting for anything: whoever has only one need not hand it over."""
+    def commits_inline(self) -> bool:
+        """`commit` of one write usually completes without suspending, so that callers may run it inline."""
 
     @property
     def lanes(self) -> Lanes:
         """How many groups of commits may be under way at once, and how large they may be."""
-
-    @property
-    def archive(self) -> Archive:
-        """The same data, for those who bring and remove whole runs."""
-
-    @property
-    def integrity(self) -> IntegrityChecks:
-        """The same data, for those who look whether the store itself is sound."""
-
-    @property
-    def schedules(self) -> ScheduleStore:
-        """The same data, for those who start runs by the clock."""
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]: ...
 
@@ -100,12 +72,6 @@ class Store(Protocol):
     async def run(self, run_id: RunId) -> RunRecord | None: ...
 
     async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]: ...
-
-    async def send(self, message: Message) -> Receipt: ...
-
-    async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
-        """The messages after that number, in order; of those the first `limit`."""
-        ...
 
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage: ...
 
@@ -124,6 +90,28 @@ class Store(Protocol):
         a broken run can be named, too."""
         ...
 
+
+class Inbox(Protocol):
+    """Messages to runs: numbered by the store, each with a dedupe id."""
+
+    async def send(self, message: Message) -> Receipt: ...
+
+    async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
+        """The messages after that number, in order; of those the first `limit`."""
+        ...
+
+    async def unread_runs(self, runner: RunnerId) -> list[RunId]:
+        """Runs that `runner` holds and that got a message which it has not yet seen."""
+        ...
+
+    async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        """The owner has looked at the inbox up to this number."""
+        ...
+
+
+class TaskQueue(Protocol):
+    """One task for each active run: held by a runner, due at a time, or parked until a message."""
+
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
         """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
         ...
@@ -138,13 +126,17 @@ class Store(Protocol):
         """
         ...
 
-    async def unread_runs(self, runner: RunnerId) -> list[RunId]:
-        """Runs that `runner` holds and that got a message which it has not yet seen."""
+    async def orphans(self, limit: int) -> list[Orphan]:
+        """Runs whose task is held by an unknown runner, or is missing. Every sweep looks for them."""
         ...
 
-    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
-        """The owner has looked at the inbox up to this number."""
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
+        """Makes the task of an orphan due. False if the run is no orphan any more."""
         ...
+
+
+class RunnerRegistry(Protocol):
+    """Runners and their heartbeats. Dead is final."""
 
     async def register(self, info: RunnerInfo) -> None: ...
 
@@ -168,10 +160,6 @@ class Store(Protocol):
         """Runners that began to register and have no record (yet). Their process may have been killed."""
         ...
 
-    def met(self) -> tuple[Broken, ...]:
-        """What this process met and could not read. Each is told once, unless it is unreadable in another way."""
-        ...
-
     async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
         """Notes that its last beat is still that one: the first of two looks. The next beat clears it.
 
@@ -189,13 +177,9 @@ class Store(Protocol):
         """
         ...
 
-    async def orphans(self, limit: int) -> list[Orphan]:
-        """What `bury` and the index rules could not see: looked for by every sweep."""
-        ...
 
-    async def adopt(self, orphan: Orphan) -> bool:
-        """Makes an orphan's task due, whoever held it. False if it is none any more."""
-        ...
+class Definitions(Protocol):
+    """Definitions of workflows, each under the hash of its content."""
 
     async def define(self, version: str, data: bytes) -> None:
         """Keeps a definition under the hash of its content. The same one again does nothing more."""
@@ -203,11 +187,49 @@ class Store(Protocol):
 
     async def definition(self, version: str) -> bytes | None: ...
 
+
+class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
+    """All five roles of one place, its clock, and the ways to maintain it."""
+
+    @property
+    def name(self) -> str:
+        """Which store it is, for people: its URL without secrets. Two stores of one place have the same name."""
+        ...
+
+    @property
+    def single_host(self) -> bool:
+        """All processes that can open this store are on this machine: lock files prove death."""
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it dates its records by a clock of its own. If not, their times are those of the machines that wrote
+        them: never compare the times of two machines."""
+
+    @property
+    def lock_dir(self) -> Path | None:
+        """Where runners keep their lock files, if this store proves death so."""
+
+    @property
+    def archive(self) -> Archive:
+        """The same data, for those who bring and remove whole runs."""
+
+    @property
+    def integrity(self) -> IntegrityChecks:
+        """The same data, for those who look whether the store itself is sound."""
+
+    @property
+    def schedules(self) -> ScheduleStore:
+        """The same data, for those who start runs by the clock."""
+
+    def met(self) -> tuple[Broken, ...]:
+        """What this process met and could not read. Each is told once, unless it is unreadable in another way."""
+        ...
+
     async def now(self) -> StoreTime:
         """The store's time: by its own clock, or by that of this process."""
         ...
 
-    async def changed(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
         """Waits until something may have changed, or for that long. A hint: missing one costs latency only."""
         ...
 

@@ -41,7 +41,7 @@ async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryP
         return await _take_in(client, facts, actor)
     if not plan.bodies and _is_orphan(facts):
         # Nothing is added to the log: the claim of whoever takes the task says why.
-        return await client.store.adopt(Orphan(plan.run_id, record.holder, plan.reason))
+        return await client.store.requeue_orphan(Orphan(plan.run_id, record.holder, plan.reason))
     if plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts):
         return True  # the message has made the task due
     return await _append(client, facts, plan, actor)

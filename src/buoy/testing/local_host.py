@@ -34,7 +34,7 @@ STORES = ("memory", "sqlite", "folder")
 _COUNTED = frozenset(
     {
         "beat", "claim_tasks", "close", "define", "definition", "events", "find_runs", "inbox", "landed", "orphans",
-        "unread_runs", "register", "run", "runners", "seen",
+        "unread_runs", "register", "run", "runners", "mark_read",
     }
 )  # fmt: skip
 
@@ -133,13 +133,13 @@ class LocalStore:
         self.hints.written()
         return released
 
-    async def adopt(self, orphan: Orphan) -> bool:
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
         with self._outside.job():
-            adopted = await self.inner.adopt(orphan)
+            adopted = await self.inner.requeue_orphan(orphan)
         self.hints.written()
         return adopted
 
-    async def changed(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
         """However long it takes: hints are certain here, and looking every second would take a year of seconds."""
         who = asyncio.current_task()
         self._known[who] = await self.hints.wait(self._known.get(who, -1))

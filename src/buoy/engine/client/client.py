@@ -144,7 +144,7 @@ class Client:
                 yield event
             if record.document.ended and after >= record.document.head_seq:
                 return
-            await self.store.changed(LOOK_AGAIN_S)
+            await self.store.wait_for_change(LOOK_AGAIN_S)
 
     # ---- speaking to runs
 

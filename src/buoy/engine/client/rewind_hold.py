@@ -53,7 +53,7 @@ class RewindHold:
             record = await client.record(run_id)
             if record.document.ended or not await driven(client, record):
                 return
-            await client.store.changed(_LOOK_S)
+            await client.store.wait_for_change(_LOOK_S)
         raise WrongState(
             f"run {run_id} still executes a step, or its worker does not answer; nothing was changed: "
             "try again when the step has ended, or cancel the run first"

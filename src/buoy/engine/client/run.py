@@ -50,7 +50,7 @@ class Run(Generic[T]):
                     return leaf
             if doc.ended:
                 raise WrongState(f"run {self.id} is {doc.status}; it asks nothing any more")
-            await self._client.store.changed(LOOK_AGAIN_S)
+            await self._client.store.wait_for_change(LOOK_AGAIN_S)
 
     async def result(self) -> T:
         """Waits for the end and gives the result; raises `RunFailed` or `RunCancelled`. Bound it by asyncio.timeout."""
@@ -66,7 +66,7 @@ class Run(Generic[T]):
             if record.document.ended:
                 kept = None if runner is None else runner.waiters.kept(self.id, record.document.head_seq)
                 return await (self._stored_outcome() if kept is None else self._outcome(*kept))
-            await self._client.store.changed(LOOK_AGAIN_S)
+            await self._client.store.wait_for_change(LOOK_AGAIN_S)
 
     async def _stored_outcome(self) -> T:
         log = await read_log(self._client.store, self.id)
@@ -93,7 +93,7 @@ class Run(Generic[T]):
     async def _successor(self, run_id: RunId) -> T:
         """The run continued as a new one: its result is the result."""
         while await self._client.store.run(run_id) is None:
-            await self._client.store.changed(LOOK_AGAIN_S)
+            await self._client.store.wait_for_change(LOOK_AGAIN_S)
         successor: Run[T] = Run(self._client, run_id)
         return await successor.result()
 

@@ -68,4 +68,4 @@ class Inboxes:
             self._read_up.add(run_id)
         # `again`: a commit that is durable has said so, and the store does not know it all the same.
         if not ledger.tells(mailbox.seen) or (again and not news):
-            await runner.store.seen(run_id, runner.id, mailbox.seen)
+            await runner.store.mark_read(run_id, runner.id, mailbox.seen)

@@ -75,7 +75,7 @@ def listener(runner: Watchman, rounds: Sequence[Round]) -> Round:
 
     async def listen() -> bool:
         try:
-            await runner.store.changed(POLL_S)
+            await runner.store.wait_for_change(POLL_S)
         finally:
             for each in rounds:
                 each.wake()

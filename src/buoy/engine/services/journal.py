@@ -59,7 +59,7 @@ class Journal:
         self.on_error: Callable[[str], None] | None = None
 
     def start(self) -> None:
-        self._prompt, self._lanes = self._store.prompt, self._store.lanes
+        self._prompt, self._lanes = self._store.commits_inline, self._store.lanes
         self._worker = asyncio.get_running_loop().create_task(self._work(), name="buoy-journal")
 
     def submit(self, write: Write, done: Done) -> None:

@@ -184,7 +184,7 @@ class Sweep:
         if self._options.dry_run or record.document.pause is not None or self._has_other_policy(record):
             await self._mend(orphan.run_id)
             return
-        adopted = await self._store.adopt(orphan)
+        adopted = await self._store.requeue_orphan(orphan)
         if adopted:
             finding = "Q1" if orphan.holder is None else "Q3"
             note_release(orphan.run_id, finding=finding, reason=orphan.why, actor=self._client.actor)

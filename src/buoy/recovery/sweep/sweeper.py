@@ -215,7 +215,7 @@ class Sweeper:
             note_burial(record.info.id, released, (), reason=why, actor=self._me or "")
             resumed, dead = resumed + released, dead + 1
         for orphan in await self._store.orphans(SWEEP_ORPHANS_MAX) if orphans else ():
-            resumed += await self._store.adopt(orphan)
+            resumed += await self._store.requeue_orphan(orphan)
         return Swept(scanned=resumed, resumed=resumed, dead_runners=dead)
 
 

@@ -170,7 +170,7 @@ class Inboxes:
                 await self._index.doubt(entry.key)
         return head > seen
 
-    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+    async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
         """The owner has looked up to this number. Only the owner may say so: its successor looks anew."""
         keys = await self._bucket.list(layout.wake_prefix(run_id))
         view = await self._runs.load(run_id)

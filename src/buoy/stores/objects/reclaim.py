@@ -215,7 +215,7 @@ class Sweeps:
         woken = [layout.wake_entry(key) for key in await self._bucket.list(layout.wake_prefix(view.run_id))]
         return not any(entry is not None and entry.number > view.task.seen for entry in woken)
 
-    async def adopt(self, orphan: Orphan) -> bool:
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
         for _ in range(MOVES_MAX):
             view = await self._runs.load(orphan.run_id)
             if view is None:

@@ -112,7 +112,7 @@ class ObjectStore:
         return self._one_host
 
     @property
-    def prompt(self) -> bool:
+    def commits_inline(self) -> bool:
         return False
 
     @property
@@ -182,8 +182,8 @@ class ObjectStore:
     async def unread_runs(self, runner: RunnerId) -> list[RunId]:
         return await self._inboxes.unread_runs(runner)
 
-    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
-        await self._inboxes.seen(run_id, runner, number)
+    async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+        await self._inboxes.mark_read(run_id, runner, number)
 
     async def register(self, info: RunnerInfo) -> None:
         await self._runners.register(info)
@@ -216,8 +216,8 @@ class ObjectStore:
     async def orphans(self, limit: int) -> list[Orphan]:
         return await self._sweeps.orphans(limit)
 
-    async def adopt(self, orphan: Orphan) -> bool:
-        adopted = await self._sweeps.adopt(orphan)
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
+        adopted = await self._sweeps.requeue_orphan(orphan)
         self._watch.notify()
         return adopted
 
@@ -233,7 +233,7 @@ class ObjectStore:
     async def now(self) -> StoreTime:
         return StoreTime(self._clock.now())
 
-    async def changed(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
         return await self._watch.wait(timeout_s)
 
     async def reopen(self) -> ObjectStore:

@@ -104,7 +104,7 @@ class SqliteStore:
         return True
 
     @property
-    def prompt(self) -> bool:
+    def commits_inline(self) -> bool:
         return True
 
     @property
@@ -204,7 +204,7 @@ class SqliteStore:
     async def unread_runs(self, runner: RunnerId) -> list[RunId]:
         return await self._reader.read(lambda c: tasks.unread_runs(c, runner), quick=True)
 
-    async def seen(self, run_id: RunId, runner: RunnerId, number: int) -> None:
+    async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
         await self._writer.write(tasks.seen_work(run_id, runner, number))
 
     async def register(self, info: RunnerInfo) -> None:
@@ -242,7 +242,7 @@ class SqliteStore:
     async def orphans(self, limit: int) -> list[Orphan]:
         return await self._reader.read(lambda c: tasks.orphans(c, limit))
 
-    async def adopt(self, orphan: Orphan) -> bool:
+    async def requeue_orphan(self, orphan: Orphan) -> bool:
         adopted = await self._writer.write(tasks.adopt_work(orphan, self._clock.now()))
         self._watch.notify()
         return adopted
@@ -257,7 +257,7 @@ class SqliteStore:
     async def now(self) -> StoreTime:
         return StoreTime(self._clock.now())
 
-    async def changed(self, timeout_s: float) -> bool:
+    async def wait_for_change(self, timeout_s: float) -> bool:
         return await self._watch.wait(timeout_s)
 
     async def reopen(self) -> SqliteStore:

@@ -258,7 +258,7 @@ class ArchiveContract(Contract):
         assert await claim(store, runner) == []
         stage.clock.advance(10.0)
         for orphan in orphans:
-            assert await store.adopt(orphan)
+            assert await store.requeue_orphan(orphan)
         assert await claim(store, runner) == ([] if state == "parked" else [RUN])
 
     @on_stage
@@ -292,7 +292,7 @@ class ArchiveContract(Contract):
             assert await each.events(RUN) == []
             assert [found.document.run_id for found in (await each.find_runs(RunQuery(("running",)))).runs] == [RUN]
             assert await each.orphans(10) == []
-        assert not await store.adopt(Orphan(RUN, None, "so they say"))
+        assert not await store.requeue_orphan(Orphan(RUN, None, "so they say"))
         assert not await store.archive.import_run(copy)
         assert await committed(other, stage.author(RUN).first()) == Committed(1)
         assert await claim(store, await register(store, "r1")) == [RUN]

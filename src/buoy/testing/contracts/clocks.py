@@ -63,7 +63,7 @@ class ClockContract(Contract):
         runner = await register(behind, "behind")
         await stage.author(RUN).create(store, Held(RunnerId("ghost")))
         (orphan,) = await store.orphans(10)
-        assert await store.adopt(orphan)
+        assert await store.requeue_orphan(orphan)
         assert await claim(behind, runner) == [RUN]
 
     @on_stage

@@ -65,7 +65,7 @@ class RetirementContract(Contract):
         assert await listed(store) == ["zombie"]
         (orphan,) = await other.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, zombie)
-        assert await other.adopt(orphan)
+        assert await other.requeue_orphan(orphan)
         assert await other.retire(0, 100) == 1
         assert await listed(store) == []
         assert await claim(other, await register(other, "next")) == [RUN]

@@ -141,7 +141,7 @@ class RunnerContract(Contract):
         (orphan,) = await other.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, "ghost")
         assert "ghost" in orphan.why
-        assert await other.adopt(orphan)
+        assert await other.requeue_orphan(orphan)
         assert await other.orphans(10) == []
         (task,) = await other.claim_tasks(runner, ANY, 10)
         assert (task.run_id, task.cause) == (RUN, "taken_over")
@@ -161,9 +161,14 @@ class RunnerContract(Contract):
         runner = await register(stores[0], "r1")
         await stage.author(RUN).create(stores[0], Held(RunnerId("ghost")))
         (orphan,) = await stores[1].orphans(10)
-        assert sorted(await asyncio.gather(*(store.adopt(orphan) for store in stores))) == [False, False, False, True]
+        assert sorted(await asyncio.gather(*(store.requeue_orphan(orphan) for store in stores))) == [
+            False,
+            False,
+            False,
+            True,
+        ]
         assert await claim(stores[0], runner) == [RUN]
-        assert not await stores[1].adopt(orphan)
+        assert not await stores[1].requeue_orphan(orphan)
         record = await stores[1].run(RUN)
         assert record is not None and record.holder == runner
 
@@ -172,10 +177,10 @@ class RunnerContract(Contract):
         store = await stage.open()
         runner = await register(store, "r1")
         await stage.author(RUN).create(store, Held(runner))
-        assert not await store.adopt(Orphan(RUN, runner, "so they say"))
-        assert not await store.adopt(Orphan(RUN, None, "so they say"))
-        assert not await store.adopt(Orphan(RunId("nobody"), None, "so they say"))
-        assert not await store.adopt(Orphan(RunId("nobody"), RunnerId("ghost"), "so they say"))
+        assert not await store.requeue_orphan(Orphan(RUN, runner, "so they say"))
+        assert not await store.requeue_orphan(Orphan(RUN, None, "so they say"))
+        assert not await store.requeue_orphan(Orphan(RunId("nobody"), None, "so they say"))
+        assert not await store.requeue_orphan(Orphan(RunId("nobody"), RunnerId("ghost"), "so they say"))
         record = await store.run(RUN)
         assert record is not None and record.holder == runner
 
@@ -187,7 +192,7 @@ class RunnerContract(Contract):
         first = await store.orphans(4)
         assert len(first) == 4
         for orphan in first:
-            assert await store.adopt(orphan)
+            assert await store.requeue_orphan(orphan)
         assert len(await store.orphans(4)) == 3
 
     @on_stage

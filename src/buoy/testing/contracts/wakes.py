@@ -120,14 +120,14 @@ class WakeContract(Contract):
         await other.send(message(RUN, "1"))
         assert await store.unread_runs(runner) == [RUN]
         assert await other.unread_runs(stranger) == []
-        await store.seen(RUN, runner, 1)
+        await store.mark_read(RUN, runner, 1)
         assert await store.unread_runs(runner) == []
         await other.send(message(RUN, "2"))
         await other.send(message(RUN, "3"))
         assert await store.unread_runs(runner) == [RUN]
-        await store.seen(RUN, runner, 2)
+        await store.mark_read(RUN, runner, 2)
         assert await store.unread_runs(runner) == [RUN]
-        await store.seen(RUN, runner, 3)
+        await store.mark_read(RUN, runner, 3)
         assert await store.unread_runs(runner) == []
 
     @on_stage
@@ -149,11 +149,11 @@ class WakeContract(Contract):
         runner, stranger = await register(store, "r1"), await register(store, "r2")
         await stage.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "1"))
-        await store.seen(RUN, stranger, 1)
+        await store.mark_read(RUN, stranger, 1)
         assert await store.unread_runs(runner) == [RUN]
 
     @on_stage
     async def test_waiting_for_a_change_ends_in_time(self, stage: Stage) -> None:
         store = await stage.open()
-        assert await store.changed(0.0) in (True, False)
-        assert await store.changed(0.01) in (True, False)
+        assert await store.wait_for_change(0.0) in (True, False)
+        assert await store.wait_for_change(0.01) in (True, False)
