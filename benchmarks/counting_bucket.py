@@ -6,7 +6,7 @@ not. The wrapper has no pulse, as S3 has none. While a request is under way, ski
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -71,17 +71,36 @@ class CountingBucket:
         with self._meter.request("get", key):
             return await self._inner.get(key)
 
-    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+    async def put(self, key: str, data: bytes) -> str:
+        with self._meter.request("put", key):
+            return await self._inner.put(key, data)
+
+    async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
+        with self._meter.request("get", key):
+            return await self._inner.get_unless(key, etag)
+
+    async def list_etags(
+        self, prefix: str, after: str | None = None, limit: int | None = None
+    ) -> list[tuple[str, str]]:
         with self._meter.request("list", prefix):
-            found = await self._inner.list(prefix, after, limit)
+            found = await self._inner.list_etags(prefix, after, limit)
         more = (len(found) - 1) // LISTED_MAX
         if more > 0:
             self._meter.add("list", prefix, more)
         return found
 
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        return [key for key, _ in await self.list_etags(prefix, after, limit)]
+
     async def delete(self, key: str) -> None:
         with self._meter.request("delete", key):
             await self._inner.delete(key)
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        with self._meter.request("delete", keys[0] if keys else ""):
+            await self._inner.delete_many(keys)
+        if len(keys) > LISTED_MAX:
+            self._meter.add("delete", keys[0], (len(keys) - 1) // LISTED_MAX)
 
     async def foreign(self, prefix: str) -> list[str]:
         return await self._inner.foreign(prefix)

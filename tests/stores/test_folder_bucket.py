@@ -190,6 +190,7 @@ def test_keys_are_listed_in_the_byte_order_of_whole_keys(tmp_path: Path, prefix:
                 expected = [key for key in ORDERED if key.startswith(prefix) and (after is None or key > after)][:limit]
                 assert await bucket.list(prefix, after, limit) == expected, (after, limit)
                 assert await twin.list(prefix, after, limit) == expected, (after, limit)
+                assert [key for key, _ in await bucket.list_etags(prefix, after, limit)] == expected, (after, limit)
 
     _with_bucket(tmp_path, play)
 
@@ -210,6 +211,15 @@ def test_both_buckets_keep_the_same_rules(tmp_path: Path, kind: str) -> None:
         with pytest.raises(Changed):
             await bucket.replace("k/1", b"three", first)
         assert await bucket.get("k/1") == (b"two", second)
+        assert await bucket.get_unless("k/1", second) is None
+        assert await bucket.get_unless("k/1", first) == (b"two", second)
+        assert await bucket.get_unless("k/2", first) is None
+        third = await bucket.put("k/1", b"three")
+        assert await bucket.get("k/1") == (b"three", third)
+        new = await bucket.put("k/deep/2", b"new")
+        assert await bucket.list_etags("k/") == [("k/1", third), ("k/deep/2", new)]
+        await bucket.delete_many(["k/deep/2", "k/3"])
+        assert await bucket.list("") == ["k/1"]
         await bucket.delete("k/1")
         await bucket.delete("k/1")
         assert await bucket.get("k/1") is None

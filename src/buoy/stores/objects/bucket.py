@@ -9,6 +9,7 @@ Absent on purpose: transactions, renames, conditional deletes, clocks.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from buoy.errors import BadInput
@@ -45,12 +46,26 @@ class Bucket(Protocol):
         """Overwrites exactly that version and gives the new etag. Raises `Changed`."""
         ...
 
+    async def put(self, key: str, data: bytes) -> str:
+        """Writes the object whatever stands there and gives its etag. Only for hints: the last writer wins."""
+        ...
+
     async def get(self, key: str) -> tuple[bytes, str] | None:
         """Body and etag, or None if there is positively no such object."""
         ...
 
+    async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
+        """Body and etag of another version than that one; None if that version stands there, or no object."""
+        ...
+
     async def foreign(self, prefix: str) -> list[str]:
         """Names at that place that are no keys: `list` passes over them. At most `FOREIGN_MAX`."""
+        ...
+
+    async def list_etags(
+        self, prefix: str, after: str | None = None, limit: int | None = None
+    ) -> list[tuple[str, str]]:
+        """As `list`, each key with its etag: one request tells which of many objects were written since a look."""
         ...
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -59,6 +74,10 @@ class Bucket(Protocol):
 
     async def delete(self, key: str) -> None:
         """Removes the object; nothing happens if there is none."""
+        ...
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        """Removes all of them, in as few requests as the storage allows. After an error some may be left."""
         ...
 
     def pulse(self) -> int | None:

@@ -16,7 +16,7 @@ import os
 import secrets
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from hashlib import blake2b
@@ -24,10 +24,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from buoy.errors import StoreUnusable, Unavailable
+from buoy.errors import Unavailable
 from buoy.ports.maintenance import Refusal
 from buoy.stores.file_identity import FileIdentity
 from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key
+from buoy.stores.objects.buckets.folder_errors import folder_problem
 from buoy.stores.objects.buckets.folder_listing import foreign_names, keys_below, of_one_object
 from buoy.stores.write_probe import write_refusal
 
@@ -39,19 +40,6 @@ LOCKS = 64
 LEFTOVER_AFTER_S = 3600.0
 # `create` makes the directory again if a `delete` took it away, empty, in between. Many rounds mean something else.
 MAKE_TRIES_MAX = 50
-
-_ADVICE = {
-    errno.ENOSPC: "its disk is full; free some space",
-    errno.EDQUOT: "its owner's disk quota is used up; free some space",
-    errno.EACCES: "this user may not write there; change its permissions or name another folder",
-    errno.EPERM: "this user or this kind of file system does not allow it; name a folder on a local disk",
-    errno.EROFS: "it is on a read-only file system; name another folder",
-    errno.ENOTDIR: "a part of its path is a file, not a directory; name another folder",
-    errno.EEXIST: "there is a file of that name, not a directory; name another folder",
-    errno.ENOTSUP: "its file system cannot link files; name a folder on a local disk",
-    errno.ENAMETOOLONG: "its file system does not allow names of that length; name a folder on a local disk",
-    errno.EISDIR: "a directory stands where a file should be; something else writes there",
-}
 
 
 class FolderBucket:
@@ -92,12 +80,25 @@ class FolderBucket:
         check_key(key)
         return await self._run(lambda: self._replace(key, data, etag))
 
+    async def put(self, key: str, data: bytes) -> str:
+        check_key(key)
+        return await self._run(lambda: self._put(key, data))
+
     async def get(self, key: str) -> tuple[bytes, str] | None:
         check_key(key)
         return await self._run(lambda: self._get(key))
 
+    async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
+        found = await self.get(key)
+        return None if found is None or found[1] == etag else found
+
     async def foreign(self, prefix: str) -> list[str]:
         return await self._run(lambda: list(islice(foreign_names(self._root, prefix), FOREIGN_MAX)))
+
+    async def list_etags(
+        self, prefix: str, after: str | None = None, limit: int | None = None
+    ) -> list[tuple[str, str]]:
+        return await self._run(lambda: list(islice(self._etags(prefix, after or ""), limit)))
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
         return await self._run(lambda: list(islice(keys_below(self._root, prefix, after or ""), limit)))
@@ -105,6 +106,10 @@ class FolderBucket:
     async def delete(self, key: str) -> None:
         check_key(key)
         await self._run(lambda: self._delete(key))
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            await self.delete(key)
 
     def pulse(self) -> int | None:
         try:
@@ -129,7 +134,7 @@ class FolderBucket:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._on_the_same_folder, work)
         except OSError as error:
-            raise self._problem(error) from error
+            raise folder_problem(self._root, error) from error
 
     def watch(self, *names: str) -> None:
         """From now on every call looks whether the folder and these files are still those of now."""
@@ -145,12 +150,6 @@ class FolderBucket:
             return work()
         finally:
             self._identity.check()
-
-    def _problem(self, error: OSError) -> StoreUnusable | Unavailable:
-        advice = _ADVICE.get(error.errno or 0)
-        if advice is not None:
-            return StoreUnusable(f"the folder {self._root} cannot be used as a store: {advice} ({error.strerror})")
-        return Unavailable(f"the folder {self._root} gave no clear answer: {error}")
 
     def _prepare(self) -> None:
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -182,7 +181,7 @@ class FolderBucket:
             raise Exists(key)
         temporary = self._write_temporary(data)
         try:
-            self._link(temporary, path)
+            self._into(path, lambda: os.link(temporary, path))
             self._sync_directory(path.parent)
         except FileExistsError as error:
             raise Exists(key) from error
@@ -191,10 +190,11 @@ class FolderBucket:
         self._poke()
         return _etag(data)
 
-    def _link(self, temporary: Path, path: Path) -> None:
+    def _into(self, path: Path, step: Callable[[], object]) -> None:
+        """Makes the directory of `path` until the step no longer misses it."""
         for _ in range(MAKE_TRIES_MAX):
             try:
-                os.link(temporary, path)
+                step()
                 return
             except FileNotFoundError:
                 self._make_directory(path.parent)
@@ -223,6 +223,21 @@ class FolderBucket:
                 raise
             self._sync_directory(path.parent)
         return _etag(data)
+
+    def _put(self, key: str, data: bytes) -> str:
+        path = self._root / key
+        with self._locked(key):
+            temporary = self._write_temporary(data)
+            self._into(path, lambda: temporary.replace(path))
+            self._sync_directory(path.parent)
+        self._poke()
+        return _etag(data)
+
+    def _etags(self, prefix: str, after: str) -> Iterator[tuple[str, str]]:
+        for key in keys_below(self._root, prefix, after):
+            found = self._get(key)
+            if found is not None:
+                yield key, found[1]
 
     def _get(self, key: str) -> tuple[bytes, str] | None:
         try:

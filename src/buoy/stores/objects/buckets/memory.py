@@ -8,7 +8,7 @@ Only the hook yields to the event loop, so that the simulator decides about ever
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from buoy.errors import Unavailable
@@ -79,27 +79,46 @@ class MemoryBucket:
         await self._call("get", key, "after")
         return found
 
+    async def put(self, key: str, data: bytes) -> str:
+        await self._call("put", check_key(key), "before")
+        etag = self.data.put(key, data)
+        await self._call("put", key, "after")
+        return etag
+
+    async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
+        found = await self.get(key)
+        return None if found is None or found[1] == etag else found
+
     async def foreign(self, prefix: str) -> list[str]:
         """None: nothing else can write here."""
         return []
 
-    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+    async def list_etags(
+        self, prefix: str, after: str | None = None, limit: int | None = None
+    ) -> list[tuple[str, str]]:
         await self._call("list", prefix, "before")
         keys = self.data.keys
         place = bisect_left(keys, prefix)
         if after is not None:
             place = max(place, bisect_right(keys, after))
-        found: list[str] = []
+        found: list[tuple[str, str]] = []
         while place < len(keys) and keys[place].startswith(prefix) and (limit is None or len(found) < limit):
-            found.append(keys[place])
+            found.append((keys[place], self.data.objects[keys[place]][1]))
             place += 1
         await self._call("list", prefix, "after")
         return found
+
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        return [key for key, _ in await self.list_etags(prefix, after, limit)]
 
     async def delete(self, key: str) -> None:
         await self._call("delete", check_key(key), "before")
         self.data.remove(key)
         await self._call("delete", key, "after")
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            await self.delete(key)
 
     def pulse(self) -> int | None:
         return self.data.writes
