@@ -10,7 +10,7 @@ from buoy.core.log import events as e
 from buoy.engine.process import intake as intake_module
 from buoy.engine.process.inboxes import Inboxes
 from buoy.engine.process.intake import Holder
-from buoy.engine.process.isolation import IsolationSlot
+from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.records import Committed, Outcome, Task
@@ -113,7 +113,7 @@ class NotAlone(Mutant):
     enough = 150
 
     def install(self, world: World) -> None:
-        def next_task(solo: IsolationSlot) -> Task | None:
+        def next_task(solo: IsolationSlot) -> Waiting | None:
             return solo._waiting.popleft() if solo._waiting else None
 
         self.patch(IsolationSlot, "next", next_task)

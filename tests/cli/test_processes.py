@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from buoy.core.limits import SOLO_AFTER
 from tests.patience import PATIENCE_S
 
 from .conftest import FLOWS, Buoy, Spawn, until
@@ -213,3 +214,42 @@ def test_a_worker_finds_its_files_in_the_configuration(buoy: Buoy, spawn: Spawn)
     done = subprocess.run(words, cwd=inner, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert "d1 completed" in done.stdout
     assert not Path(inner, ".buoy").exists()
+
+
+DEADLY_CHILD = """
+import asyncio, os, pathlib, signal
+import buoy
+
+@buoy.step
+async def deadly(fuse: str) -> str:
+    left = pathlib.Path(fuse)
+    crashes = int(left.read_text())
+    if crashes:
+        left.write_text(str(crashes - 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "survived"
+
+@buoy.workflow
+async def child(fuse: str) -> str:
+    return await deadly(fuse)
+
+@buoy.workflow
+async def parent(fuse: str) -> str:
+    return await child(fuse)
+"""
+
+
+def test_run_drives_a_child_that_must_be_alone(buoy: Buoy, spawn: Spawn) -> None:
+    flows, fuse = buoy.folder / "deadly.py", buoy.folder / "fuse"
+    flows.write_text(DEADLY_CHILD)
+    fuse.write_text(str(SOLO_AFTER + 1))
+    words = ["run", f"{flows}:parent", "--arg", f"fuse={fuse}", "--id", "p"]
+    for _ in range(SOLO_AFTER + 1):
+        assert spawn(*words).wait() == -signal.SIGKILL
+    last = spawn(*words)
+    assert last.wait() == 0, last.output()
+    records = [run["document"]["run_id"] for run in buoy.json("ps", "--all")["runs"]]
+    child = next(run_id for run_id in records if run_id != "p")
+    bodies = [event["body"] for event in buoy.json("events", child)["events"]]
+    claims = [body for body in bodies if body["type"] == "claimed"]
+    assert claims[-1]["evidence"]["solo"] is True

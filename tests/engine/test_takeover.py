@@ -318,3 +318,29 @@ async def test_a_step_says_itself_what_its_errors_are(said: str | None, attempts
             await (await app.start_as("r", pays)).result()
         failed = next(body for body in await log_of(app, "r") if isinstance(body, e.StepFailed))
         assert (len(ran), failed.error.kind) == (attempts, kind)
+
+
+async def test_a_suspect_in_a_long_back_off_is_given_back_and_comes_back_alone(url: str) -> None:
+    tries: list[int] = []
+
+    @buoy.step(name="last", retries=3, backoff="90s")
+    async def fails(n: int) -> int:
+        tries.append(n)
+        raise ValueError("not yet")
+
+    @buoy.workflow(name="two_suspect")
+    async def suspect(n: int) -> int:
+        return await fails(await first(n))
+
+    async with buoy.open(url, workflows=[suspect, made("resume")]) as app:
+        await lost(app, "r", suspect, SOLO_AFTER)
+        await until_event(app, "r", "retry_scheduled")
+        # In memory its next attempt would begin beside the runs that are taken by then.
+        await until(lambda: left_memory(app, "r"))
+        assert tries == [4]
+        assert await (await app.start(made("resume"), 1)).result() == 20
+        assert (await app.record("r")).due_at is not None
+
+
+async def left_memory(app, run_id: str) -> bool:
+    return run_id not in app.runner.executions and (await app.record(run_id)).holder is None

@@ -71,6 +71,8 @@ class Driver:
         holder = facts.holder
         if holder is not None and holder.id == self._runner.id:
             return  # it is just being given back
+        if self._runner.intake.isolating:
+            return  # another run is to be alone here, or this one waits until nothing else is driven
         if holder is not None and not holder.gone:
             self._say_once(f"{runner_text(holder)} drives this run; watching it")
             return
@@ -93,8 +95,6 @@ class Driver:
                 evidence,
                 claimed_at=await self._client.store.now(),
             ),
-            # Without it, a run that has ended its processes again and again would wait here for its turn for ever.
-            alone=not self._runner.executions,
             free_of=(None if holder is None else RunnerId(holder.id),),
         )
 

@@ -75,6 +75,10 @@ class Holder(Host, Protocol):
 
     def give_back_resting(self) -> None: ...
 
+    def give_back(self, run_id: RunId) -> bool: ...
+
+    def wakes_soon(self, execution: Execution) -> bool: ...
+
     def room(self) -> int: ...
 
     def drop(self, run_id: RunId) -> None: ...
@@ -105,7 +109,7 @@ class Intake:
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
 
     def start(self, *, takes_work: bool) -> None:
-        self._takes_work = takes_work
+        self._takes_work = self._solo.takes_work = takes_work
         for each in (self._round, self.inboxes.round, self._listener):
             each.start()
 
@@ -114,6 +118,11 @@ class Intake:
         await self._listener.stop(0.0)
         await self._round.stop(_END_S)
         await self.inboxes.round.stop(_END_S)
+
+    @property
+    def isolating(self) -> bool:
+        """Whether a run that has to be alone is driven here, or waits for that: no other may be taken."""
+        return self._solo.wanted
 
     def request_reconcile(self) -> None:
         """Something was unclear: what the store says we hold is compared with what we drive."""
@@ -141,14 +150,17 @@ class Intake:
             with self._unless_clear():
                 async for task, head_seq in forgotten(self._runner, self._solo):
                     await self.take(task, head_seq=head_seq)
+        if self._solo.wanted:
+            self._full = True
+            return await self._go_alone()
         return self._takes_work and await self._claim() > 0
 
     async def _claim(self) -> int:
         runner = self._runner
         limit = min(runner.room(), TASKS_CLAIM_MAX)
-        self._full = limit <= 0 or self._solo.wanted
+        self._full = limit <= 0
         if self._full:
-            return await self._go_alone() if self._solo.wanted else 0
+            return 0
         wants = Wants(
             queues=runner.info.queues,
             workflows=tuple(name for name in runner.registry.names() if name not in runner.specs.unable),
@@ -168,14 +180,14 @@ class Intake:
             await asyncio.sleep(LEFT_PAUSE_S)
         return len(tasks)
 
-    async def _go_alone(self) -> int:
-        """A run that must be alone waits for its turn, or has it."""
-        task = self._solo.next()
-        if task is None:
-            return 0
-        await self.take(task, alone=True)
-        self._solo.begun(task.run_id)
-        return 1
+    async def _go_alone(self) -> bool:
+        """Takes the next run that has to be alone, once nothing else is driven here."""
+        waiting = self._solo.next()
+        if waiting is None:
+            return not self._solo.wanted
+        await self.take(waiting.task, alone=True, free_of=waiting.free_of)
+        self._solo.begun(waiting.task.run_id)
+        return True
 
     async def take(
         self, task: Task, *, alone: bool = False, head_seq: int = 0, free_of: Sequence[RunnerId | None] = ()
@@ -237,7 +249,8 @@ class Intake:
             await remedy(runner, task, events, claim, verdict.plan)
             return
         if verdict.solo and not alone:
-            self._solo.wait(task)
+            self._solo.wait(task, holders[1:])
+            self._round.wake()
             return
         if verdict.solo:
             claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})

@@ -227,21 +227,26 @@ class Runner:
         self._resting[execution.run_id] = None
         self._resting.move_to_end(execution.run_id)
         while len(self._resting) > self.options.waiting_runs_max:
-            self._evict(self._resting.popitem(last=False)[0])
+            self.give_back(self._resting.popitem(last=False)[0])
 
     def give_back_resting(self) -> None:
         """Lets all that only waits leave memory."""
         while self._resting:
-            self._evict(self._resting.popitem(last=False)[0])
+            self.give_back(self._resting.popitem(last=False)[0])
 
-    def _evict(self, run_id: RunId) -> None:
-        """Lets a resting run leave memory, unless it moves by itself in a moment: it would only come back at once."""
+    def give_back(self, run_id: RunId) -> bool:
+        """Lets a resting run leave memory, unless it wakes by itself soon: it would come back at once."""
         execution = self.executions.get(run_id)
         if execution is None or not execution.settled or execution.state.status not in RESTING:
-            return
+            return False
+        if self.wakes_soon(execution):
+            return False
+        self._release(execution)
+        return True
+
+    def wakes_soon(self, execution: Execution) -> bool:
         wake_at = execution.state.wake_at
-        if wake_at is None or execution.ledger.here(wake_at) > self.clock.now() + _SOON_S:
-            self._release(execution)
+        return wake_at is not None and execution.ledger.here(wake_at) <= self.clock.now() + _SOON_S
 
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
