@@ -123,6 +123,8 @@ REPLAY_SLICE_S = 0.01
 
 # A schedule's name and a time make a run id. Times are whole seconds.
 SCHEDULE_NAME_CHARS_MAX = 100
+# The longest useful list names all sixty minutes: 169 characters.
+CRON_CHARS_MAX = 250
 SCHEDULE_EVERY_MIN_S = 1
 # Runs that one look at a schedule starts, and missed times that it counts.
 SCHEDULE_FIRES_MAX = 1_000

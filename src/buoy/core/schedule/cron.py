@@ -1,27 +1,26 @@
-"""Cron: when a schedule fires, from the five fields that everybody knows.
+"""Cron: the times at which a five-field expression fires.
 
     minute (0-59)  hour (0-23)  day of month (1-31 or L)  month (1-12 or jan-dec)  day of week (0-7 or sun-sat)
 
-Each field is `*`, a number, a range `1-5`, steps `*/15` or `8-18/2`, or a list of these. `L` is the month's last day.
-If both days are restricted, one of them is enough, as ever. `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly` are
-short for the obvious. Times are UTC unless a zone is given; there, a time that a change of clocks leaves out fires as
-much later as the clocks were moved, and one that happens twice fires the first time, but for schedules of every hour.
-Absent on purpose: seconds, years, and where zones come from.
+Each field is `*`, a number, a range `1-5`, steps `*/15` or `8-18/2`, or a list of these. `L` is the month's last day,
+`fri#2` the second Friday. If both days are restricted, one of them is enough. Times are UTC unless a zone is given.
+Invariants: times only grow; two workers that ask at different moments get the same times.
+Absent on purpose: seconds, years, and where zones come from. `cronsim` matches fields; clock changes are handled here.
 """
 
 from __future__ import annotations
 
 import re
-from calendar import monthrange
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from itertools import groupby
 
-import msgspec
+from cronsim import CronSim, CronSimError
 
+from buoy.core.limits import CRON_CHARS_MAX
 from buoy.errors import BadInput
 
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _MACROS = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -31,170 +30,91 @@ _MACROS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-# The 29th of February may be eight years away, around a century that is no leap year.
-_DAYS_MAX = 366 * 9
-_LAST = 32
-_PART = re.compile(r"(\*|[a-z0-9]+)(?:-([a-z0-9]+))?(?:/([0-9]+))?\Z")
-
-
-class _Field(msgspec.Struct, frozen=True):
-    name: str
-    low: int
-    high: int
-    names: tuple[str, ...] = ()
-    names_from: int = 0
-
-
 _FIELDS = (
-    _Field("minute", 0, 59),
-    _Field("hour", 0, 23),
-    _Field("day of month", 1, 31),
-    _Field("month", 1, 12, _MONTHS, 1),
-    _Field("day of week", 0, 7, _DAYS, 0),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of month", "1 to 31, or L"),
+    ("month", "1 to 12, or jan to dec"),
+    ("day of week", "0 to 7, or sun to sat"),
 )
+_ONE_VALUE = re.compile(r"\b(\w+)-\1/\d+")
+# Begins after the last leap day of its century: the next one is eight years away, the longest gap that there is.
+_PROBE = datetime(2096, 3, 1, tzinfo=UTC)
+_HOUR_S = 3600.0
+# The 29th of February may be eight years away, around a century that is no leap year.
+_LOOK_BACK_MAX_S = 9 * 366 * 24 * _HOUR_S
 
 
-class Cron(msgspec.Struct, frozen=True):
-    """A parsed expression. `any_day` and `any_weekday`: that field begins with a star, so it restricts nothing."""
-
-    text: str
-    minutes: frozenset[int]
-    hours: frozenset[int]
-    days: frozenset[int]
-    months: frozenset[int]
-    weekdays: frozenset[int]
-    any_day: bool
-    any_weekday: bool
-
-    @property
-    def every_hour(self) -> bool:
-        return len(self.hours) == 24
-
-    def on(self, day: date) -> bool:
-        """Whether it fires at all on that day."""
-        if day.month not in self.months:
-            return False
-        last = monthrange(day.year, day.month)[1]
-        by_day = day.day in self.days or (_LAST in self.days and day.day == last)
-        by_weekday = (day.weekday() + 1) % 7 in self.weekdays
-        if self.any_day or self.any_weekday:
-            return by_day and by_weekday
-        return by_day or by_weekday
-
-
-def parse_cron(text: str) -> Cron:
-    """The expression, or a refusal that says which field is wrong and why."""
-    words = _MACROS.get(text.strip().lower(), text).lower().split()
-    if text.strip().startswith("@") and len(words) == 1:
-        raise BadInput(f"cron {text!r} is unknown; there are {', '.join(sorted(_MACROS))}")
+@lru_cache(maxsize=1024)  # workers ask for every schedule once a second
+def parse_cron(text: str) -> str:
+    """The expression in five fields, or a refusal that names the field that is wrong."""
+    macro = text.strip().lower()
+    if macro.startswith("@") and macro not in _MACROS:
+        raise BadInput(f"cron {text[:CRON_CHARS_MAX]!r} is unknown; choose one of {', '.join(sorted(_MACROS))}")
+    words = _MACROS.get(macro, text).split()
+    if len(text) > CRON_CHARS_MAX:
+        raise BadInput(f"cron expression too long: {len(text)} characters; use at most {CRON_CHARS_MAX}")
     if len(words) != 5:
         hint = "; seconds are not supported" if len(words) == 6 else ""
         raise BadInput(
             f"cron {text!r} has {len(words)} fields, it needs 5: minute hour day-of-month month day-of-week{hint}"
         )
-    minutes, hours, days, months, weekdays = (
-        _values(word, field, text) for word, field in zip(words, _FIELDS, strict=True)
-    )
-    found = Cron(
-        text=text,
-        minutes=minutes,
-        hours=hours,
-        days=days,
-        months=months,
-        weekdays=frozenset(day % 7 for day in weekdays),
-        any_day=words[2].startswith("*"),
-        any_weekday=words[4].startswith("*"),
-    )
-    if next(_days(found, date(2096, 3, 1), 1), None) is None:
-        raise BadInput(f"cron {text!r} never fires: no month has such a day")
-    return found
+    for place, word in enumerate(words):
+        _check_field(place, word, text)
+    # `cronsim` reads `5-5/2` as `5-31/2`.
+    expression = _ONE_VALUE.sub(r"\1", " ".join(words))
+    try:
+        next(CronSim(expression, _PROBE))
+    except (CronSimError, StopIteration):
+        raise BadInput(f"cron {text!r} never fires: no month has such a day") from None
+    return expression
 
 
-def _values(word: str, field: _Field, text: str) -> frozenset[int]:
-    found: set[int] = set()
-    for part in word.split(","):
-        if field.name == "day of month" and part == "l":
-            found.add(_LAST)
-            continue
-        found.update(_part(part, field, text))
-    return frozenset(found)
+def _check_field(place: int, word: str, text: str) -> None:
+    alone = ["*"] * 5
+    alone[place] = word
+    try:
+        CronSim(" ".join(alone), _PROBE)
+    except CronSimError:
+        name, values = _FIELDS[place]
+        raise BadInput(
+            f"cron {text!r}: the {name} is wrong: {word!r}; use {values}, ranges such as 1-5 with the smaller value "
+            "first, steps such as */5, lists such as 1,3, or *"
+        ) from None
 
 
-def _part(part: str, field: _Field, text: str) -> range:
-    match = _PART.match(part)
-    if match is None:
-        raise _wrong(text, field, f"{part!r} is neither a number, a range, a step nor '*'")
-    first, last, step = match.groups()
-    if first == "*":
-        if last is not None:
-            raise _wrong(text, field, f"{part!r}: '*' has no end")
-        low, high = field.low, min(field.high, 6) if field.names is _DAYS else field.high
-    else:
-        low = _number(first, field, text)
-        high = low if last is None else _number(last, field, text)
-        if step is not None and last is None:
-            raise _wrong(text, field, f"{part!r} has a step but no range; write '{first}-{field.high}/{step}'")
-    if high < low:
-        raise _wrong(text, field, f"the range {part!r} runs backwards; write two ranges with a comma between")
-    if step is not None and not 1 <= int(step) <= field.high:
-        raise _wrong(text, field, f"the step of {part!r} must be 1 to {field.high}")
-    return range(low, high + 1, int(step or 1))
-
-
-def _number(word: str, field: _Field, text: str) -> int:
-    if word in field.names:
-        return field.names.index(word) + field.names_from
-    if not word.isdecimal() or len(word) > 2 or not field.low <= int(word) <= field.high:
-        names = f", or {field.names[0]} to {field.names[-1]}" if field.names else ""
-        raise _wrong(text, field, f"{word!r} is not {field.low} to {field.high}{names}")
-    return int(word)
-
-
-def _wrong(text: str, field: _Field, why: str) -> BadInput:
-    return BadInput(f"cron {text!r}: the {field.name} is wrong: {why}")
-
-
-def fires_after(cron: Cron, at: float, zone: tzinfo = UTC) -> Iterator[float]:
-    """The times at which it fires after that one, in order, without end."""
+def fires_after(expression: str, at: float, zone: tzinfo = UTC) -> Iterator[float]:
+    """The times at which it fires after that one, in order."""
     # From the day before: a zone's change of clocks can move a time over midnight.
-    begin = datetime.fromtimestamp(at, zone).date() - timedelta(days=1)
+    begin = datetime.fromtimestamp(at, zone).replace(tzinfo=None) - timedelta(days=1)
+    # `cronsim` sees wall-clock times only: with a zone it loses times where clocks change by half an hour.
+    sim = CronSim(expression, begin.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(seconds=1))
+    twice = len(sim.hours) == 24
     last = at
-    while True:
-        found = False
-        for day in _days(cron, begin, 1):
-            for instant in _instants(cron, day, zone):
-                if instant > last:
-                    last = instant
-                    yield instant
-            begin, found = day + timedelta(days=1), True
-        if not found:
-            return
+    for _, walls in groupby(sim, datetime.date):
+        for instant in sorted({each for wall in walls for each in _instants(wall.replace(tzinfo=zone), twice)}):
+            if instant > last:
+                last = instant
+                yield instant
 
 
-def fire_before(cron: Cron, at: float, zone: tzinfo = UTC) -> float | None:
+def _instants(local: datetime, twice: bool) -> Iterator[float]:
+    """A time that clocks skip comes as much later; one that they repeat counts twice only for every-hour schedules."""
+    yield local.timestamp()
+    if twice:
+        yield local.replace(fold=1).timestamp()
+
+
+def fire_before(expression: str, at: float, zone: tzinfo = UTC) -> float | None:
     """The last time at which it fired, up to and including that one."""
-    begin = datetime.fromtimestamp(at, zone).date() + timedelta(days=1)
-    for day in _days(cron, begin, -1):
-        past = [instant for instant in _instants(cron, day, zone) if instant <= at]
-        if past:
-            return past[-1]
+    window_s = _HOUR_S
+    while window_s < 2 * _LOOK_BACK_MAX_S:
+        latest = None
+        for instant in fires_after(expression, at - window_s, zone):
+            if instant > at:
+                break
+            latest = instant
+        if latest is not None:
+            return latest
+        window_s *= 2
     return None
-
-
-def _days(cron: Cron, begin: date, direction: int) -> Iterator[date]:
-    """The days on which it fires, for some years."""
-    for number in range(_DAYS_MAX):
-        day = begin + timedelta(days=number * direction)
-        if cron.on(day):
-            yield day
-
-
-def _instants(cron: Cron, day: date, zone: tzinfo) -> list[float]:
-    found: set[float] = set()
-    for hour in cron.hours:
-        for minute in cron.minutes:
-            local = datetime(day.year, day.month, day.day, hour, minute, tzinfo=zone)
-            found.add(local.timestamp())
-            if cron.every_hour and zone is not UTC:
-                found.add(local.replace(fold=1).timestamp())
-    return sorted(found)
