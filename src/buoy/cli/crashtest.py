@@ -21,8 +21,8 @@ from rich.text import Text
 from buoy.cli.terminal import render
 from buoy.cli.terminal.inputs import no_input, parse_json
 from buoy.cli.terminal.output import print_json, results_alone
-from buoy.cli.terminal.program import Exit
-from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, param_option
+from buoy.cli.terminal.program import Exit, calls_option
+from buoy.cli.terminal.spec_targets import allowed_calls, find_target, param_option
 from buoy.errors import BadInput
 
 if TYPE_CHECKING:

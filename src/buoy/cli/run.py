@@ -12,10 +12,10 @@ from buoy.cli.terminal.inputs import no_input
 from buoy.cli.terminal.live import Lines, LiveView, View
 from buoy.cli.terminal.outcomes import Outcome, outcome, successor, tell_outcome
 from buoy.cli.terminal.output import print_json, results_alone
-from buoy.cli.terminal.program import Exit, go, shared_options, wording
+from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import end_at_once, stop_signals
-from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, is_spec_file, param_option
+from buoy.cli.terminal.spec_targets import allowed_calls, find_target, is_spec_file, param_option
 from buoy.cli.terminal.watching import Watch
 from buoy.cli.terminal.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person

@@ -10,8 +10,8 @@ import msgspec
 from buoy.cli.terminal import render
 from buoy.cli.terminal.inputs import no_input
 from buoy.cli.terminal.output import print_json, results_alone
-from buoy.cli.terminal.program import Exit, connected, duration, go, shared_options
-from buoy.cli.terminal.spec_targets import allowed_calls, calls_option, find_target, param_option
+from buoy.cli.terminal.program import Exit, calls_option, connected, duration, go, shared_options
+from buoy.cli.terminal.spec_targets import allowed_calls, find_target, param_option
 from buoy.cli.terminal.workflow_files import AnyWorkflow
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words

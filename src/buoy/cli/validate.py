@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.output import print_json
-from buoy.cli.terminal.program import Exit, shared_options
+from buoy.cli.terminal.program import Exit, calls_option, shared_options
 from buoy.cli.terminal.spec_targets import (
     allowed_calls,
-    calls_option,
     param_option,
     parameters,
     read_spec_file,

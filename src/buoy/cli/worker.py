@@ -1,118 +1,136 @@
-"""`buoy worker`: drives the runs of some workflow files until it is stopped, or until nothing is left to do."""
+"""`buoy worker`: drives the runs of some workflow files, in this process or in several."""
 
 from __future__ import annotations
-
-import asyncio
-from collections.abc import Callable
-from typing import TextIO
 
 import click
 import msgspec
 
-from buoy.cli.terminal.output import json_line, results_alone
-from buoy.cli.terminal.program import Exit, duration, go, shared_options, span
-from buoy.cli.terminal.render import clock
-from buoy.cli.terminal.signals import Stop, end_at_once, stop_signals
-from buoy.cli.terminal.spec_targets import allowed_calls, calls_option
-from buoy.cli.terminal.workflow_files import load_all
-from buoy.config import configured_store, load_settings
-from buoy.core.diagnosis.takers import can_run
-from buoy.core.durations import in_words
+from buoy.cli.terminal.output import results_alone
+from buoy.cli.terminal.pool_session import process_count, run_pool
+from buoy.cli.terminal.program import Exit, calls_option, duration, go, shared_options, span
+from buoy.cli.terminal.signals import end_at_once
 from buoy.core.ids import check_name
-from buoy.core.limits import DRIVING_RUNS_MAX, RUNS_PAGE_MAX, STOP_GRACE_S, SWEEP_DELAY_S
-from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
-from buoy.core.log.wording import counted
-from buoy.engine.authoring.definitions import Registry
-from buoy.engine.process.runner_options import RunnerOptions
-from buoy.engine.run.execution import Execution
+from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S
 from buoy.errors import BadInput
-from buoy.ports.records import RunQuery, RunRecord, Task
-from buoy.recovery.evidence import read_fleet
-from buoy.wiring import Worker, open_worker
-
-_LOOK_S = 0.2
-_CAUSES = {
-    "created": "new",
-    "woken": "woken",
-    "taken_over": "taken over",
-    "interrupted": "given back by a stopped runner",
-    "resumed": "resumed",
-    "requested": "asked for",
-}
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person asked for."""
-
-    registry: Registry
-    store: str | None
-    queues: tuple[str, ...]
-    concurrency: int
-    until_idle: bool
-    grace_s: float
-    as_json: bool
-    calls: tuple[str, ...] = ()
-    sweeps: bool = True
-    # None: nothing was said, and so `until_idle` waits for no whole sweep.
-    delay_s: float | None = None
+from buoy.ports.processes import MEMBER_OPTION, ParentProcess
+from buoy.worker_processes import parent_process
 
 
 @click.command()
 @click.argument("files", metavar="[FILE.py | package.module]...", nargs=-1)
 @click.option("--queue", "queues", metavar="QUEUE", multiple=True, help="A queue to serve; may be repeated. [default]")
 @click.option("--concurrency", type=click.IntRange(1, DRIVING_RUNS_MAX), default=DRIVING_RUNS_MAX, show_default=True,
-              help="How many runs may execute here at the same time.")  # fmt: skip
+              help="How many runs may execute at the same time, in each process.")  # fmt: skip
+@click.option("--processes", metavar="N|auto", callback=process_count,
+              help="Run so many worker processes; one that crashes is started again. 'auto': one for each core. "
+              "[this process alone]")  # fmt: skip
 @click.option("--until-idle", is_flag=True, help="End when nothing is due and nothing executes.")
 @click.option("--grace", metavar="TIME", default=f"{STOP_GRACE_S:g}s", show_default=True, callback=duration,
-              help="How long steps may go on after a stop was asked for.")  # fmt: skip
+              help="How long steps may take after a request to stop.")  # fmt: skip
 @calls_option
 @click.option("--no-specs", is_flag=True, help="Take no runs of stored specs: run none of their commands here.")
 @click.option("--start-delay", metavar="TIME", callback=span,
               help="Wait so long before the first whole sweep; --until-idle waits for it. [5 to 15 s]")  # fmt: skip
 @click.option("--no-sweeper", is_flag=True, help="Do not look for runs that others left behind.")
+@click.option(MEMBER_OPTION, "member", hidden=True)
 @shared_options
-def worker(
-    files: tuple[str, ...],
-    prefixes: tuple[str, ...],
-    no_specs: bool,
-    no_sweeper: bool,
-    start_delay: float | None,
-    queues: tuple[str, ...],
-    concurrency: int,
-    until_idle: bool,
-    grace: float,
-    store: str | None,
-    as_json: bool,
-) -> int:
+def worker(**given: object) -> int:
     """Drive the runs of the workflows in these files, and those of stored specs.
 
     Takes over what dead processes left behind, and says so. Without files, those of '[worker] files' in buoy.toml are
     loaded; specs need none. SIGTERM or Ctrl-C: takes no more work, lets steps end within the grace time and gives runs
-    back; a second signal ends at once.
+    back; a second signal ends at once. With --processes all workers hear both; if their parent is killed, they stop by
+    themselves and give their runs back.
 
     \b
     Example:
       buoy worker flows.py --until-idle
+      buoy worker flows.py --processes auto
 
-    Exit code: 0 stopped or idle, 1 declared gone, 2 bad input, 5 store unusable, 130 or 143 ended by a second signal.
+    Exit code: 0 stopped or idle, 1 declared gone or a worker of several failed, 2 bad input, 5 store unusable. A second
+    signal: 130 or 143.
     """
-    if no_sweeper and start_delay is not None:
+    options = msgspec.convert(given, Options)
+    if options.no_sweeper and options.start_delay is not None:
         raise BadInput("--no-sweeper and --start-delay contradict each other; give one of them")
-    with results_alone(as_json=as_json) as out:
+    for each in options.queues:
+        check_name(each, "queue")
+    if options.processes is not None and options.member is None:
+        return go(run_pool(_words(options), options.processes, until_idle=options.until_idle, as_json=options.as_json))
+    return _drive(options)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person asked for."""
+
+    files: tuple[str, ...]
+    prefixes: tuple[str, ...]
+    queues: tuple[str, ...]
+    concurrency: int
+    processes: int | None
+    # NUMBER:DESCRIPTOR, given by the parent of several workers.
+    member: str | None
+    until_idle: bool
+    grace: float
+    no_specs: bool
+    no_sweeper: bool
+    start_delay: float | None
+    store: str | None
+    as_json: bool
+
+
+def _words(options: Options) -> list[str]:
+    """The command of one worker of several. The store is named only if the person did: it may hold a password."""
+    flags = {"--until-idle": options.until_idle, "--no-specs": options.no_specs, "--no-sweeper": options.no_sweeper}
+    values = {
+        "--concurrency": str(options.concurrency),
+        "--grace": f"{round(options.grace * 1000)}ms",
+        "--start-delay": None if options.start_delay is None else str(options.start_delay),
+        "--store": options.store,
+    }
+    return [
+        "worker",
+        *(word for each in options.queues for word in ("--queue", each)),
+        *(word for each in options.prefixes for word in ("--allow-calls", each)),
+        *(name for name, wanted in (flags | {"--json": options.as_json}).items() if wanted),
+        *(word for name, value in values.items() if value is not None for word in (name, value)),
+        "--",
+        *options.files,
+    ]
+
+
+def _drive(options: Options) -> int:
+    """One worker in this process."""
+    # The parent is heard before user code is loaded, which may take long.
+    member = None if options.member is None else _member(options.member)
+    from buoy.cli.terminal.spec_targets import allowed_calls
+    from buoy.cli.terminal.worker_session import Plan, registry_of, work
+
+    with results_alone(as_json=options.as_json) as out:
         plan = Plan(
-            registry=_registry(files, specs=not no_specs),
-            calls=allowed_calls(prefixes),
-            store=store,
-            queues=tuple(check_name(each, "queue") for each in queues) or ("default",),
-            concurrency=concurrency,
-            until_idle=until_idle,
-            grace_s=grace,
-            as_json=as_json,
-            sweeps=not no_sweeper,
-            delay_s=start_delay,
+            registry=registry_of(options.files, specs=not options.no_specs),
+            calls=allowed_calls(options.prefixes),
+            store=options.store,
+            queues=options.queues or ("default",),
+            concurrency=options.concurrency,
+            until_idle=options.until_idle,
+            grace_s=options.grace,
+            as_json=options.as_json,
+            sweeps=not options.no_sweeper,
+            delay_s=options.start_delay,
+            member=member,
         )
-        left, gone = go(_work(plan, out))
+        left, gone = go(work(plan, out))
     return _end(left, gone)
+
+
+def _member(text: str) -> tuple[int, ParentProcess]:
+    number, _, descriptor = text.partition(":")
+    if not (number.isdecimal() and descriptor.isdecimal()):
+        raise BadInput(
+            f"{MEMBER_OPTION} {text!r} is no NUMBER:DESCRIPTOR; leave it out, it is for the parent of workers"
+        )
+    return int(number), parent_process(int(descriptor))
 
 
 def _end(left: int, gone: str | None) -> int:
@@ -123,145 +141,3 @@ def _end(left: int, gone: str | None) -> int:
         click.echo(f"error: this worker was declared gone and has stopped: {gone}", err=True)
         return Exit.FAILED
     return Exit.OK
-
-
-def _registry(files: tuple[str, ...], *, specs: bool) -> Registry:
-    """What the worker can drive."""
-    sources = files or load_settings().worker.files
-    if not sources and not specs:
-        raise BadInput("name at least one workflow file, or list them in buoy.toml under [worker] as files = [...]")
-    registry = load_all(sources)
-    registry.takes_specs = specs
-    return registry
-
-
-class Reporter:
-    """Says what the worker does, one line each. A reader that goes away must not stop the work."""
-
-    def __init__(self, out: TextIO, now: Callable[[], float], *, as_json: bool) -> None:
-        self._out: TextIO | None = out
-        self._now = now
-        self._as_json = as_json
-        self._trouble = ""
-
-    def tell(self, what: str, text: str, **facts: object) -> None:
-        line = (
-            json_line({"at": self._now(), "what": what, **facts}) if self._as_json else f"{clock(self._now())}  {text}"
-        )
-        try:
-            if self._out is not None:
-                self._out.write(line + "\n")
-                self._out.flush()
-        except (OSError, ValueError):
-            self._out = None
-
-    def taken(self, task: Task) -> None:
-        why = _CAUSES.get(task.cause, task.cause)
-        who = f" from {task.evidence['runner']}" if task.evidence.get("runner") else ""
-        proof = task.evidence.get("proof") or task.evidence.get("orphan")
-        text = f"took {task.run_id} ({task.workflow}): {why}{who}{f' ({proof})' if proof else ''}"
-        self.tell("taken", text, run_id=task.run_id, workflow=task.workflow, cause=task.cause, evidence=task.evidence)
-
-    def trouble(self, text: str) -> None:
-        """The same one again and again is said once."""
-        if text != self._trouble:
-            self._trouble = text
-            self.tell("trouble", f"trouble: {text}", trouble=text)
-
-    def paused(self, execution: Execution) -> None:
-        pause = execution.state.pause
-        if pause is None:
-            return
-        why = f"{pause.reason}{f': {pause.detail}' if pause.detail else ''}"
-        text = f"paused {execution.run_id} ({execution.workflow.name}): {why}"
-        self.tell("paused", text, run_id=execution.run_id, reason=pause.reason, detail=pause.detail)
-
-    def ended(self, execution: Execution) -> None:
-        state = execution.state
-        why = "" if state.error is None else f": {state.error}"
-        self.tell("ended", f"{execution.run_id} {state.status}{why}", run_id=execution.run_id, status=state.status)
-
-
-async def _work(plan: Plan, out: TextIO) -> tuple[int, str | None]:
-    """How many runs still execute at the end, and why others declared this worker gone, if they did."""
-    options = RunnerOptions(
-        driving_runs_max=plan.concurrency,
-        stop_grace_s=plan.grace_s,
-        calls=plan.calls,
-        sweep_delay_s=SWEEP_DELAY_S if plan.delay_s is None else plan.delay_s,
-    )
-    url = configured_store(plan.store)
-    async with open_worker(url, plan.registry, queues=plan.queues, options=options) as crewman:
-        report = Reporter(out, crewman.clock.now, as_json=plan.as_json)
-        crewman.runner.intake.on_taken, crewman.runner.on_ended = report.taken, report.ended
-        crewman.runner.on_paused = report.paused
-        crewman.runner.trouble_log.on_note = crewman.runner.journal.on_error = report.trouble
-        with stop_signals() as stop:
-            try:
-                await crewman.start(sweeps=plan.sweeps, schedules=True)
-                known = ", ".join([*plan.registry.names(), *(["specs"] if plan.registry.takes_specs else [])])
-                queues = ", ".join(crewman.info.queues)
-                begun = (
-                    f"worker {crewman.info.id} (process {crewman.info.pid}) drives {known} of {crewman.store.name}, "
-                    f"from {'queue' if len(crewman.info.queues) == 1 else 'queues'} {queues}"
-                )
-                report.tell("started", begun, runner=crewman.info.id, pid=crewman.info.pid, workflows=known)
-                await _until_stop(crewman, plan, stop, report)
-            finally:
-                left = await crewman.stop(stop.name or "idle")
-        if left:
-            note = f"still executing: {counted(left, 'run')}, to be taken over when this process has ended"
-            report.tell("left", note, runs=left)
-        report.tell("stopped", "stopped", signal=stop.name)
-        return left, crewman.runner.gone
-
-
-async def _until_stop(crewman: Worker, plan: Plan, stop: Stop, report: Reporter) -> None:
-    asked = asyncio.ensure_future(stop.asked.wait())
-    try:
-        while not asked.done() and crewman.runner.gone is None:
-            await asyncio.wait([asked], timeout=_LOOK_S)
-            if plan.until_idle and not asked.done() and await _idle(crewman, report, plan):
-                return
-    finally:
-        asked.cancel()
-    if stop.name is not None:
-        text = f"{stop.name}: stopping; steps under way have {in_words(plan.grace_s)} (again: at once)"
-        report.tell("stopping", text, signal=stop.name, grace_s=plan.grace_s)
-
-
-async def _idle(crewman: Worker, report: Reporter, plan: Plan) -> bool:
-    """Whether nothing executes here and nothing that this worker could take is due, the dead's work included."""
-    if not _at_rest(crewman):
-        return False
-    if plan.sweeps and plan.delay_s is not None and not crewman.sweeper.sweeps:
-        return False  # what only a whole sweep finds is to be done, too
-    if plan.sweeps and (await crewman.sweeper.sweep()).moved:
-        return False  # something was just made due, and is about to be taken
-    fleet = await read_fleet(crewman.store, crewman.liveness)
-    me = fleet.get(crewman.info.id)
-    query = RunQuery(statuses=tuple(sorted(ACTIVE | {Status.PAUSED})))
-    waiting, cursor = 0, None
-    while True:
-        page = await crewman.store.find_runs(query, cursor, RUNS_PAGE_MAX)
-        now = await crewman.store.now()
-        for record in page.runs:
-            due = record.holder is None and record.due_at is not None and record.due_at <= now
-            if (due and can_run(record.document, me)) or (record.holder == me.id and not _at_rest(crewman, record)):
-                return False
-        waiting, cursor = waiting + len(page.runs), page.cursor
-        if cursor is None:
-            break
-    if not _at_rest(crewman):
-        return False
-    report.tell("idle", f"nothing is left to do now; waiting or paused: {counted(waiting, 'run')}", waiting=waiting)
-    return True
-
-
-def _at_rest(crewman: Worker, record: RunRecord | None = None) -> bool:
-    """Whether what this worker drives (or that one run) only waits for a time or a message."""
-    executions = crewman.runner.executions
-    if record is not None:
-        found = executions.get(record.document.run_id)
-        return found is not None and found.settled and found.state.status in RESTING
-    return all(each.settled and each.state.status in RESTING for each in executions.values())

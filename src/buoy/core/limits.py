@@ -93,6 +93,17 @@ RUNNERS_RETIRED_MAX = 500
 
 STOP_GRACE_S = 20.0
 
+# `buoy worker --processes`. A worker that crashes is started again after a pause that doubles with each crash in a row;
+# one that lived for a minute begins again with the shortest. With --until-idle it is given up in the end: a run that
+# crashes its worker is quarantined after eight crashes, and must be by then.
+PROCESSES_MAX = 256
+RESTART_FIRST_S = 0.5
+RESTART_MAX_S = 30.0
+RESTART_RESET_S = 60.0
+RESTARTS_UNTIL_IDLE_MAX = 12
+# After its parent's end a worker has its grace time and so long to give its runs back, on a slow store too.
+PARENT_ENDED_MARGIN_S = 30.0
+
 # A thread cannot be ended from outside. A sync step whose last attempt timed out has its outcome when its thread has
 # ended, so that nothing is undone while it acts. A thread that hangs must not hold its run for ever: after so long the
 # step fails all the same, and its error names the thread.

@@ -145,6 +145,12 @@ def shared_options(command: F) -> F:
     return store(as_json(command))
 
 
+calls_option = click.option(
+    "--allow-calls", "prefixes", metavar="MODULE", multiple=True,
+    help="A module whose functions specs may call, with all below it; also '[worker] calls' in buoy.toml.",
+)  # fmt: skip
+
+
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
     """An option that is a duration."""
     from buoy.core.durations import seconds

@@ -25,11 +25,19 @@ class Stop:
         self.name: str | None = None
         self.asked = asyncio.Event()
         self._loop = loop
+        self._signalled = False
+
+    def ask(self, name: str) -> None:
+        """Asks for a graceful stop in another way than by a signal, from any thread. The first cause counts."""
+        if self.name is None:
+            self.name = name
+            self._loop.call_soon_threadsafe(self.asked.set)
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        if self.name is None:
-            self.name = signal.Signals(number).name
-            self._loop.call_soon_threadsafe(self.asked.set)
+        # A service may signal parent and child, and the parent asks its child too: that is one stop, not two.
+        if not self._signalled:
+            self._signalled = True
+            self.ask(signal.Signals(number).name)
             return
         # Straight to the descriptor: whoever was interrupted may be in the middle of a write.
         if os.isatty(2):

@@ -31,10 +31,6 @@ param_option = click.option(
     multiple=True,
     help="One parameter of a spec; repeat for others. A list is JSON: k='[1, 5]'.",
 )
-calls_option = click.option(
-    "--allow-calls", "prefixes", metavar="MODULE", multiple=True,
-    help="A module whose functions specs may call, with all below it; also '[worker] calls' in buoy.toml.",
-)  # fmt: skip
 
 
 def is_spec_file(target: str) -> bool:

@@ -17,6 +17,7 @@ from buoy.core.ids import check_run_id
 from buoy.core.limits import LOG_TAIL_BYTES, RESULT_FILE_BYTES_MAX
 from buoy.core.step_logs import log_name
 from buoy.errors import BadInput, CommandFailed
+from buoy.host.cores import cores
 from buoy.ports.host import GUARD_LOST, Clock, Command, CommandEnd
 
 _GUARD = Path(__file__).with_name("supervisor.py")
@@ -32,7 +33,7 @@ class GuardedShell:
 
     @property
     def slots(self) -> int:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return cores()
 
     async def run(self, command: Command) -> CommandEnd:
         folder = self._folder / check_run_id(command.run_id)

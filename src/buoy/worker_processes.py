@@ -1,0 +1,32 @@
+"""Worker processes: joins the worker pool, and each of its workers, to the processes of this machine.
+
+Apart from the wiring: the parent of several workers loads no engine and opens no store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from buoy.host.child_processes import SystemChildren, SystemParent
+from buoy.host.clock import SystemClock
+from buoy.host.cores import cores
+from buoy.operations.worker_pool import PoolEvent, PoolOptions, WorkerPool
+from buoy.ports.host import Clock
+from buoy.ports.processes import ParentProcess
+
+__all__ = ["cores", "parent_process", "pool_clock", "worker_pool"]
+
+
+def worker_pool(words: Sequence[str], options: PoolOptions, on_event: Callable[[PoolEvent], None]) -> WorkerPool:
+    """A pool of `buoy` processes with these words."""
+    return WorkerPool(SystemChildren(), pool_clock(), words, options, on_event)
+
+
+def pool_clock() -> Clock:
+    """The clock of this machine."""
+    return SystemClock()
+
+
+def parent_process(descriptor: int) -> ParentProcess:
+    """The parent that gave this process that descriptor."""
+    return SystemParent(descriptor)
