@@ -15,6 +15,7 @@ setting that is silently ignored is worse than none.
 
 from __future__ import annotations
 
+import configparser
 import getpass
 import os
 import tomllib
@@ -195,3 +196,30 @@ def person() -> str:
         return getpass.getuser()
     except (OSError, KeyError):
         return "somebody"
+
+
+def aws_setting(*names: str) -> str | None:
+    """The first of these variables of AWS that is set, without the `AWS_` that all of them begin with."""
+    return next((found for name in names if (found := os.environ.get(f"AWS_{name}", "").strip())), None)
+
+
+def aws_profile(name: str | None) -> dict[str, str]:
+    """What the files of AWS's own tools say about a profile: keys, region. Empty if there is none."""
+    wanted = name or aws_setting("PROFILE") or "default"
+    found: dict[str, str] = {}
+    for variable, default, section in (
+        ("CONFIG_FILE", "~/.aws/config", wanted if wanted == "default" else f"profile {wanted}"),
+        ("SHARED_CREDENTIALS_FILE", "~/.aws/credentials", wanted),
+    ):
+        path = Path(aws_setting(variable) or default).expanduser()
+        files = configparser.RawConfigParser()
+        try:
+            files.read(path)
+        except (configparser.Error, UnicodeDecodeError) as error:
+            # The error would show lines of the file, which holds keys.
+            raise BadInput(f"{path} cannot be read: {type(error).__name__}; correct it") from None
+        if files.has_section(section):
+            found |= dict(files.items(section))
+    if name and not found:
+        raise BadInput(f"unknown profile {name!r}; add it to ~/.aws/credentials, or name another one")
+    return found

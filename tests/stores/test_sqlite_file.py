@@ -210,7 +210,8 @@ def test_a_relative_url_is_relative_to_the_working_directory(tmp_path: Path, mon
     ("url", "words"),
     [
         ("postgresql://host/db", "not built in yet"),
-        ("s3://bucket/prefix", "not built in yet"),
+        ("s3://key:secret@bucket/prefix", "carries credentials"),
+        ("s3:///prefix", "names no bucket"),
         ("http://host", "not built in yet"),
         ("ftp://host", "no store for 'ftp'"),
         ("runs.txt", "neither a URL nor a path"),

@@ -9,7 +9,7 @@ from buoy.errors import BadInput
 from buoy.ports.host import Clock
 from buoy.ports.store import Store
 
-_FORMS = "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', or 'file:///folder'"
+_FORMS = "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', 'file:///folder' or 's3://bucket/prefix'"
 
 
 async def open_store(url: str, clock: Clock) -> Store:
@@ -27,7 +27,11 @@ async def open_store(url: str, clock: Clock) -> Store:
 
             # A URL's path is absolute: file:///dir is the folder /dir.
             return await FolderStore.open(Path("/" + _path(url, rest).lstrip("/")), clock=clock)
-        case "postgresql" | "postgres" | "s3" | "http" | "https":
+        case "s3" | "gs" | "az":
+            from buoy.stores.objects.s3_store import open_s3
+
+            return await open_s3(url, clock)
+        case "postgresql" | "postgres" | "http" | "https":
             raise BadInput(f"store {shown_url(url)!r}: {scheme} is not built in yet; {_FORMS}")
         case _:
             raise BadInput(f"store {shown_url(url)!r}: there is no store for {scheme!r}; {_FORMS}")

@@ -1,0 +1,282 @@
+"""S3 bucket: the objects of a real bucket, through obstore.
+
+Invariants: a conditional write is sent once, and again only after an answer that says that nothing was taken in. Any
+other missing answer is `Unavailable`. "Exists" without an object there is unclear too. Etags are compared without
+their quotes: servers write them both ways. Keys come in byte order, whatever order the server lists them in.
+Absent on purpose: credentials, which `s3_address` leaves to obstore; guarantees, which `probe` checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from buoy.errors import Unavailable
+from buoy.ports.maintenance import Refusal
+from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key, is_key
+from buoy.stores.objects.buckets.s3_address import Address, make_client
+from buoy.stores.objects.buckets.s3_answers import answer_of, problem_of
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult, UpdateVersion
+
+T = TypeVar("T")
+Listed: TypeAlias = list[tuple[str, str]]
+EtagForm = Literal["quoted", "bare"]
+
+# A server that asks for fewer requests gets the same one again, after 0.1 s, 0.2 s... up to 2 s.
+THROTTLED_TRIES_MAX = 8
+BACKOFF_S = 0.1
+BACKOFF_MAX_S = 2.0
+# 409: another writer is at the same key. Whether it won is seen by looking.
+CONFLICT_TRIES_MAX = 4
+# S3 deletes so many objects by one request.
+DELETES_MAX = 1_000
+# The characters of names in keys, in byte order.
+_ALPHABET = "%-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
+# Sorts after every key that goes on with another character than '~'.
+_AFTER_ALL = "~" * 16
+
+
+class S3Bucket:
+    """The objects below one prefix of one bucket. Made by `S3Bucket.open`."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._reads = make_client(address, retries=True)
+        self._writes = make_client(address, retries=False)
+        self._closed = False
+        self._by_version = address.scheme == "gs"
+        # What the probe found out about this server; safe guesses until then.
+        self.etag_form: EtagForm = "quoted"
+        self.lists_in_byte_order = False
+        # Whether the last write was answered with the version of the object: then the bucket keeps old versions.
+        self.versioned = False
+
+    @classmethod
+    async def open(cls, address: Address) -> S3Bucket:
+        return cls(address)
+
+    @property
+    def name(self) -> str:
+        return self._address.name
+
+    async def reopen(self) -> S3Bucket:
+        again = S3Bucket(self._address)
+        again.etag_form, again.lists_in_byte_order = self.etag_form, self.lists_in_byte_order
+        return again
+
+    async def create(self, key: str, data: bytes) -> str:
+        from obstore import put_async
+        from obstore.exceptions import AlreadyExistsError
+
+        check_key(key)
+
+        def send() -> Awaitable[PutResult]:
+            return put_async(self._writes, key, data, mode="create", use_multipart=False)
+
+        for number in range(CONFLICT_TRIES_MAX):
+            try:
+                return self._made(await self._send("PUT", key, send))
+            except AlreadyExistsError as error:
+                if answer_of(error).status == 412 or await self.get(key) is not None:
+                    raise Exists(key) from error
+            await asyncio.sleep(_pause_s(key, number))
+        raise Unavailable(f"{self.name} refused to create {key} as existing, but nothing is there; try again")
+
+    async def replace(self, key: str, data: bytes, etag: str) -> str:
+        from obstore import put_async
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        check_key(key)
+        # Google Cloud Storage compares generations, which obstore calls versions.
+        condition: UpdateVersion = {"version": etag} if self._by_version else {"e_tag": self._sent(etag)}
+
+        def send() -> Awaitable[PutResult]:
+            return put_async(self._writes, key, data, mode=condition, use_multipart=False)
+
+        for number in range(CONFLICT_TRIES_MAX):
+            try:
+                return self._made(await self._send("PUT", key, send))
+            except PreconditionError as error:
+                raise Changed(key) from error
+            except FileNotFoundError as error:
+                if answer_of(error).no_bucket:
+                    raise problem_of(error, self.name, f"PUT {key}") from error
+                raise Changed(key) from error
+            except AlreadyExistsError as error:
+                found = await self.get(key)
+                if found is None or found[1] != etag:
+                    raise Changed(key) from error
+            await asyncio.sleep(_pause_s(key, number))
+        raise Unavailable(f"{self.name} refused to replace {key} because of other writers; try again")
+
+    async def put(self, key: str, data: bytes) -> str:
+        from obstore import put_async
+
+        check_key(key)
+        return self._made(await self._send("PUT", key, lambda: put_async(self._reads, key, data, use_multipart=False)))
+
+    async def get(self, key: str) -> tuple[bytes, str] | None:
+        return await self._get(check_key(key), None)
+
+    async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
+        found = await self._get(check_key(key), etag)
+        return None if found is None or found[1] == etag else found
+
+    async def foreign(self, prefix: str) -> list[str]:
+        if prefix:
+            found = [name for name, _ in await self._all(prefix) if not is_key(name)]
+        else:
+            from obstore import list_with_delimiter_async
+
+            top = await self._send("LIST", "", lambda: list_with_delimiter_async(self._reads))
+            found = [*top["common_prefixes"], *(meta["path"] for meta in top["objects"])]
+            found = [name for name in found if not is_key(name.rstrip("/"))]
+        return sorted(found)[:FOREIGN_MAX]
+
+    async def list_etags(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
+        if limit is None or self.lists_in_byte_order:
+            return await self._page(prefix, after, limit)
+        # This server may put the keys below a folder elsewhere. Flat listings have one order only.
+        found = await self._page(prefix, after, limit)
+        if not any("/" in key[len(prefix) :] for key, _ in found):
+            return found
+        return [each for each in await self._page(prefix, None, None) if after is None or each[0] > after][:limit]
+
+    async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
+        return [key for key, _ in await self.list_etags(prefix, after, limit)]
+
+    async def delete(self, key: str) -> None:
+        await self.delete_many([check_key(key)])
+
+    async def delete_many(self, keys: Sequence[str]) -> None:
+        from obstore import delete_async
+
+        for start in range(0, len(keys), DELETES_MAX):
+            some = list(keys[start : start + DELETES_MAX])
+            try:
+                # One key by its own request: some servers know no other.
+                send = partial(delete_async, self._reads, some if len(some) > 1 else some[0])
+                await self._send("DELETE", some[0], send)
+            except FileNotFoundError as error:
+                if answer_of(error).no_bucket:
+                    raise problem_of(error, self.name, f"DELETE {some[0]}") from error
+
+    def pulse(self) -> int | None:
+        """None: a bucket tells nobody that something happened."""
+        return None
+
+    def durability(self) -> str | None:
+        return None
+
+    async def refusal(self) -> Refusal | None:
+        """None: a bucket is never full. What else it refuses is seen at each call."""
+        return None
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def _get(self, key: str, unless: str | None) -> tuple[bytes, str] | None:
+        from obstore import get_async
+        from obstore.exceptions import NotModifiedError
+
+        async def whole() -> tuple[bytes, str]:
+            options: Any = None if unless is None else {"if_none_match": self._sent(unless)}
+            found = await get_async(self._reads, key, options=options)
+            return bytes(await found.bytes_async()), self._etag(found.meta)
+
+        try:
+            return await self._send("GET", key, whole)
+        except NotModifiedError:
+            return None
+        except FileNotFoundError as error:
+            if answer_of(error).no_bucket:
+                raise problem_of(error, self.name, f"GET {key}") from error
+            return None
+
+    async def _page(self, prefix: str, after: str | None, limit: int | None) -> Listed:
+        """The keys that the server shows after that one, sorted; with a limit the first ones that it shows."""
+        found = await self._all(prefix, after, limit)
+        return sorted((key, etag) for key, etag in found if is_key(key) and (after is None or key > after))
+
+    async def _all(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
+        from obstore import list as list_objects
+
+        folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
+        offset = _offset(prefix, after)
+
+        async def pages() -> Listed:
+            found: Listed = []
+            async for page in list_objects(self._reads, folder or None, offset=offset, chunk_size=DELETES_MAX):
+                passed = self._matching(page, prefix, found)
+                if passed or (limit is not None and len(found) >= limit):
+                    break
+            return found[:limit]
+
+        return await self._send("LIST", prefix, pages)
+
+    @staticmethod
+    def _matching(page: Sequence[ObjectMeta], prefix: str, found: Listed) -> bool:
+        """Adds what has the prefix. True if the listing is past it: keys with one prefix stand together."""
+        for meta in page:
+            if meta["path"].startswith(prefix):
+                found.append((meta["path"], _bare(meta["e_tag"])))
+            elif meta["path"] > prefix:
+                return True
+        return False
+
+    async def _send(self, verb: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
+        """The answer; errors that callers tell apart come as they are, all others as the store's."""
+        from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+
+        for number in range(THROTTLED_TRIES_MAX):
+            if self._closed:
+                raise Unavailable(f"the store {self.name} was closed; open it again")
+            try:
+                return await request()
+            except (AlreadyExistsError, NotModifiedError, PreconditionError, FileNotFoundError):
+                raise
+            except (BaseError, OSError, ValueError) as error:
+                if number + 1 == THROTTLED_TRIES_MAX or not answer_of(error).throttled:
+                    raise problem_of(error, self.name, f"{verb} {key}") from error
+            await asyncio.sleep(_pause_s(key, number))
+        raise AssertionError("the last try returns or raises")
+
+    def _made(self, answer: PutResult) -> str:
+        self.versioned = answer["version"] is not None
+        return self._etag(answer)
+
+    def _etag(self, answer: PutResult | ObjectMeta) -> str:
+        return (self._by_version and answer["version"]) or _bare(answer["e_tag"])
+
+    def _sent(self, etag: str) -> str:
+        return f'"{etag}"' if self.etag_form == "quoted" else etag
+
+
+def _bare(etag: str | None) -> str:
+    return (etag or "").removeprefix("W/").strip('"')
+
+
+def _offset(prefix: str, after: str | None) -> str | None:
+    """Where the server begins. obstore lists whole folders, so a part of a name becomes a place to begin at."""
+    return max((each for each in (_before(prefix), after) if each), default=None)
+
+
+def _before(prefix: str) -> str:
+    """A text right before all keys with that prefix, and after the folder whose name is a part of it."""
+    if not prefix or prefix.endswith("/"):
+        return ""
+    lower = _ALPHABET.find(prefix[-1]) - 1
+    if lower >= 0:
+        return prefix[:-1] + _ALPHABET[lower] + _AFTER_ALL
+    return "" if prefix[:-1].endswith("/") else prefix[:-1]
+
+
+def _pause_s(key: str, number: int) -> float:
+    """Doubles with each try. The key and the number spread the clients that were refused at the same moment."""
+    share = blake2b(f"{key} {number}".encode(), digest_size=2).digest()[0] / 255
+    return float(min(BACKOFF_MAX_S, BACKOFF_S * 2**number) * (0.5 + share / 2))
