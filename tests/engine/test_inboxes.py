@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import pytest
+
 import buoy
 from buoy.core.log import events as e
+from buoy.errors import InboxFull
 
 from .faults import opened_with_faults
 from .lab import bodies_of, log_of, opened, result_of, until, until_event, until_status
@@ -86,3 +89,46 @@ async def test_a_message_that_changes_nothing_is_marked_as_seen(any_url: str) ->
         assert app.runner is not None
         assert await client.store.unread_runs(app.runner.id) == []
         assert await log_of(client, "run") == before
+
+
+@buoy.workflow
+async def parent_of_one() -> int:
+    return await works()
+
+
+async def test_a_living_owner_does_not_lift_the_bound_on_what_it_has_not_consumed(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 5)
+    async with opened(any_url, collects) as app:
+        await app.start_as("run", collects, 2)
+        await until_status(app, "run", "waiting_signal")
+        for number in range(5):
+            await app.signal("run", "other", number)
+        with pytest.raises(InboxFull, match="run is full: 5 messages"):
+            await app.signal("run", "go", 1)
+        # A run with a full inbox can still be stopped.
+        await app.cancel("run")
+        await until_status(app, "run", "cancelled")
+
+
+async def test_consumed_messages_make_room(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 3)
+    async with opened(any_url, collects) as app:
+        run = await app.start_as("run", collects, 12)
+        for number in range(12):
+            await app.signal("run", "go", number)
+            await until_event(app, "run", "signal_received", number + 1)
+        assert await result_of(app, run) == list(range(12))
+
+
+async def test_signals_do_not_keep_the_end_of_a_child_from_its_parent(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 2)
+    async with buoy.connect(any_url) as client:
+        await client.start_as("run", parent_of_one)
+        for number in range(2):
+            await client.signal("run", "noise", number)
+    async with opened(any_url, parent_of_one, works) as app:
+        assert await result_of(app, await app.get("run")) == 1

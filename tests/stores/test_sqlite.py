@@ -13,9 +13,8 @@ import msgspec
 import pytest
 
 from buoy.core.ids import BranchId, RunId, RunnerId
-from buoy.core.limits import INBOX_UNREAD_MAX
 from buoy.core.log import events as e
-from buoy.errors import BadInput, CorruptLog, StoreUnusable, Unavailable, WrongState
+from buoy.errors import BadInput, CorruptLog, StoreUnusable, Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Released, RunQuery
 from buoy.stores.sqlite import lanes as sqlite_lanes
@@ -165,20 +164,6 @@ def test_a_damaged_log_is_told_and_left_alone(tmp_path: Path) -> None:
         sql(tmp_path, "UPDATE log SET body = CAST('[{\"seq\": 1' AS BLOB)")
         with pytest.raises(CorruptLog, match="the log of run-1"):
             await store.events(RUN)
-
-    play(tmp_path, test)
-
-
-def test_an_inbox_that_nobody_reads_is_full_one_day(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(runner))
-        await store.send(message(RUN, "1"))
-        sql(tmp_path, f"UPDATE inbox SET number = {INBOX_UNREAD_MAX}")
-        with pytest.raises(WrongState, match="10,000 messages that nobody has read"):
-            await store.send(message(RUN, "2"))
-        await store.mark_read(RUN, runner, 1)
-        assert (await store.send(message(RUN, "2"))).number == INBOX_UNREAD_MAX + 1
 
     play(tmp_path, test)
 

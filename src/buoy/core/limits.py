@@ -40,8 +40,12 @@ LOG_EVENTS_MAX = 200_000
 # and one second when they are replayed, so this is some 400 MB.
 SPEC_LOG_EVENTS_MAX = 600_000
 
-# Messages that nobody asked for yet are kept in memory by the owner.
+# Messages that were sent to a run and that it has not consumed: its owner keeps them in memory.
 INBOX_UNREAD_MAX = 10_000
+# Room beyond that for what is no signal: answers, ends of children, requests to pause, resume or cancel.
+INBOX_RESERVE = 10_000
+# Numbers of an inbox that other senders may take while one looks for a free number.
+SEND_TRIES_MAX = 10_000
 # A run's inbox as a bundle may bring it: it is read whole when the run is taken.
 INBOX_MESSAGES_MAX = 200_000
 

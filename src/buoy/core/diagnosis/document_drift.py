@@ -16,12 +16,15 @@ from buoy.core.log.wording import counted
 _SHOWN_CHARS = 120
 # What pauses have had since version 2 of the document.
 _LATER_IN_PAUSES = ("message", "expires_at", "tried_version", "difference", "misfits")
+# Since which version of the document it has these fields.
+_SINCE = {"consumed_count": 3}
 # The fields whose names say little by themselves.
 _LABELS = {
     "open": "what is open",
     "open_count": "number of open parts",
     "completed_count": "number of completed parts",
     "failed_count": "number of failed parts",
+    "consumed_count": "number of consumed messages",
     "wake_at": "next wake-up (seconds since 1970)",
     "head_seq": "last event",
     "created_at": "creation (seconds since 1970)",
@@ -49,7 +52,7 @@ def differing(stored: Document, folded: Document) -> list[str]:
     if stored.v < folded.v and stored.pause is not None and folded.pause is not None:
         unsaid = {name: getattr(stored.pause, name) for name in _LATER_IN_PAUSES}
         folded = replace(folded, pause=replace(folded.pause, **unsaid))
-    names = (name for name in Document.__struct_fields__ if name != "v")
+    names = (name for name in Document.__struct_fields__ if name != "v" and stored.v >= _SINCE.get(name, 0))
     return [name for name in names if getattr(stored, name) != getattr(folded, name)]
 
 

@@ -18,7 +18,7 @@ from buoy.core.log.state import Pause, State
 from buoy.errors import CorruptLog
 
 # The form of documents that this code writes. 1: a pause names neither its message, its end nor what code was tried.
-DOCUMENT_VERSION = 2
+DOCUMENT_VERSION = 3
 
 
 class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -63,6 +63,8 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pause: Pause | None = None
     cancel_requested: bool = False
     error: ErrorInfo | None = None
+    # Messages that the log has consumed. Documents before version 3 do not tell.
+    consumed_count: int = 0
     v: int = 1
 
     @property
@@ -102,6 +104,7 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         state.pause,
         state.cancel is not None,
         state.error,
+        len(state.consumed),
         DOCUMENT_VERSION,
     )
 

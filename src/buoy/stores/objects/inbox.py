@@ -11,8 +11,9 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core.ids import RunId, RunnerId, check_dedupe
-from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX
-from buoy.errors import CorruptLog, InboxFull, TooLarge, Unavailable, UnknownRun
+from buoy.core.limits import MESSAGE_BYTES_MAX, SEND_TRIES_MAX
+from buoy.core.log.inbox_room import check_room, may_be_full
+from buoy.errors import CorruptLog, TooLarge, Unavailable, UnknownRun
 from buoy.ports.records import Message, Receipt
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
@@ -51,6 +52,12 @@ class Inboxes:
     async def _number(self, message: Message) -> Receipt:
         """Takes the first free number for the message, unless a twin has one."""
         view, head = await self._target(message.run_id)
+        # A run that ended has no task and consumes nothing: waiting for room would be in vain.
+        if view.task.kind != "none" and may_be_full(head):
+            twin = await self._twin(message, head)
+            if twin is not None:
+                return Receipt(twin, duplicate=True)
+            check_room(message.run_id, message.kind, head, view.document)
         sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
         message = msgspec.structs.replace(message, sent_at=sent_at)
         number = await self._begin(message, head)
@@ -62,21 +69,26 @@ class Inboxes:
             if (await self._message(message.run_id, number)).dedupe == message.dedupe:
                 return Receipt(number, duplicate=True)
             number += 1
-            if number - view.task.seen > 2 * INBOX_UNREAD_MAX:
+            if number - head > SEND_TRIES_MAX:
                 raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
 
     async def _target(self, run_id: RunId) -> tuple[View, int]:
         """The run and the number of its last message."""
         view = self._runs.known(run_id) or await self._runs.load(run_id)
         head = 0 if view is None else await self._runs.inbox_head(view)
-        if view is not None and head - view.task.seen >= INBOX_UNREAD_MAX:
+        if view is not None and may_be_full(head):
             view = await self._runs.load(run_id)
         if view is None:
             raise UnknownRun(f"there is no run {run_id} in this store")
-        unread = head - view.task.seen
-        if unread >= INBOX_UNREAD_MAX and view.task.kind != "none":
-            raise InboxFull(f"{run_id} has {unread:,} messages that nobody has read; see `buoy why {run_id}`")
         return view, head
+
+    async def _twin(self, message: Message, head: int) -> int | None:
+        """The number of a message with the same dedupe id."""
+        mark = await self._bucket.get(layout.dedupe_key(message.run_id, message.dedupe))
+        for number in range(head + 1 if mark is None else _first(mark[0]), head + 1):
+            if (await self._message(message.run_id, number)).dedupe == message.dedupe:
+                return number
+        return None
 
     async def _check_there(self, run_id: RunId, number: int) -> None:
         """A message to a run that was purged meanwhile reaches nobody, and is not acknowledged."""

@@ -13,14 +13,15 @@ from typing import Any
 import msgspec
 
 from buoy.core.ids import RunId, check_dedupe
-from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
+from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.log.codec import decode_events
 from buoy.core.log.document import Document, document
 from buoy.core.log.events import Event
+from buoy.core.log.inbox_room import check_room, may_be_full
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
-from buoy.errors import BadInput, CorruptLog, InboxFull, TooLarge, UnknownRun
+from buoy.errors import BadInput, CorruptLog, TooLarge, UnknownRun
 from buoy.ports.records import (
     Broken,
     Committed,
@@ -68,9 +69,10 @@ _IDS = "SELECT run_id FROM runs WHERE run_id >= ?1 AND run_id < ?1 || '~' ORDER 
 _INBOX = """SELECT i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by
     FROM runs r CROSS JOIN inbox i ON i.run = r.number WHERE r.run_id = ? AND i.number > ? ORDER BY i.number
     LIMIT ?"""
-_TARGET = """SELECT r.number, t.seen, coalesce((SELECT max(number) FROM inbox WHERE run = r.number), 0),
+_TARGET = """SELECT r.number, t.run IS NOT NULL, coalesce((SELECT max(number) FROM inbox WHERE run = r.number), 0),
     (SELECT number FROM inbox WHERE run = r.number AND dedupe = ?2)
     FROM runs r LEFT JOIN tasks t ON t.run = r.number WHERE r.run_id = ?1"""
+_DOCUMENT = "SELECT doc FROM runs WHERE number = ?"
 _SEND = "INSERT INTO inbox (run, number, dedupe, kind, by, sent_at, body) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ARRIVED = "UPDATE tasks SET inbox_head = ? WHERE run = ?"
 _WAKE = """UPDATE tasks SET due_at = ?1, cause = 'woken', evidence = '{}'
@@ -173,13 +175,13 @@ def send_work(message: Message, clock: StoreClock) -> Work[Receipt]:
         target = connection.execute(_TARGET, (message.run_id, message.dedupe)).fetchone()
         if target is None:
             raise UnknownRun(f"there is no run {message.run_id} in this store")
-        run, seen, head, known = target
+        run, has_task, head, known = target
         if known is not None:
             return Receipt(known, duplicate=True)
-        if seen is not None and head - seen >= INBOX_UNREAD_MAX:
-            raise InboxFull(
-                f"{message.run_id} has {head - seen:,} messages that nobody has read; see `buoy why {message.run_id}`"
-            )
+        # A run that ended has no task and consumes nothing: waiting for room would be in vain.
+        if has_task and may_be_full(head):
+            stored = connection.execute(_DOCUMENT, (run,)).fetchone()[0]
+            check_room(message.run_id, message.kind, head, document_of(connection, run, stored))
         number = head + 1
         sent_at = clock.stamp(float(message.sent_at) or now)
         values = (run, number, message.dedupe, message.kind, message.by, sent_at, body)

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import msgspec
 import pytest
 
+from buoy.core import limits
 from buoy.core.ids import RunId
 from buoy.core.limits import MESSAGE_BYTES_MAX
-from buoy.core.log.events import ErrorInfo, WorkflowFailed
-from buoy.errors import TooLarge, UnknownRun
-from buoy.ports.records import Ended, Receipt
-from buoy.testing.contracts.stage import Contract, Stage, message, on_stage
+from buoy.core.log.events import ErrorInfo, MessageRefused, WorkflowFailed
+from buoy.errors import InboxFull, TooLarge, UnknownRun
+from buoy.ports.records import Ended, Held, Receipt
+from buoy.testing.contracts.stage import Contract, Stage, claimed, message, on_stage, register
 
 RUN = RunId("run-1")
 SENDERS = 8
 MESSAGES_EACH = 25
+
+
+@contextmanager
+def small_inboxes(signals: int, reserve: int) -> Iterator[None]:
+    """Inboxes that are full after so many messages, in this process."""
+    before = limits.INBOX_UNREAD_MAX, limits.INBOX_RESERVE
+    limits.INBOX_UNREAD_MAX, limits.INBOX_RESERVE = signals, reserve
+    try:
+        yield
+    finally:
+        limits.INBOX_UNREAD_MAX, limits.INBOX_RESERVE = before
 
 
 class InboxContract(Contract):
@@ -121,3 +136,36 @@ class InboxContract(Contract):
         assert await store.send(message(RUN, "late")) == Receipt(1)
         assert await store.send(message(RUN, "late")) == Receipt(1, duplicate=True)
         assert len(await store.inbox(RUN)) == 1
+
+    @on_stage
+    async def test_what_is_sent_and_not_consumed_is_bounded_however_often_it_was_seen(self, stage: Stage) -> None:
+        store, other = await stage.open_many(2)
+        runner = await register(store, "r1")
+        author = await stage.author(RUN).create(store, Held(runner))
+        await author.append(store, claimed("r1"))
+        with small_inboxes(3, 2):
+            for number in range(1, 4):
+                await other.send(message(RUN, f"{number}"))
+                await store.mark_read(RUN, runner, number)
+            with pytest.raises(InboxFull, match="run-1 is full: 3 messages"):
+                await other.send(message(RUN, "4"))
+            assert await other.send(message(RUN, "3")) == Receipt(3, duplicate=True)
+            refused = [MessageRefused(message=number, reason="nothing waits for it") for number in (1, 3)]
+            await author.append(store, *refused, task=Held(runner), seen=3)
+            assert await other.send(message(RUN, "4")) == Receipt(4)
+            assert await other.send(message(RUN, "5")) == Receipt(5)
+            with pytest.raises(InboxFull):
+                await store.send(message(RUN, "6"))
+
+    @on_stage
+    async def test_signals_leave_room_for_requests_and_for_ends_of_children(self, stage: Stage) -> None:
+        store = await stage.open()
+        await stage.author(RUN).create(store)
+        with small_inboxes(2, 2):
+            await store.send(message(RUN, "1"))
+            await store.send(message(RUN, "2"))
+            for number, kind in ((3, "cancel"), (4, "child_finished")):
+                request = msgspec.structs.replace(message(RUN, kind), kind=kind)
+                assert await store.send(request) == Receipt(number)
+            with pytest.raises(InboxFull, match="limit for a pause is 4"):
+                await store.send(msgspec.structs.replace(message(RUN, "p"), kind="pause"))
