@@ -19,10 +19,10 @@ from requests_world import (
 )
 
 import buoy
-from buoy.cli.status import report_of
 from buoy.core.ids import RunId
 from buoy.core.limits import SWEEP_ORPHANS_MAX
 from buoy.engine.process.runner import Runner
+from buoy.operations.status import store_status
 
 STEPS = 50
 RUNS = 30
@@ -208,7 +208,7 @@ async def lists(world: World) -> Found:
     with world.counted() as counts:
         assert sum((await client.store.counts()).values()) == 2 * RUNS
     with world.counted() as status:
-        assert (await report_of(client)).runs == {"waiting_signal": RUNS, "completed": RUNS}
+        assert (await store_status(client)).runs == {"waiting_signal": RUNS, "completed": RUNS}
     cursor = (await client.store.moved())[1]
     with world.counted() as moved:
         await client.store.moved(cursor)

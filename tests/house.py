@@ -50,6 +50,23 @@ WAITING_FOR_A_TIME = {
 # A sleep of that length in a test means "never ends".
 _FOR_EVER_S = 60
 
+# What `cli` may import of the package: operations, values and words, settings, and what opens a store.
+CLI_IMPORTS = (
+    "buoy.cli",
+    "buoy.operations",
+    "buoy.core",
+    "buoy.errors",
+    "buoy.config",
+    "buoy.wiring",
+    "buoy.inspection",
+    "buoy.worker_processes",
+)
+CLI_EXCEPTIONS = {
+    "cli/crashtest.py": ("buoy.testing", "the kit that crashes workflows ships with the package"),
+}
+# The public names of `import buoy`.
+_PUBLIC = "buoy"
+
 # The places that commit to a store; all others get a certain outcome from them.
 COMMITTING = {
     "engine/services/commits.py": "after an unclear answer it asks the store what happened",
@@ -216,6 +233,33 @@ def public_names_are_sorted(source: Source) -> Iterator[str]:
                 yield f"{node.lineno}: __all__ is not sorted, or names something twice"
 
 
+def cli_parses_and_renders_only(source: Source) -> Iterator[str]:
+    """What a verb does is an operation, so that a server can do the same."""
+    if not source.place.startswith("cli/"):
+        return
+    allowed = (*CLI_IMPORTS, *CLI_EXCEPTIONS.get(source.place, ())[:1])
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            named = [node.module]
+        elif isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in named:
+            ours = module.partition(".")[0] == _PUBLIC and module != _PUBLIC
+            if ours and not any(module == each or module.startswith(f"{each}.") for each in allowed):
+                yield f"{node.lineno}: imports {module}; put the work into buoy.operations"
+
+
+def operations_print_nothing(source: Source) -> Iterator[str]:
+    """They return facts; the command line, the server and programs show them."""
+    if not source.place.startswith("operations/"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+            yield f"{node.lineno}: prints; return the facts"
+
+
 def commits_are_certain(source: Source) -> Iterator[str]:
     """An append whose answer is lost is read back. Stores and the wrappers of tests only hand calls on."""
     if source.place in COMMITTING or source.place.startswith(("stores/", "testing/", "simulator/")):
@@ -248,6 +292,8 @@ PACKAGE_RULES: list[Rule] = [
     sql_is_constant,
     public_names_are_sorted,
     commits_are_certain,
+    cli_parses_and_renders_only,
+    operations_print_nothing,
     nothing_is_decided_by_prose,
 ]
 PYTHON_RULES: list[Rule] = [nothing_is_executed_from_data, tests_wait_for_conditions]

@@ -94,6 +94,10 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.commits_are_certain, "engine/x.py", "await client.store.commit([write])\n"),
     (house.commits_are_certain, "recovery/x.py", "await self._store.commit([write])\n"),
     (house.commits_are_certain, "cli/x.py", "commit = store.commit\n"),
+    (house.cli_parses_and_renders_only, "cli/x.py", "from buoy.recovery.recover import recover_run\n"),
+    (house.cli_parses_and_renders_only, "cli/terminal/x.py", "def f():\n  import buoy.engine.client.client\n"),
+    (house.cli_parses_and_renders_only, "cli/x.py", "if TYPE_CHECKING:\n  from buoy.ports.store import Store\n"),
+    (house.operations_print_nothing, "operations/x.py", "def f():\n  print('done')\n"),
     (house.nothing_is_decided_by_prose, "x.py", "a = leaf.id in error.message\n"),
     (house.nothing_is_decided_by_prose, "x.py", "a = 'this is v2)' not in (pause.detail or '')\n"),
     (house.nothing_is_decided_by_prose, "x.py", "_, mark, a = (pause.detail or '').rpartition('this is ')\n"),
@@ -122,6 +126,8 @@ def test_every_rule_was_shown_able_to_fail() -> None:
 
 
 GOOD: list[tuple[Rule, str, str]] = [
+    (house.cli_parses_and_renders_only, "cli/x.py", "from buoy import Client\nfrom buoy.operations import status\n"),
+    (house.cli_parses_and_renders_only, "cli/crashtest.py", "from buoy.testing.crashtest import Report\n"),
     (house.module_says_what_it_is, "x.py", ""),
     (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept Exception as e:\n  report(e)\n"),
     (house.errors_are_not_swallowed, "x.py", "try:\n  a()\nexcept KeyError:\n  pass\n"),

@@ -190,6 +190,17 @@ def colours_wanted() -> bool:
     return not os.environ.get(COLOUR_VARIABLE)
 
 
+def buoy_version() -> str:
+    """The installed version of Buoy."""
+    # Loaded only here: a list of runs needs no metadata of packages.
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("buoy")
+    except PackageNotFoundError:
+        return "0"
+
+
 def person() -> str:
     """Who gives the commands, for the record: the name of the user, as far as it can be told."""
     try:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from buoy.config import configured_env, configured_stack, configured_store, log_folder
+from buoy.config import buoy_version, configured_env, configured_stack, configured_store, log_folder
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
 from buoy.engine.authoring.calls import check_workflow
@@ -44,13 +43,6 @@ from buoy.stores import open_store
 def default_store() -> str:
     """Where runs are kept when nobody says otherwise."""
     return configured_store()
-
-
-def buoy_version() -> str:
-    try:
-        return version("buoy")
-    except PackageNotFoundError:
-        return "0"
 
 
 def runner_info(
@@ -253,6 +245,11 @@ async def open_worker(
         yield Worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
     finally:
         await store.close()
+
+
+def open_driver(url: str | None, *, calls: tuple[str, ...] = ()) -> AbstractAsyncContextManager[Worker]:
+    """A worker that drives only the runs that it is given. It serves no queue and registers no workflows."""
+    return open_worker(url, Registry(), role="client", queues=(), options=RunnerOptions(calls=calls))
 
 
 @asynccontextmanager

@@ -12,9 +12,9 @@ from buoy.host.clock import SystemClock
 from buoy.host.cores import cores
 from buoy.operations.worker_pool import PoolEvent, PoolOptions, WorkerPool
 from buoy.ports.host import Clock
-from buoy.ports.processes import ParentProcess
+from buoy.ports.processes import MEMBER_OPTION, ParentProcess
 
-__all__ = ["cores", "parent_process", "pool_clock", "worker_pool"]
+__all__ = ["MEMBER_OPTION", "ParentProcess", "cores", "parent_process", "pool_clock", "worker_pool"]
 
 
 def worker_pool(words: Sequence[str], options: PoolOptions, on_event: Callable[[PoolEvent], None]) -> WorkerPool:

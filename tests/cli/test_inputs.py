@@ -9,10 +9,10 @@ import msgspec
 import pydantic
 import pytest
 
-from buoy.cli.terminal.inputs import stored_input
-from buoy.cli.terminal.spec_targets import parameters
 from buoy.engine.authoring.arguments import Arguments
 from buoy.errors import BadInput
+from buoy.operations.targets.inputs import stored_input
+from buoy.operations.targets.spec_files import parameters
 
 
 class Order(pydantic.BaseModel):

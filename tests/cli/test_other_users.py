@@ -33,6 +33,8 @@ def place() -> Iterator[Path]:
 
 def shown_to_another(buoy: Buoy, *words: str) -> tuple[int, dict[str, object]]:
     """Exit code and output of a command of a user who may only read."""
+    # All modules are loaded before: another user may not be allowed to read the files of this Python.
+    CliRunner().invoke(main, [*words, "--store", buoy.store, "--json"])
     read, write = os.pipe()
     child = os.fork()
     if child == 0:

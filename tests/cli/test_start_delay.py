@@ -7,7 +7,7 @@ import sqlite3
 import time
 
 import buoy as library
-from buoy.cli.terminal.workflow_files import find_workflow
+from buoy.operations.targets.workflow_files import find_workflow
 from buoy.testing.clock import ManualClock
 
 from .conftest import FLOWS, Buoy, Spawn, until

@@ -207,8 +207,9 @@ def test_a_long_step_of_a_healthy_worker_is_a_notice_wherever_one_looks(
     buoy("start", f"{lab}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
     until(lambda: "slow" in buoy.seen(), worker)
     # An hour does not pass in a test: any standstill counts as long.
-    monkeypatch.setattr("buoy.cli.why.STALE_AFTER_S", 0.0)
-    monkeypatch.setattr("buoy.cli.status.STALE_AFTER_S", 0.0)
+    monkeypatch.setattr("buoy.operations.inspect.explanation.STALE_AFTER_S", 0.0)
+    monkeypatch.setattr("buoy.operations.inspect.troubles.STALE_AFTER_S", 0.0)
+    monkeypatch.setattr("buoy.operations.status.STALE_AFTER_S", 0.0)
     told = sections(buoy("why", "r").stdout)
     assert "health live" in told[""] and "Wrong" not in told
     assert "may hang" in told["Next"] and "its worker is alive" in told["Next"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from buoy.cli.terminal.workflow_files import find_workflow, load, load_all
 from buoy.errors import BadInput, UnknownWorkflow
+from buoy.operations.targets.workflow_files import find_workflow, load, load_all
 
 ONE = "import buoy\n@buoy.workflow{}\ndef {}(x: int) -> int:\n    return x\n"
 

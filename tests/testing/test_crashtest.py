@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 import buoy
-from buoy.cli.terminal.workflow_files import find_workflow
+from buoy.operations.targets.workflow_files import find_workflow
 from buoy.testing import Options, Report, crash_test, local_host
 from buoy.testing.crashtest.judge import Judge
 from buoy.testing.crashtest.notes import Note

@@ -1,1 +1,1 @@
-"""The command line: one module per group of verbs. It words and shows; what it does goes through the client."""
+"""The command line: one module per verb. It parses and renders; what a verb does is in `buoy.operations`."""

@@ -19,11 +19,11 @@ from rich.table import Table
 from rich.text import Text
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.inputs import no_input, parse_json
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option
-from buoy.cli.terminal.spec_targets import allowed_calls, find_target, param_option
+from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.errors import BadInput
+from buoy.operations.targets.inputs import parse_json
 
 if TYPE_CHECKING:
     from buoy.testing.crashtest import Crash, Finding, Report
@@ -104,16 +104,15 @@ def _tested(
     from buoy.testing.crashtest import Options, crash_test
     from buoy.testing.script import read_script
 
-    calls = allowed_calls(prefixes)
-    workflow, stored = find_target(target, given, pairs, params, calls)
+    found = named_target(target, given, pairs, params, prefixes)
     script = None if answers is None else read_script(answers)
     canned = dict(_stub(text) for text in stubs)
     # What the engine logs about processes that are being dropped concerns nobody.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
     with _progress(quiet=quiet) as told, hidden:
-        chosen = Options(stubs=canned, cancels=not no_cancel, fresh=not no_fresh, calls=calls, **options)
-        return crash_test(workflow, stored or no_input(workflow.arguments), script, chosen, told)
+        chosen = Options(stubs=canned, cancels=not no_cancel, fresh=not no_fresh, calls=found.calls, **options)
+        return crash_test(found.workflow, found.input, script, chosen, told)
 
 
 def _stub(text: str) -> tuple[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import click
 from rich.text import Text
 
@@ -10,9 +12,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
-from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report
-from buoy.ports.host import Clock
-from buoy.ports.maintenance import StoreCheck
+from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report, derived_checks
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
@@ -26,18 +26,18 @@ _OF_THE_STORE = {
 class _Progress:
     """Long work says how far it has come, on standard error, now and then."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._told_at = clock.monotonic()
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._told_at = monotonic()
         self._last = ""
 
     def __call__(self, text: str) -> None:
-        now = self._clock.monotonic()
+        now = self._monotonic()
         if now - self._told_at >= _TELL_EVERY_S and text != self._last:
             self.at_once(text)
 
     def at_once(self, text: str) -> None:
-        self._told_at, self._last = self._clock.monotonic(), text
+        self._told_at, self._last = self._monotonic(), text
         click.echo(f"{text}...", err=True)
 
 
@@ -71,14 +71,14 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
 
 async def _report(store: str | None, *, fix: bool, rebuild: bool) -> Report:
     async with connected(store) as client:
-        progress = _Progress(client.clock)
+        progress = _Progress(client.clock.monotonic)
         return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 
 
 def _show(report: Report, *, mended: bool) -> None:
     out = render.console()
     out.print(f"store      {report.store}")
-    for check in (*report.checks, *_looked_at(report)):
+    for check in (*report.checks, *derived_checks(report)):
         out.print(Text(f"{check.name:<10} {check.text}", style="" if check.ok else "red"))
     more = [(report.lagging, "behind its log"), (report.foreign, "without a log (Q6)"), (report.rebuilt, "rebuilt")]
     told = "".join(f", {number:,} {what}" for number, what in more if number)
@@ -96,18 +96,6 @@ def _show(report: Report, *, mended: bool) -> None:
     if hidden > 0:
         out.print(f"  and {hidden:,} more")
     out.print(Text(_end(report, mended=mended), style="red" if report.left else "green"))
-
-
-def _looked_at(report: Report) -> list[StoreCheck]:
-    """What a store without a database of its own has no check for, out of what was found in it."""
-    named = {check.name for check in report.checks}
-    unread, wrong = report.counts.get("R1", 0), report.counts.get(INDEX, 0)
-    logs = f"logs that cannot be read: {unread:,}" if unread else "every log that was looked at can be read"
-    entries = (
-        f"entries that do not fit their runs: {wrong:,}" if wrong else "every entry that was looked at fits its run"
-    )
-    found = [StoreCheck("integrity", not unread, logs), StoreCheck("indexes", not wrong, entries)]
-    return [check for check in found if check.name not in named]
 
 
 def _end(report: Report, *, mended: bool) -> str:

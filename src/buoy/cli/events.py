@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import click
 
 from buoy.cli.terminal import render
@@ -11,11 +9,9 @@ from buoy.cli.terminal.event_lines import describe
 from buoy.cli.terminal.output import json_line, print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.core.diagnosis.document_drift import log_gone_text
-from buoy.core.ids import check_run_id
 from buoy.core.limits import EVENTS_PAGE
 from buoy.core.log.events import Event
-from buoy.errors import CorruptLog
+from buoy.operations.inspect.run_log import LogPage, follow_log, log_page
 
 
 @click.command()
@@ -36,38 +32,29 @@ def events(run_id: str, follow: bool, after: int, limit: int | None, store: str 
     if follow:
         go(_follow(run_id, after, limit, store, as_json=as_json))
         return Exit.OK
-    found, missing = go(_events(run_id, after, limit or EVENTS_PAGE, store))
+    found = go(_events(run_id, after, limit or EVENTS_PAGE, store))
     if as_json:
-        print_json({"run_id": run_id, "events": found, "missing": missing})
+        print_json(found)
     else:
-        for event in found:
+        for event in found.events:
             _print_event(event, as_json=False)
-        if limit is None and len(found) == EVENTS_PAGE:
-            click.echo(f"more: --after {found[-1].seq}", err=True)
-    for first, last in missing:
+        if limit is None and len(found.events) == EVENTS_PAGE:
+            click.echo(f"more: --after {found.events[-1].seq}", err=True)
+    for first, last in found.missing:
         what = f"event {first} is" if first == last else f"events {first} to {last} are"
         click.echo(f"warning: {what} missing; see {wording(store, render.local).command('why', run_id)}", err=True)
-    return Exit.FAILED if missing else Exit.OK
+    return Exit.FAILED if found.missing else Exit.OK
 
 
-async def _events(run_id: str, after: int, limit: int, store: str | None) -> tuple[list[Event], list[tuple[int, int]]]:
-    """The events, and the first and last number of each gap. The document, read before, tells how many there are."""
+async def _events(run_id: str, after: int, limit: int, store: str | None) -> LogPage:
     async with connected(store) as client:
-        record = await client.record(run_id)
-        found = await client.store.events(check_run_id(run_id), after, limit)
-    numbers = [after, *(event.seq for event in found)]
-    if len(found) < limit and record.envelope.orchestrator_task_id is not None:
-        numbers.append(max(numbers[-1], record.document.head_seq) + 1)
-    return found, [(one + 1, other - 1) for one, other in pairwise(numbers) if other - one > 1]
+        return await log_page(client, run_id, after, limit)
 
 
 async def _follow(run_id: str, after: int, limit: int | None, store: str | None, *, as_json: bool) -> None:
     async with connected(store) as client:
-        record, shown = await client.record(run_id), 0
-        driven = record.envelope.orchestrator_task_id is not None
-        if driven and not await client.store.events(record.document.run_id, 0, 1):
-            raise CorruptLog(log_gone_text(record.document.head_seq))
-        async for event in client.follow(run_id, after):
+        shown = 0
+        async for event in follow_log(client, run_id, after):
             _print_event(event, as_json=as_json)
             shown += 1
             if shown == limit:

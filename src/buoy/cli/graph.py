@@ -9,13 +9,11 @@ import click
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.core.graph.folding import fold_alike
 from buoy.core.graph.svg import as_svg
 from buoy.core.graph.text import as_mermaid, as_text
-from buoy.core.graph.view import GraphView, graph_view
-from buoy.core.times import run_time
-from buoy.engine.read_log import read_log
+from buoy.core.graph.view import GraphView
 from buoy.errors import BadInput
+from buoy.operations.inspect.run_log import run_graph
 
 _DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
 
@@ -57,8 +55,4 @@ def graph(run_id: str, form: str, output: str | None, every: bool, store: str | 
 
 async def _viewed(run_id: str, store: str | None, *, every: bool) -> GraphView:
     async with connected(store) as client:
-        record = await client.record(run_id)
-        checked = record.document.run_id
-        log = await read_log(client.store, checked)
-        now = run_time(await client.store.now(), taken_at=record.updated_at, told_at=record.document.updated_at)
-        return graph_view(checked, log, now=now, fold_nodes=None if every else fold_alike)
+        return await run_graph(client, run_id, every=every)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.rewind import spec_for
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.cli.terminal.run_ids import optional_run_argument
 from buoy.core.log.wording import counted
-from buoy.engine.client.migrate import Migration
 from buoy.errors import BadInput
-from buoy.recovery.sweep.resume_paused import Migrations, migrate_all
+from buoy.operations.migrate import Migrate, Migration, Migrations, migrate_run, migrate_workflow
 
 _SHOWN_MAX = 20
 
@@ -83,13 +81,12 @@ async def _migrate(
     *,
     dry_run: bool,
 ) -> Migrations:
+    order = Migrate(renamed=renamed, version=version, file=file, dry_run=dry_run)
     async with connected(store) as client:
-        spec = None if file is None else await spec_for(client, run_id, file)
         if run_id is not None:
-            one = await client.migrate(run_id, renamed, version=version, spec=spec, dry_run=dry_run)
-            return Migrations(migrated=(one,))
+            return await migrate_run(client, run_id, order)
         assert workflow is not None
-        return await migrate_all(client, workflow, renamed, version=version, spec=spec, dry_run=dry_run)
+        return await migrate_workflow(client, workflow, order)
 
 
 def _lines(found: Migrations) -> list[str]:

@@ -9,21 +9,16 @@ import click
 from msgspec.structs import replace
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.filters import Filters, run_filters
+from buoy.cli.terminal.filters import run_filters
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options, wording
-from buoy.cli.terminal.run_ids import meant_run
 from buoy.cli.terminal.run_table import run_lines
-from buoy.cli.terminal.run_view import run_view
 from buoy.config import colours_wanted
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import counted
-from buoy.ports.records import Broken, RunPage
-from buoy.recovery.evidence import facts_of_page, read_fleet
-
-_NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
+from buoy.operations.inspect.runs import NOT_ENDED, FoundRuns, RunFilter, list_runs
 
 
 @click.command()
@@ -39,7 +34,7 @@ _NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
 def ps(
     everything: bool,
     statuses: tuple[str, ...],
-    filters: Filters,
+    filters: RunFilter,
     limit: int,
     cursor: str | None,
     wide: bool,
@@ -58,43 +53,36 @@ def ps(
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    wanted = statuses or (() if everything else _NOT_ENDED)
-    page, found = go(_listed(wanted, filters, cursor, limit, store))
+    chosen = replace(filters, statuses=statuses or (() if everything else NOT_ENDED))
+    found = go(_listed(chosen, cursor, limit, store))
     if as_json:
-        broken = {"broken": page.broken} if page.broken else {}
-        print_json({"runs": [run_view(each) for each in found], "cursor": page.cursor, **broken})
+        print_json(found.listed())
         return Exit.OK
-    if not found and not page.broken:
+    if not found.facts and not found.broken:
         click.echo("no runs" if everything or statuses else "no runs under way; `buoy ps --all` lists the ended ones")
         return Exit.OK
-    if found:
-        _print_runs(found, wide=wide)
-    _print_broken(page.broken, store)
-    if page.cursor is not None:
-        click.echo(f"more: --cursor {page.cursor}", err=True)
+    if found.facts:
+        _print_runs(found.facts, wide=wide)
+    _print_broken(found, store)
+    if found.cursor is not None:
+        click.echo(f"more: --cursor {found.cursor}", err=True)
     return Exit.OK
 
 
-def _print_broken(broken: tuple[Broken, ...], store: str | None) -> None:
-    for one in broken:
+def _print_broken(found: FoundRuns, store: str | None) -> None:
+    for one in found.broken:
         click.echo(f"{one.id}  cannot be read: {one.reason}", err=True)
-    if broken:
-        about = wording(store, render.local).command("why", broken[0].id)
-        click.echo(f"{counted(len(broken), 'run')} cannot be read; what to do: {about}", err=True)
+    if found.broken:
+        about = wording(store, render.local).command("why", found.broken[0].id)
+        click.echo(f"{counted(len(found.broken), 'run')} cannot be read; what to do: {about}", err=True)
 
 
-async def _listed(
-    statuses: tuple[str, ...], filters: Filters, cursor: str | None, limit: int, store: str | None
-) -> tuple[RunPage, list[Facts]]:
-    async with inspected(store) as found:
-        if filters.parent is not None:
-            filters = replace(filters, parent=await meant_run(found.store, filters.parent))
-        page = await found.store.find_runs(filters.query(statuses, found.clock.now()), cursor, limit)
-        fleet = await read_fleet(found.store, found.liveness)
-        return page, await facts_of_page(found.store, fleet, page.runs)
+async def _listed(chosen: RunFilter, cursor: str | None, limit: int, store: str | None) -> FoundRuns:
+    async with inspected(store) as at:
+        return await list_runs(at, chosen, cursor=cursor, limit=limit)
 
 
-def _print_runs(found: list[Facts], *, wide: bool) -> None:
+def _print_runs(found: tuple[Facts, ...], *, wide: bool) -> None:
     width = None if wide or not sys.stdout.isatty() else shutil.get_terminal_size().columns
     for line in run_lines(found, width):
         # A line that is too long even so is wrapped by the terminal: nothing of it is lost.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
-from buoy.cli.terminal.outcomes import Outcome, last_of_chain, outcome, tell_outcome
+from buoy.cli.terminal.outcomes import tell_outcome
 from buoy.cli.terminal.program import connected, duration, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.engine.client.client import Client
-
-_LOOK_S = 1.0
+from buoy.operations.outcome import Outcome, outcome, wait_for_outcome
 
 
 @click.command()
@@ -34,15 +30,4 @@ def result(run_id: str, wait: bool, timeout: float | None, store: str | None, as
 
 async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: float | None) -> Outcome:
     async with connected(store) as client:
-        if wait:
-            await _until_end(client, run_id, timeout_s)
-        return await outcome(client, run_id)
-
-
-async def _until_end(client: Client, run_id: str, timeout_s: float | None) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not (await client.record(await last_of_chain(client, run_id))).document.ended:
-                await client.store.wait_for_change(_LOOK_S)
-    except TimeoutError:
-        return  # the exit code says that it has not ended
+        return await (wait_for_outcome(client, run_id, timeout_s) if wait else outcome(client, run_id))

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.inputs import no_input
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option, connected, duration, go, shared_options
-from buoy.cli.terminal.spec_targets import allowed_calls, find_target, param_option
-from buoy.cli.terminal.workflow_files import AnyWorkflow
+from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words
 from buoy.core.schedule.schedule import CatchUp, Schedule, told
-from buoy.engine.client.client import Client
 from buoy.operations.scheduler import next_fire
 from buoy.operations.schedules import (
+    FoundSchedules,
     Times,
     add_schedule,
-    all_schedules,
+    list_schedules,
     pause_schedule,
     remove_schedule,
     resume_schedule,
 )
-from buoy.ports.records import Broken
+from buoy.operations.targets.spec_files import Target
 from buoy.wiring import open_client
+
+if TYPE_CHECKING:
+    from buoy import Client
 
 
 @click.group("schedule")
@@ -80,10 +81,9 @@ def add_command(
     Exit code: 0 added (or there already), 2 bad input, 5 store unusable.
     """
     with results_alone(as_json=as_json):
-        workflow, found = find_target(target, given, pairs, params, allowed_calls(prefixes))
-        stored = found or no_input(workflow.arguments)
+        found = named_target(target, given, pairs, params, prefixes)
         times = Times(cron=cron, every_s=every_s, zone=zone, catch_up=catch_up)
-        made, coming = go(_added(name, workflow, stored, times, store))
+        made, coming = go(_added(name, found, times, store))
     if as_json:
         print_json(made)
         return Exit.OK
@@ -91,11 +91,9 @@ def add_command(
     return Exit.OK
 
 
-async def _added(
-    name: str, workflow: AnyWorkflow, stored: msgspec.Raw, times: Times, store: str | None
-) -> tuple[Schedule, float | None]:
+async def _added(name: str, target: Target, times: Times, store: str | None) -> tuple[Schedule, float | None]:
     async with open_client(configured_store(store), actor=person()) as client:
-        made = await add_schedule(client, name, workflow, stored, times)
+        made = await add_schedule(client, name, target.workflow, target.input, times)
         return made, next_fire(made, float(await client.store.now()))
 
 
@@ -110,28 +108,28 @@ def list_command(store: str | None, as_json: bool) -> int:
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    found, broken, now = go(_listed(store))
+    found = go(_listed(store))
     if as_json:
-        print_json({"schedules": found, **({"broken": broken} if broken else {})})
+        print_json(found.listed())
         return Exit.OK
-    for one in broken:
+    for one in found.broken:
         click.echo(f"schedule {one.id} cannot be read and does not fire: {one.reason}", err=True)
-    if not found:
+    if not found.schedules:
         click.echo("no schedules")
         return Exit.OK
     table = render.plain_table("NAME", "WORKFLOW", "WHEN", "NEXT", "CATCH UP", "FIRED", "SKIPPED", "LAST RUN")
-    for each in found:
-        coming = next_fire(each, now)
-        when = "paused" if coming is None else f"{render.local(coming)} (in {in_words(coming - now)})"
+    for each in found.schedules:
+        coming = next_fire(each, found.now)
+        when = "paused" if coming is None else f"{render.local(coming)} (in {in_words(coming - found.now)})"
         counts = (str(each.fired), str(each.skipped), each.last_run or "")
         table.add_row(each.name, each.workflow, told(each), when, each.catch_up, *counts)
     render.console().print(table)
     return Exit.OK
 
 
-async def _listed(store: str | None) -> tuple[list[Schedule], list[Broken], float]:
+async def _listed(store: str | None) -> FoundSchedules:
     async with connected(store) as client:
-        return await all_schedules(client), await client.store.schedules.broken(), float(await client.store.now())
+        return await list_schedules(client)
 
 
 @schedule_group.command("pause")
@@ -179,7 +177,7 @@ def remove_command(name: str, store: str | None, as_json: bool) -> int:
     return _change("remove", name, store, as_json=as_json)
 
 
-_CHANGES: dict[str, tuple[Callable[[Client, str], Awaitable[Schedule | Broken]], str]] = {
+_CHANGES: dict[str, tuple[Callable[[Client, str], Awaitable[object]], str]] = {
     "pause": (pause_schedule, "paused"),
     "resume": (resume_schedule, "resumed"),
     "remove": (remove_schedule, "removed"),
@@ -189,7 +187,7 @@ _CHANGES: dict[str, tuple[Callable[[Client, str], Awaitable[Schedule | Broken]],
 def _change(verb: str, name: str, store: str | None, *, as_json: bool) -> int:
     work, done = _CHANGES[verb]
 
-    async def changed() -> Schedule | Broken:
+    async def changed() -> object:
         async with connected(store) as client:
             return await work(client, name)
 

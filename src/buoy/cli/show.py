@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
-import msgspec
 from rich.text import Text
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.event_lines import leaf_line, short_json
-from buoy.cli.terminal.leaf_views import LeafView, leaf_lines, leaf_views, step_counts
+from buoy.cli.terminal.leaf_lines import leaf_lines, step_counts
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.run_view import RunView, run_view
 from buoy.core.diagnosis.facts import Facts, is_cause
 from buoy.core.diagnosis.health import judge
 from buoy.core.explain.phrases import (
@@ -25,17 +21,7 @@ from buoy.core.explain.phrases import (
     status_text,
     traceback_lines,
 )
-from buoy.core.log import events as e
-from buoy.core.log.lifecycle import Status
-from buoy.recovery.evidence import facts_of_run, read_fleet
-
-
-class ShownRun(RunView, frozen=True, omit_defaults=True, kw_only=True):
-    """One run with all that its log has: `buoy show --json`."""
-
-    input: msgspec.Raw | None = None
-    result: msgspec.Raw | None = None
-    leaves: tuple[LeafView, ...] = ()
+from buoy.operations.inspect.run_detail import InspectedRun, RunDetail, inspect_run
 
 
 @click.command()
@@ -53,44 +39,22 @@ def show(run_id: str, store: str | None, as_json: bool) -> int:
 
     Exit code: 0 shown, 2 no such run, 5 store unusable.
     """
-    facts = go(_facts(run_id, store))
-    view = _view(facts)
+    found = go(_inspected(run_id, store))
     if as_json:
-        print_json(view)
+        print_json(found.detail)
         return Exit.OK
     out = render.console()
-    for name, value in _lines(facts, view):
+    for name, value in _lines(found.facts, found.detail):
         out.print(Text(f"{name:<10}", style="dim").append(value, style="default"))
     return Exit.OK
 
 
-def _view(facts: Facts) -> ShownRun:
-    """The log has what no list has room for. If it cannot be read, the rest is shown all the same."""
-    base, log = run_view(facts), facts.log or ()
-    created = log[0].body if log else None
-    return ShownRun(
-        **{name: getattr(base, name) for name in base.__struct_fields__},
-        input=created.input if isinstance(created, e.WorkflowCreated) else None,
-        result=_result(facts, log),
-        leaves=tuple(leaf_views(facts.document.run_id, log)) if log else (),
-    )
-
-
-def _result(facts: Facts, log: Sequence[e.Event]) -> msgspec.Raw | None:
-    """Of a run that completed; what came after its end, and what a later branch hid, does not count."""
-    if facts.document.status is not Status.COMPLETED:
-        return None
-    return next((event.body.result for event in reversed(log) if isinstance(event.body, e.WorkflowCompleted)), None)
-
-
-async def _facts(run_id: str, store: str | None) -> Facts:
+async def _inspected(run_id: str, store: str | None) -> InspectedRun:
     async with connected(store) as client:
-        record = await client.record(run_id)
-        fleet = await read_fleet(client.store, client.liveness)
-        return (await facts_of_run(client.store, fleet, record))[0]
+        return await inspect_run(client, run_id)
 
 
-def _lines(facts: Facts, view: ShownRun) -> list[tuple[str, str]]:
+def _lines(facts: Facts, view: RunDetail) -> list[tuple[str, str]]:
     doc, verdict, now = facts.document, judge(facts), facts.now
     lines = [
         ("run", doc.run_id),
@@ -148,7 +112,7 @@ def _where(facts: Facts) -> tuple[str, ...]:
     return traceback_lines(inner or error)
 
 
-def _steps(facts: Facts, view: ShownRun) -> str:
+def _steps(facts: Facts, view: RunDetail) -> str:
     """Of the current branch."""
     doc = facts.document
     if facts.log is None:

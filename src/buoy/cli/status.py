@@ -3,52 +3,19 @@
 from __future__ import annotations
 
 import click
-import msgspec
-from msgspec.structs import replace
 from rich.text import Text
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.core.diagnosis.facts import Facts, RunnerFacts
-from buoy.core.diagnosis.health import TROUBLES, death_of, judge
-from buoy.core.diagnosis.standstill import without_progress_s
+from buoy.core.diagnosis.facts import RunnerFacts
 from buoy.core.diagnosis.takers import hindrance
-from buoy.core.durations import in_words
 from buoy.core.explain.phrases import runner_text
-from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.limits import BEAT_S
 from buoy.core.log.wording import counted
-from buoy.engine.client.client import Client
-from buoy.ports.records import ENDED, Broken, RunQuery
-from buoy.recovery.evidence import Fleet, facts_of_page, store_trouble
-from buoy.recovery.evidence import read_fleet as crew_of
-from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
-from buoy.wiring import buoy_version
+from buoy.operations.status import ENDED, StatusReport, store_status
 
-# A look at a store must not take minutes: of so many runs that have not ended the health is told.
-_LOOKED_AT_MAX = 20_000
-_NOT_ENDED = tuple(each for each in Status if each not in TERMINAL)
 _TROUBLES_SHOWN = 20
-
-
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that `buoy status` says."""
-
-    store: str
-    buoy: str
-    # Opening a store brings it to this Buoy's schema, or is refused.
-    schema: str = "up to date"
-    runs: dict[str, int]
-    health: dict[str, int]
-    # Of how many of them, the newest; None: of all that have not ended.
-    looked_at: int | None = None
-    runners: tuple[RunnerFacts, ...]
-    sweepers: tuple[SweeperState, ...] = ()
-    # Runs and schedules that cannot be read.
-    broken: tuple[Broken, ...] = ()
-    troubles: tuple[str, ...]
-    notices: tuple[str, ...] = ()
 
 
 @click.command()
@@ -70,135 +37,9 @@ def status(store: str | None, as_json: bool) -> int:
     return Exit.FAILED if report.troubles or report.broken else Exit.OK
 
 
-class Counts:
-    """What is counted while the runs are looked at."""
-
-    def __init__(self) -> None:
-        self.runs: dict[str, int] = {}
-        self.health: dict[str, int] = {}
-        # Of how many runs the health was looked at; None: of all that have not ended.
-        self.looked_at: int | None = None
-        self.troubles: list[str] = []
-        # Healthy by all signs, and yet worth a word.
-        self.notices: list[str] = []
-        # Runs that nobody living holds: those that a sweeper is there for.
-        self.alone = 0
-        # Dead runners that still hold something.
-        self.left_by: set[str] = set()
-        # Runs that cannot be read, each once: a store may not know which status they have.
-        self.broken: dict[str, Broken] = {}
-        # How many runs each runner holds: a beat tells what it was a while ago.
-        self.held: dict[str, int] = {}
-
-
-async def _report(store: str | None) -> Report:
+async def _report(store: str | None) -> StatusReport:
     async with connected(store) as client:
-        return await report_of(client)
-
-
-async def report_of(client: Client) -> Report:
-    """What that client's store shows now."""
-    fleet = await crew_of(client.store, client.liveness)
-    now = await client.store.now()
-    counts = Counts()
-    counts.runs = await client.store.counts()
-    await _look_at(client, fleet, counts)
-    read_fleet = {str(name): facts for name, facts in fleet.all.items()}
-    sweepers = sweepers_of(tuple(fleet.records.values()), read_fleet, now)
-    refused = await store_trouble(client.store)
-    swept = sweeper_troubles(sweepers, read_fleet, needed=counts.alone > 0)
-    return Report(
-        store=client.store.name,
-        buoy=buoy_version(),
-        runs={name: counts.runs[name] for name in (*Status, ENDED) if counts.runs.get(name)},
-        health=counts.health,
-        looked_at=counts.looked_at,
-        runners=tuple(
-            replace(each, holding=counts.held.get(each.id, 0))
-            for each in fleet.all.values()
-            if each.gone_why is None and _shown(each, counts)
-        ),
-        sweepers=tuple(sweepers),
-        broken=tuple(counts.broken.values()) + tuple(await client.store.schedules.broken()),
-        troubles=(
-            *([] if refused is None else [refused]),
-            *_runner_troubles(fleet, counts),
-            *swept,
-            *counts.troubles,
-        ),
-        notices=tuple(counts.notices),
-    )
-
-
-async def _look_at(client: Client, fleet: Fleet, counts: Counts) -> None:
-    """The health of runs that have not ended, the newest first."""
-    number, cursor = 0, None
-    while number < _LOOKED_AT_MAX:
-        page = await client.runs(RunQuery(_NOT_ENDED), cursor, RUNS_PAGE_MAX)
-        number += len(page.runs)
-        counts.broken.update((one.id, one) for one in page.broken)
-        for facts in await facts_of_page(client.store, fleet, page.runs, stale_after_s=STALE_AFTER_S):
-            _count(facts, counts)
-        cursor = page.cursor
-        if cursor is None:
-            return
-    counts.looked_at = number
-
-
-def _count(facts: Facts, counts: Counts) -> None:
-    verdict = judge(facts)
-    counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
-    troubles = _run_troubles(facts)
-    counts.troubles += troubles
-    long_s = without_progress_s(facts)
-    if long_s is not None and not troubles:
-        still = f"nothing in it has moved for {in_words(long_s)}, and its worker is alive"
-        counts.notices.append(f"{facts.document.run_id} is {facts.document.status}: {still}")
-    if facts.holder is not None:
-        counts.held[facts.holder.id] = counts.held.get(facts.holder.id, 0) + 1
-    if facts.holder is not None and facts.holder.gone:
-        counts.left_by.add(facts.holder.id)
-    if facts.document.pause is None and (facts.holder is None or facts.holder.gone):
-        counts.alone += 1
-
-
-def _shown(runner: RunnerFacts, counts: Counts) -> bool:
-    """A command that only drove its own run, died and left nothing is nobody's business."""
-    return not runner.gone or runner.role == "worker" or runner.id in counts.left_by
-
-
-def _run_troubles(facts: Facts) -> list[str]:
-    verdict, doc = judge(facts), facts.document
-    if verdict.health in TROUBLES:
-        return [f"{doc.run_id} is {verdict.health}: {'; '.join(verdict.reasons)}"]
-    if doc.pause is not None and doc.pause.reason != "user":
-        return [f"{doc.run_id} is paused: {doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''}"]
-    return []
-
-
-def _runner_troubles(fleet: Fleet, counts: Counts) -> list[str]:
-    found: list[str] = []
-    for each in fleet.all.values():
-        if each.gone_why is not None or not _shown(each, counts):
-            continue
-        if each.doubt is not None:
-            found.append(f"runner {each.id}: whether it lives is unknown: {each.doubt}")
-        elif each.gone:
-            found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
-        elif (why := hindrance(each)) is not None:
-            found.append(f"{runner_text(each)} does not react: {why}; it holds {counted(_held(each, counts), 'run')}")
-        elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:
-            rule = f"a beat should come every {in_words(BEAT_S)}, and nothing proves that its process has ended"
-            found.append(f"{runner_text(each)} has been silent for {in_words(each.beat_age_s)}: {rule}")
-        if each.errors:
-            found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
-    if counts.alone and not any(each.role == "worker" for each in fleet.living):
-        found.append("runs wait for a worker, and none is alive: start one with `buoy worker`")
-    return found
-
-
-def _held(runner: RunnerFacts, counts: Counts) -> int:
-    return counts.held.get(runner.id, 0)
+        return await store_status(client)
 
 
 def _kind(runner: RunnerFacts) -> str:
@@ -218,7 +59,7 @@ def _last_beat(runner: RunnerFacts) -> str:
     return "" if runner.beat_age_s is None else f", last beat {render.ago(runner.beat_age_s)}"
 
 
-def _show(report: Report) -> None:
+def _show(report: StatusReport) -> None:
     out = render.console()
     out.print(f"store     {report.store} (schema {report.schema}, buoy {report.buoy})")
     runs = ", ".join(f"{number:,} {name}{' earlier' if name == ENDED else ''}" for name, number in report.runs.items())
@@ -226,7 +67,7 @@ def _show(report: Report) -> None:
     if report.health:
         of = "" if report.looked_at is None else f" (of the newest {report.looked_at:,})"
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}{of}")
-    out.print(f"swept     {swept_text(report.sweepers)}")
+    out.print(f"swept     {report.swept}")
     for each in report.runners:
         kind = _kind(each)
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""

@@ -14,18 +14,22 @@ from buoy.cli.terminal.signals import stop_signals
 from buoy.config import configured_env, configured_stack
 from buoy.core.durations import in_words
 from buoy.core.explain.phrases import Wording, listed
-from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_S
+from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SWEEP_S
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.recovery.evidence import read_fleet
-from buoy.recovery.recover import Recovery
-from buoy.recovery.sweep.scope import Scope
-from buoy.recovery.sweep.sweep import SweepOptions
-from buoy.recovery.sweep.sweeper import Round
-from buoy.recovery.sweep.tally import Swept
+from buoy.operations.sweep import (
+    COUNTED,
+    Recovery,
+    Round,
+    Scope,
+    SweepOptions,
+    SweepReport,
+    sweep_counts,
+    sweep_once,
+    swept_run,
+)
 from buoy.wiring import SweeperProcess, open_lookout
 
-_WORDS = ("scanned", "healthy", "restarted", "resumed", "failed", "held", "skipped", "unknown")
 _LOOK_S = 0.2
 _TROUBLES_SHOWN = 10
 
@@ -133,30 +137,21 @@ def _scope(stack: str | None, env: str | None) -> Scope:
 
 
 async def _once(plan: Plan) -> Exit:
-    found: list[Recovery] = []
-    url = check_store(plan.store)
+    url, dry_run = check_store(plan.store), plan.options.dry_run
     await asyncio.sleep(plan.delay_s)
     async with open_lookout(url, plan.options, interval_s=plan.interval_s, once=True) as lookout:
-        lookout.sweeper.told = found.append
-        done = await lookout.sweeper.whole()
-        # One of another host that was suspected before is looked at a second time, and then it is certain.
-        later = await lookout.sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)
-        fleet = await read_fleet(lookout.store, lookout.liveness)
-    served = any(each.role == "worker" for each in fleet.living)
-    swept = _sum(done.swept, later)
-    done = msgspec.structs.replace(done, swept=swept)
+        report = await sweep_once(lookout.sweeper, lookout, dry_run=dry_run)
     if plan.as_json:
-        print_json({**_counts(done), "dry_run": plan.options.dry_run, "runs": [_told(each) for each in found]})
+        runs = [swept_run(each) for each in report.found]
+        print_json({**sweep_counts(report.done), "dry_run": dry_run, "runs": runs})
     else:
-        for each in found:
-            click.echo(_line(each, dry_run=plan.options.dry_run))
-        click.echo(_summary(done, dry_run=plan.options.dry_run))
-        for line in _hints(done, found, wording(plan.store, local), served=served, dry_run=plan.options.dry_run):
+        for each in report.found:
+            click.echo(_line(each, dry_run=dry_run))
+        click.echo(_summary(report.done, dry_run=dry_run))
+        for line in _hints(report, wording(plan.store, local)):
             click.echo(line, err=True)
-    waiting = swept.moved and not served and not plan.options.dry_run
-    noticed = plan.strict and swept.notices
-    failed = waiting or noticed or swept.troubles or swept.unknown or done.reconciled.troubles
-    return Exit.FAILED if failed else Exit.OK
+    noticed = plan.strict and report.done.swept.notices
+    return Exit.FAILED if report.failed or noticed else Exit.OK
 
 
 async def _loop(plan: Plan) -> Exit:
@@ -174,8 +169,8 @@ async def _loop(plan: Plan) -> Exit:
 
         sweeper = lookout.sweeper
         sweeper.delay_s = plan.delay_s
-        sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), _told(found))
-        sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), _counts(done))
+        sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), swept_run(found))
+        sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), sweep_counts(done))
         with stop_signals() as stop:
             say("started", f"sweeping {lookout.store.name} as {lookout.id}", {"runner": lookout.id})
             sweeper.start()
@@ -194,8 +189,9 @@ async def _until(lookout: SweeperProcess, asked: asyncio.Event) -> None:
             click.echo(f"error: {lookout.sweeper.last_error}; trying again", err=True)
 
 
-def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, dry_run: bool) -> list[str]:
+def _hints(report: SweepReport, words: Wording) -> list[str]:
     """What is left for a person, and how to do it."""
+    done, found, dry_run = report.done, report.found, report.dry_run
     lines: list[str] = []
     troubles = (*done.swept.troubles, *done.reconciled.troubles)
     # What is left of a run that was reported stands in its own line.
@@ -213,43 +209,15 @@ def _hints(done: Round, found: list[Recovery], words: Wording, *, served: bool, 
         again = words.command("sweeper", "--once")
         lines.append(f"{noted}; a look after {in_words(LOOKS_APART_S)} or more tells whether it lives: {again}")
     waits = done.swept.moved or any(finding.code == "Q5" for each in found for finding in each.findings)
-    if waits and not served and not dry_run:
+    if waits and not report.worker_alive and not dry_run:
         worker = words.command("worker", "FILE.py")
         lines.append(f"no worker is alive, so nothing goes on before one is started: {worker}")
     return lines
 
 
-def _sum(first: Swept, second: Swept) -> Swept:
-    numbers = {word: getattr(first, word) + getattr(second, word) for word in (*_WORDS, "dead_runners")}
-    return msgspec.structs.replace(
-        first,
-        **numbers,
-        troubles=first.troubles + second.troubles,
-        apart=first.apart + second.apart,
-        notices=first.notices + second.notices,
-    )
-
-
 def _dict(facts: object) -> dict[str, object]:
     found: dict[str, object] = msgspec.to_builtins(facts)
     return found
-
-
-def _counts(done: Round) -> dict[str, object]:
-    swept = {word: getattr(done.swept, word) for word in (*_WORDS, "dead_runners", "more", "troubles", "notices")}
-    return {**swept, "reconciled": done.reconciled, "duration_s": round(done.duration_s, 3), "left": done.left}
-
-
-def _told(found: Recovery) -> dict[str, object]:
-    return {
-        "run_id": found.run_id,
-        "action": found.action,
-        "needed": found.needed,
-        "new_branch_id": found.new_branch_id,
-        "reason": found.reason,
-        "error": found.error,
-        "note": found.note,
-    }
 
 
 def _line(found: Recovery, *, dry_run: bool) -> str:
@@ -271,7 +239,7 @@ def _line(found: Recovery, *, dry_run: bool) -> str:
 
 def _summary(done: Round, *, dry_run: bool) -> str:
     swept = done.swept
-    parts = [f"{getattr(swept, word):,} {word}" for word in _WORDS if word == "scanned" or getattr(swept, word)]
+    parts = [f"{getattr(swept, word):,} {word}" for word in COUNTED if word == "scanned" or getattr(swept, word)]
     if swept.dead_runners:
         parts.append(counted(swept.dead_runners, "dead runner"))
     if done.reconciled.replayed:

@@ -6,16 +6,10 @@ import click
 
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, calls_option, shared_options
-from buoy.cli.terminal.spec_targets import (
-    allowed_calls,
-    param_option,
-    parameters,
-    read_spec_file,
-    spec_warnings,
-)
+from buoy.cli.terminal.target_options import param_option
 from buoy.core.log.wording import counted
-from buoy.engine.spec.workflow import SpecArguments
 from buoy.errors import BadSpec
+from buoy.operations.targets.spec_files import allowed_calls, check_spec_file
 
 
 @click.command()
@@ -33,7 +27,7 @@ def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], stor
     Exit code: 0 sound, 2 something is wrong with it.
     """
     try:
-        workflow = read_spec_file(file, params, allowed_calls(prefixes))
+        found = check_spec_file(file, params, allowed_calls(prefixes))
     except BadSpec as error:
         if as_json:
             print_json({"ok": False, "count": error.count, "problems": [each._asdict() for each in error.problems]})
@@ -41,25 +35,14 @@ def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], stor
             click.echo(str(error), err=True)
             click.echo(f"{counted(error.count, 'problem')}; nothing was stored", err=True)
         return Exit.BAD_INPUT
-    assert isinstance(workflow.arguments, SpecArguments)
-    plan = workflow.plan(workflow.arguments.complete(parameters(params)))
-    steps, edges = len(plan.steps), sum(map(len, plan.needs))
-    calls = sorted(workflow.spec.calls())
-    odd = spec_warnings(file, workflow)
     if as_json:
-        facts = {
-            "name": workflow.spec.name,
-            "version": workflow.version,
-            "steps": steps,
-            "edges": edges,
-            "calls": calls,
-        }
-        print_json({"ok": True, **facts, "warnings": [each._asdict() for each in odd]})
+        facts = {name: getattr(found, name) for name in ("name", "version", "steps", "edges", "calls")}
+        print_json({"ok": True, **facts, "warnings": [each._asdict() for each in found.warnings]})
         return Exit.OK
-    click.echo(f"{file} is sound: {workflow.spec.name}, {counted(steps, 'step')}, dependencies: {edges}")
-    click.echo(f"version {workflow.version}, recovery {workflow.recovery}, queue {workflow.queue}")
-    if calls:
-        click.echo(f"calls {', '.join(calls)}")
-    for each in odd:
+    click.echo(f"{file} is sound: {found.name}, {counted(found.steps, 'step')}, dependencies: {found.edges}")
+    click.echo(f"version {found.version}, recovery {found.recovery}, queue {found.queue}")
+    if found.calls:
+        click.echo(f"calls {', '.join(found.calls)}")
+    for each in found.warnings:
         click.echo(f"warning: {each}", err=True)
     return Exit.OK

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import click
-import msgspec
-from msgspec.structs import replace
 from rich.text import Text
 
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import HEALTH_STYLE, console, local
 from buoy.cli.terminal.run_ids import optional_run_argument
-from buoy.core.diagnosis.findings import Finding, first_notice
-from buoy.core.diagnosis.health import TROUBLES, Health, judge
-from buoy.core.explain.explain import Explanation, explain, explain_broken
-from buoy.core.explain.findings import finding_text
-from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.explain.explain import Explanation
 from buoy.core.log.wording import counted
-from buoy.engine.client.client import Client
-from buoy.errors import BadInput, CorruptLog, Problem
-from buoy.ports.records import RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet, store_facts, store_trouble
-from buoy.recovery.recover import Examined, examine
-
-_UNDER_WAY = tuple(sorted(set(Status) - TERMINAL))
-
-
-class Trouble(msgspec.Struct, frozen=True, kw_only=True):
-    """One run in trouble, in one line; `notice`: it is healthy by all signs, and yet worth a word."""
-
-    run_id: str
-    workflow: str
-    # None: it cannot be read.
-    status: Status | None
-    health: Health
-    code: str | None = None
-    text: str
-    notice: bool = False
+from buoy.errors import BadInput
+from buoy.operations.inspect.explanation import explain_run
+from buoy.operations.inspect.troubles import Troubles, all_troubles
 
 
 @click.command()
@@ -72,14 +46,7 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
 
 async def _explained(run_id: str, store: str | None) -> Explanation:
     async with connected(store) as client:
-        try:
-            record = await client.record(run_id)
-        except CorruptLog as error:
-            return explain_broken(run_id, str(error), wording(store, local))
-        fleet = await read_fleet(client.store, client.liveness)
-        facts, _ = await facts_of_run(client.store, fleet, record, stale_after_s=STALE_AFTER_S)
-        facts = replace(facts, store=await store_facts(client.store))
-        return explain(facts, wording(store, local))
+        return await explain_run(client, run_id, wording(store, local))
 
 
 def _show(found: Explanation) -> None:
@@ -98,69 +65,21 @@ def _show(found: Explanation) -> None:
 
 
 def _tell_all(store: str | None, *, as_json: bool) -> int:
-    everything, refused = go(_all(store))
-    found, notices = [each for each in everything if not each.notice], [each for each in everything if each.notice]
+    found = go(_all(store))
     if as_json:
-        print_json({"troubles": found, "notices": notices, "store": refused})
+        print_json(found)
     else:
         out = console()
-        if refused is not None:
-            out.print(Text(refused, style="red"))
-        for each in (*found, *notices):
+        if found.store is not None:
+            out.print(Text(found.store, style="red"))
+        for each in (*found.troubles, *found.notices):
             line = Text(each.run_id, style="bold").append(f"  {each.status or 'unreadable'}  ", style="cyan")
             said = f"  {'notice: ' if each.notice else ''}{each.text}"
             out.print(line.append(each.health, style=HEALTH_STYLE[each.health]).append(said, style=""))
-        out.print(Text(f"{counted(len(found), 'run')} in trouble", style="red" if found else "green"))
-    return Exit.FAILED if found or refused is not None else Exit.OK
+        out.print(Text(f"{counted(len(found.troubles), 'run')} in trouble", style="red" if found.troubles else "green"))
+    return Exit.FAILED if found.any else Exit.OK
 
 
-async def _all(store: str | None) -> tuple[list[Trouble], str | None]:
-    """Every run in trouble, and what is wrong with the store itself."""
+async def _all(store: str | None) -> Troubles:
     async with connected(store) as client:
-        return [each async for each in _troubles(client)], await store_trouble(client.store)
-
-
-async def _troubles(client: Client) -> AsyncIterator[Trouble]:
-    """Every run that has not ended is looked at, with its log."""
-    cursor: str | None = None
-    while True:
-        page = await client.runs(RunQuery(statuses=_UNDER_WAY), cursor, RUNS_PAGE_MAX)
-        fleet = await read_fleet(client.store, client.liveness)
-        for one in page.broken:
-            text = f"it cannot be read: {one.reason}"
-            yield Trouble(run_id=one.id, workflow="", status=None, health=Health.UNKNOWN, code="R1", text=text)
-        for record in page.runs:
-            found = await _trouble(client, record, fleet)
-            if found is not None:
-                yield found
-        cursor = page.cursor
-        if cursor is None:
-            return
-
-
-async def _trouble(client: Client, record: RunRecord, fleet: Fleet) -> Trouble | None:
-    doc = record.document
-
-    def told(status: Status, health: Health, text: str, code: str | None = None) -> Trouble:
-        return Trouble(run_id=doc.run_id, workflow=doc.workflow, status=status, health=health, code=code, text=text)
-
-    try:
-        seen = await examine(client, doc.run_id, fleet=fleet, stale_after_s=STALE_AFTER_S)
-    except Problem as error:
-        return told(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
-    verdict, shown = judge(seen.facts), seen.facts.document
-    finding = _first(seen)
-    if finding is not None:
-        return told(shown.status, verdict.health, finding_text(finding), finding.code)
-    if verdict.health in TROUBLES:
-        return told(shown.status, verdict.health, "; ".join(verdict.reasons))
-    if shown.pause is not None and shown.pause.reason != "user":
-        return told(shown.status, verdict.health, f"paused: {shown.pause.detail or shown.pause.reason}")
-    notice = first_notice(seen.findings)
-    if notice is None:
-        return None
-    return replace(told(shown.status, verdict.health, finding_text(notice), notice.code), notice=True)
-
-
-def _first(seen: Examined) -> Finding | None:
-    return next((each for each in seen.findings if each.trouble), None)
+        return await all_troubles(client)

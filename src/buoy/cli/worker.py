@@ -12,8 +12,7 @@ from buoy.cli.terminal.signals import end_at_once
 from buoy.core.ids import check_name
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S
 from buoy.errors import BadInput
-from buoy.ports.processes import MEMBER_OPTION, ParentProcess
-from buoy.worker_processes import parent_process
+from buoy.worker_processes import MEMBER_OPTION, ParentProcess, parent_process
 
 
 @click.command()
@@ -103,24 +102,22 @@ def _drive(options: Options) -> int:
     """One worker in this process."""
     # The parent is heard before user code is loaded, which may take long.
     member = None if options.member is None else _member(options.member)
-    from buoy.cli.terminal.spec_targets import allowed_calls
-    from buoy.cli.terminal.worker_session import Plan, registry_of, work
+    from buoy.cli.terminal.worker_session import work
+    from buoy.operations.targets.spec_files import allowed_calls
+    from buoy.operations.worker import WorkerOrder, worker_registry
 
     with results_alone(as_json=options.as_json) as out:
-        plan = Plan(
-            registry=registry_of(options.files, specs=not options.no_specs),
+        order = WorkerOrder(
+            registry=worker_registry(options.files, specs=not options.no_specs),
             calls=allowed_calls(options.prefixes),
-            store=options.store,
             queues=options.queues or ("default",),
             concurrency=options.concurrency,
             until_idle=options.until_idle,
             grace_s=options.grace,
-            as_json=options.as_json,
             sweeps=not options.no_sweeper,
             delay_s=options.start_delay,
-            member=member,
         )
-        left, gone = go(work(plan, out))
+        left, gone = go(work(order, options.store, out, as_json=options.as_json, member=member))
     return _end(left, gone)
 
 

@@ -283,3 +283,15 @@ class Doctor:
                 self._tell(
                     "H1", f"runner {record.info.id} is dead ({proof['proof']}) and not struck off yet", fixed=fixed
                 )
+
+
+def derived_checks(report: Report) -> list[StoreCheck]:
+    """What a store without a database of its own has no check for, out of what was found in it."""
+    named = {check.name for check in report.checks}
+    unread, wrong = report.counts.get("R1", 0), report.counts.get(INDEX, 0)
+    logs = f"logs that cannot be read: {unread:,}" if unread else "every log that was looked at can be read"
+    entries = (
+        f"entries that do not fit their runs: {wrong:,}" if wrong else "every entry that was looked at fits its run"
+    )
+    found = [StoreCheck("integrity", not unread, logs), StoreCheck("indexes", not wrong, entries)]
+    return [check for check in found if check.name not in named]

@@ -122,6 +122,31 @@ async def remove_schedule(client: Client, name: str) -> Schedule | Broken:
     return await _change(client, name, change)
 
 
+class FoundSchedules(msgspec.Struct, frozen=True):
+    """The schedules of a store at one moment, and those that cannot be read."""
+
+    schedules: tuple[Schedule, ...]
+    broken: tuple[Broken, ...]
+    now: float
+
+    def listed(self) -> ScheduleList:
+        """As programs get them."""
+        return ScheduleList(self.schedules, self.broken or msgspec.UNSET)
+
+
+class ScheduleList(msgspec.Struct, frozen=True):
+    """The schedules as `--json` gives them."""
+
+    schedules: tuple[Schedule, ...]
+    broken: tuple[Broken, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+async def list_schedules(client: Client) -> FoundSchedules:
+    """All that were not removed."""
+    found, broken = await all_schedules(client), await client.store.schedules.broken()
+    return FoundSchedules(tuple(found), tuple(broken), float(await client.store.now()))
+
+
 async def all_schedules(client: Client) -> list[Schedule]:
     return [each for each in await client.store.schedules.schedules() if each.removed_at is None]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
-from buoy.cli.terminal.inputs import parse_json
 from buoy.cli.terminal.render import one_line
 from buoy.core.explain.phrases import expected_text, shortened
 from buoy.core.log.form_fields import example_of
 from buoy.core.log.questions import Question
+from buoy.operations.targets.inputs import parse_json
 
 _ANSWER_CHARS_MAX = 60
 

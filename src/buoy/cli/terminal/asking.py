@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
 from buoy.cli.terminal.answers import answer_text
 from buoy.cli.terminal.live import View
@@ -19,10 +19,11 @@ from buoy.cli.terminal.typed import Typed
 from buoy.core.explain.phrases import questions
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document, OpenLeaf
-from buoy.engine.client.client import Client
-from buoy.engine.read_log import inbox_pages
-from buoy.engine.run.mailbox import Answer
 from buoy.errors import BadInput, UserError
+from buoy.operations.messages import answer_sent
+
+if TYPE_CHECKING:
+    from buoy import Client
 
 
 class Asker:
@@ -83,11 +84,9 @@ class Asker:
 
     async def _why_gone(self, document: Document) -> str:
         """From the inbox: an answer is durable there before the run sees it."""
-        async for page in inbox_pages(self._client.store, document.run_id):
-            for message in page:
-                answer = msgspec.json.decode(message.body, type=Answer) if message.kind == "answer" else None
-                if answer is not None and answer.question_id == self._asked:
-                    return f"answered elsewhere: {answer_text(answer.answer)}"
+        answer = await answer_sent(self._client, document.run_id, self._asked)
+        if answer is not None:
+            return f"answered elsewhere: {answer_text(answer)}"
         if document.pause is not None and not document.ended:
             why = document.pause.detail or document.pause.reason
             return f"the run is paused: {why}; the question comes again when the run is resumed"

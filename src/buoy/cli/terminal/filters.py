@@ -7,36 +7,13 @@ from functools import wraps
 from typing import Any, TypeVar
 
 import click
-import msgspec
 
 from buoy.cli.terminal.program import duration
-from buoy.core.ids import check_run_id
-from buoy.errors import BadInput
-from buoy.ports.records import RunQuery
+from buoy.operations.inspect.runs import RunFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What the person asked for; ages are counted back from now when the list is made."""
-
-    workflow: str | None = None
-    parent: str | None = None
-    text: str | None = None
-    newer_than_s: float | None = None
-    older_than_s: float | None = None
-
-    def query(self, statuses: tuple[str, ...], now: float) -> RunQuery:
-        if self.newer_than_s is not None and (self.older_than_s or 0.0) >= self.newer_than_s:
-            raise BadInput("no run is both older than --older-than and newer than --newer-than")
-        return RunQuery(
-            statuses=statuses,
-            workflow=self.workflow,
-            parent=None if self.parent is None else check_run_id(self.parent),
-            text=self.text or "",
-            created_from=None if self.newer_than_s is None else now - self.newer_than_s,
-            created_before=None if self.older_than_s is None else now - self.older_than_s,
-        )
+_NAMES = ("workflow", "parent", "text", "newer_than_s", "older_than_s")
 
 
 def run_filters(command: F) -> F:
@@ -44,8 +21,8 @@ def run_filters(command: F) -> F:
 
     @wraps(command)
     def filtered(*args: Any, **given: Any) -> Any:
-        chosen = {name: given.pop(name) for name in Filters.__struct_fields__}
-        return command(*args, filters=Filters(**chosen), **given)
+        chosen = {name: given.pop(name) for name in _NAMES}
+        return command(*args, filters=RunFilter(**chosen), **given)
 
     for option in reversed(_OPTIONS):
         filtered = option(filtered)

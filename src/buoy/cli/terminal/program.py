@@ -24,8 +24,8 @@ from buoy.cli.terminal.output import print_json
 from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UserError
 
 if TYPE_CHECKING:
+    from buoy import Client
     from buoy.core.explain.phrases import Wording
-    from buoy.engine.client.client import Client
     from buoy.inspection import Inspector
 
 T = TypeVar("T")

@@ -1,8 +1,4 @@
-"""Run ids: which run is meant by what a person typed as RUN.
-
-Invariants: an id that exists means that run. Else the beginning of an id is enough if only one run has it; a run stands
-for its children and successors, whose ids extend its own. Commands that make a run, or delete one, take whole ids only.
-"""
+"""Run ids: the argument RUN of a command, completed to a whole id. Commands that make or delete runs do not use it."""
 
 from __future__ import annotations
 
@@ -13,14 +9,10 @@ from typing import Any, TypeVar
 import click
 
 from buoy.cli.terminal.program import go, inspected
-from buoy.core.ids import RunId, check_run_id
-from buoy.errors import BadInput
-from buoy.ports.store import Store
+from buoy.core.ids import RunId
+from buoy.operations.inspect.run_ids import complete_run_id
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_LOOKED_AT = 50
-_SHOWN_MAX = 10
 
 
 def run_argument(command: F) -> F:
@@ -54,21 +46,4 @@ def _whole_ids(command: F) -> F:
 
 async def _resolved(store: str | None, typed: tuple[str, ...]) -> tuple[RunId, ...]:
     async with inspected(store) as found:
-        return tuple([await meant_run(found.store, each) for each in typed])
-
-
-async def meant_run(store: Store, typed: str) -> RunId:
-    """The whole id. What no run begins with is given back as it is: whoever looks it up says best what became of it."""
-    found = await store.run_ids(check_run_id(typed), _LOOKED_AT)
-    if not found or typed in found:
-        return RunId(typed)
-    first = min(found)
-    if len(found) == 1 or (len(found) < _LOOKED_AT and all(_belongs(each, first) for each in found)):
-        return first
-    shown = sorted(found)[:_SHOWN_MAX]
-    more = " and more" if len(found) > len(shown) else ""
-    raise BadInput(f"several runs begin with {typed!r}: {', '.join(shown)}{more}; type more of the id")
-
-
-def _belongs(run_id: RunId, to: RunId) -> bool:
-    return run_id == to or run_id.startswith(f"{to}.")
+        return tuple([await complete_run_id(found, each) for each in typed])

@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from buoy.cli.terminal.asking import Asker
-from buoy.cli.terminal.driving import Driver
 from buoy.cli.terminal.live import View
 from buoy.cli.terminal.program import wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import Stop
-from buoy.core.diagnosis.facts import Facts, ProgressFacts
+from buoy.core.diagnosis.facts import Facts
 from buoy.core.explain.phrases import answer_words
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.lifecycle import Status
-from buoy.engine.read_log import read_log
+from buoy.operations.drive import Driver
+from buoy.operations.worker import hear_troubles
 from buoy.wiring import Worker
 
 # How often the view is brought up to date.
@@ -34,7 +34,7 @@ class Watch:
         self._ask = ask
         self._seen = 0
         self._trouble = ""
-        worker.runner.trouble_log.on_note = worker.runner.journal.on_error = self._tell_trouble
+        hear_troubles(worker.runner, self._tell_trouble)
 
     def _tell_trouble(self, text: str) -> None:
         """The run goes on by itself when it can; a person may have to see to that. The same one is said once."""
@@ -53,37 +53,33 @@ class Watch:
         try:
             while not stopped.done():
                 document, facts = await driver.tend()
-                await self._show(document, facts, asker)
+                await self._show(driver, document, facts, asker)
                 if document.ended or document.head_seq >= self._seen:  # else more has been shown than it knows of
                     await asker.look(document)
-                if document.ended or self._hopeless(document):
+                if document.ended or self._hopeless(driver, document):
                     return
                 if ended is None or ended.done():
-                    ended = self._runner.wait_end(run_id)  # type: ignore[assignment]
+                    ended = driver.wait_end()
                 awaited = [each for each in (stopped, ended) if each is not None]
                 await asyncio.wait(awaited, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopped.cancel()
             await asker.close()
 
-    async def _show(self, document: Document, facts: Facts | None, asker: Asker) -> None:
+    async def _show(self, driver: Driver, document: Document, facts: Facts | None, asker: Asker) -> None:
         if self._view.wants_events:
-            events = await read_log(self.client.store, document.run_id, self._seen)
+            events = await driver.events(self._seen)
             self._seen += len(events)
             self._view.events(events)
         if not asker.busy:
             now = max(self.client.clock.now(), document.updated_at) if facts is None else facts.now
             elsewhere = None if facts is None else facts.progress
-            self._view.show(document, self._progress(document.run_id) or elsewhere, now)
+            self._view.show(document, driver.progress or elsewhere, now)
 
-    def _progress(self, run_id: RunId) -> ProgressFacts | None:
-        found = self._runner.progress.get(run_id)
-        return None if found is None else ProgressFacts(found.at, found.done, found.total, found.note, found.leaf)
-
-    def _hopeless(self, document: Document) -> bool:
+    def _hopeless(self, driver: Driver, document: Document) -> bool:
         """A pause that ends by somebody's word is waited for; one that needs a change of the code is not."""
         by_hand = document.pause is not None and document.pause.reason == "user"
-        return document.status is Status.PAUSED and not by_hand and document.run_id not in self._runner.executions
+        return document.status is Status.PAUSED and not by_hand and not driver.driven_here
 
     def _advice(self, run_id: RunId, leaf: OpenLeaf) -> str:
         assert leaf.question is not None

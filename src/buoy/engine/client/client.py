@@ -150,11 +150,7 @@ class Client:
 
     async def answer(self, run_id: str, answer: object, question_id: str | None = None) -> Receipt:
         """Answers an open question. A wrong answer is refused here, and the question stays open."""
-        doc = (await self.record(run_id)).document
-        if doc.open_count > len(doc.open):
-            # The document's list is cut; the log knows all of them.
-            doc = document(await self.state(run_id), open_max=doc.open_count)
-        leaf = _question(doc, question_id)
+        doc, leaf = await self._asked(run_id, question_id)
         assert leaf.question is not None
         assert leaf.question_id is not None
         try:
@@ -168,6 +164,17 @@ class Client:
         if receipt.duplicate:
             raise WrongState(f"question {leaf.question_id} was answered already (message {receipt.number})")
         return receipt
+
+    async def open_question(self, run_id: str, question_id: str | None = None) -> OpenLeaf:
+        """The question that `answer` would answer."""
+        return (await self._asked(run_id, question_id))[1]
+
+    async def _asked(self, run_id: str, question_id: str | None) -> tuple[Document, OpenLeaf]:
+        doc = (await self.record(run_id)).document
+        if doc.open_count > len(doc.open):
+            # The document's list is cut; the log knows all of them.
+            doc = document(await self.state(run_id), open_max=doc.open_count)
+        return doc, _question(doc, question_id)
 
     async def answered(self, run_id: str) -> frozenset[str]:
         """The questions that have an answer, also those whose answers the run has not seen yet."""

@@ -6,16 +6,20 @@ at once. A log that cannot be read ends the command, since trying again would no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
-from buoy.core.diagnosis.facts import Facts, RunnerFacts
+from buoy.core.diagnosis.facts import Facts, ProgressFacts, RunnerFacts
 from buoy.core.explain.phrases import runner_text
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.log.document import Document, document
+from buoy.core.log.events import Event
 from buoy.core.log.lifecycle import Status
 from buoy.core.times import StoreTime
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
+from buoy.engine.read_log import read_log
 from buoy.errors import StoreUnusable
 from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
 from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
@@ -52,6 +56,25 @@ class Driver:
             await self._take_if_free(record, facts, fleet)
         await self._tend_children(record.document)
         return record.document, facts
+
+    @property
+    def driven_here(self) -> bool:
+        """Whether this process holds the run now."""
+        return self.run_id in self._runner.executions
+
+    @property
+    def progress(self) -> ProgressFacts | None:
+        """What a step of the run reported last in this process."""
+        found = self._runner.progress.get(self.run_id)
+        return None if found is None else ProgressFacts(found.at, found.done, found.total, found.note, found.leaf)
+
+    def wait_end(self) -> asyncio.Future[Any] | None:
+        """Done when the run has ended in this process; None if it is not driven here."""
+        return self._runner.wait_end(self.run_id)
+
+    async def events(self, after: int) -> list[Event]:
+        """The events of the run after that number."""
+        return await read_log(self._client.store, self.run_id, after)
 
     async def _tend_children(self, parent: Document) -> None:
         """What the run started and waits for belongs to it: it is driven here too, if nobody else does it."""

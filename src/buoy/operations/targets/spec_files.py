@@ -1,17 +1,12 @@
-"""Spec targets: spec files on the command line, with the parameters and the allowed functions that go with them."""
+"""Spec files: reads a spec file with the parameters and the allowed functions that go with it; finds any target."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
-import click
 import msgspec
 
-from buoy.cli.terminal.inputs import named_texts, parse_json, stored_input
-from buoy.cli.terminal.workflow_files import AnyWorkflow, find_workflow
 from buoy.config import load_settings
 from buoy.core.spec.problems import place_text
 from buoy.core.spec.warnings import warnings_of
@@ -19,18 +14,38 @@ from buoy.engine.spec.functions import Calls
 from buoy.engine.spec.source import read_source
 from buoy.engine.spec.workflow import SpecArguments, SpecWorkflow, load_spec
 from buoy.errors import BadInput, SpecProblem
-
-F = TypeVar("F", bound=Callable[..., Any])
+from buoy.operations.targets.inputs import named_texts, no_input, parse_json, stored_input
+from buoy.operations.targets.workflow_files import AnyWorkflow, find_workflow
 
 _ENDINGS = (".yaml", ".yml", ".json")
 
-param_option = click.option(
-    "--param",
-    "params",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="One parameter of a spec; repeat for others. A list is JSON: k='[1, 5]'.",
-)
+
+class Target(msgspec.Struct, frozen=True):
+    """What is to be run: the workflow or spec, its input if one was given, and what is odd about the spec."""
+
+    workflow: AnyWorkflow
+    stored: msgspec.Raw | None
+    warnings: tuple[SpecProblem, ...] = ()
+    # The functions that specs may call here.
+    calls: tuple[str, ...] = ()
+
+    @property
+    def input(self) -> msgspec.Raw:
+        """What a new run gets: the given input, or the one of a workflow that is started without any."""
+        return self.stored or no_input(self.workflow.arguments)
+
+
+class CheckedSpec(msgspec.Struct, frozen=True):
+    """What a run of a sound spec would be."""
+
+    name: str
+    version: str
+    steps: int
+    edges: int
+    calls: tuple[str, ...]
+    recovery: str
+    queue: str
+    warnings: tuple[SpecProblem, ...]
 
 
 def is_spec_file(target: str) -> bool:
@@ -71,23 +86,41 @@ def spec_warnings(target: str, spec: SpecWorkflow) -> list[SpecProblem]:
     return [SpecProblem(target, line_of(place), place_text(place), text) for place, text in found]
 
 
-def _warn(target: str, spec: SpecWorkflow) -> None:
-    for each in spec_warnings(target, spec):
-        click.echo(f"warning: {each}", err=True)
+def check_spec_file(file: str, params: tuple[str, ...], calls: tuple[str, ...]) -> CheckedSpec:
+    """What the spec amounts to with these parameters; `BadSpec` has every problem."""
+    workflow = read_spec_file(file, params, calls)
+    assert isinstance(workflow.arguments, SpecArguments)
+    plan = workflow.plan(workflow.arguments.complete(parameters(params)))
+    return CheckedSpec(
+        name=workflow.spec.name,
+        version=workflow.version,
+        steps=len(plan.steps),
+        edges=sum(map(len, plan.needs)),
+        calls=tuple(sorted(workflow.spec.calls())),
+        recovery=workflow.recovery,
+        queue=workflow.queue,
+        warnings=tuple(spec_warnings(file, workflow)),
+    )
 
 
 def find_target(
     target: str, given: str | None, pairs: tuple[str, ...], params: tuple[str, ...], calls: tuple[str, ...]
-) -> tuple[AnyWorkflow, msgspec.Raw | None]:
+) -> Target:
     """The workflow or spec that was named, and its input if one was given."""
     if not is_spec_file(target):
         if params:
             raise BadInput("--param is for spec files; arguments of a workflow are given with --arg or --input")
         workflow = find_workflow(target)
-        return workflow, stored_input(workflow.arguments, given, pairs)
+        return Target(workflow, stored_input(workflow.arguments, given, pairs), calls=calls)
     if given is not None or pairs:
         raise BadInput("--arg and --input are for workflows in Python; parameters of a spec are given with --param")
     spec = read_spec_file(target, params, calls)
-    _warn(target, spec)
     assert isinstance(spec.arguments, SpecArguments)
-    return spec, spec.arguments.complete(parameters(params)) if params else None
+    stored = spec.arguments.complete(parameters(params)) if params else None
+    return Target(spec, stored, tuple(spec_warnings(target, spec)), calls)
+
+
+def called_modules(workflow: AnyWorkflow) -> tuple[str, ...]:
+    """The modules whose functions a spec calls: what a worker must be allowed to call."""
+    called = workflow.spec.calls() if isinstance(workflow, SpecWorkflow) else set()
+    return tuple(sorted({each.partition(":")[0] for each in called}))

@@ -1,81 +1,24 @@
-"""`buoy export` and `buoy import`: one run as one file, to look at an incident elsewhere."""
+"""`buoy import`: bring a run from a bundle into the store."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
 from buoy.cli.terminal.output import print_json
-from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
+from buoy.cli.terminal.program import Exit, go, shared_options, wording
 from buoy.cli.terminal.render import local
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.config import configured_store, person
 from buoy.core.bundle.as_found import check_found
 from buoy.core.bundle.checks import check
-from buoy.core.bundle.format import Bundle, digest, parse, render
+from buoy.core.bundle.format import Bundle, parse
 from buoy.core.limits import BUNDLE_BYTES_MAX
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput, TooLarge
-from buoy.operations.bundles import Imported, export_run, import_run
+from buoy.operations.bundles import Imported, import_run
 from buoy.wiring import open_client
-
-
-@click.command("export")
-@run_argument
-@click.option("-o", "--output", metavar="FILE", help="Where to write the bundle; else standard output.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--as-found", is_flag=True, help="With document and task as they are, for 'buoy import --as-found'.")
-@shared_options
-def export_command(
-    run_id: str, output: str | None, force: bool, as_found: bool, store: str | None, as_json: bool
-) -> int:
-    """Write one run as a bundle: its log, inbox and document in one JSON file.
-
-    Nothing is changed. With --json and --output, standard output says what was written. --as-found also tells who
-    holds its task, and keeps a document that disagrees with the log. The format is described in docs/bundle.md.
-
-    \b
-    Example:
-      buoy export order-1 -o order-1.json
-
-    Exit code: 0 written, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
-    """
-    bundle = go(_exported(run_id, store, as_found=as_found))
-    data = render(bundle)
-    if output is None:
-        click.echo(data, nl=False)
-        return Exit.OK
-    _write(Path(output), data, force=force)
-    if as_json:
-        print_json(
-            {"run_id": run_id, "file": output, "bytes": len(data), "events": len(bundle.log), "digest": digest(bundle)}
-        )
-    else:
-        what = f"{counted(len(bundle.log), 'event')}, {counted(len(bundle.inbox), 'message')}"
-        click.echo(f"{output}: run {run_id}, {what}, {len(data):,} bytes")
-    return Exit.OK
-
-
-async def _exported(run_id: str, store: str | None, *, as_found: bool) -> Bundle:
-    async with connected(store) as client:
-        return await export_run(client, run_id, as_found=as_found)
-
-
-def _write(path: Path, data: bytes, *, force: bool) -> None:
-    """Whole or not at all: a bundle that was cut off looks like a broken run."""
-    if path.exists() and not force:
-        raise BadInput(f"{path} exists already; name another file, or write over it with --force")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_bytes(data)
-        part.replace(path)
-    except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error}") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @click.command("import")

@@ -1,0 +1,60 @@
+"""`buoy answer`: answer an open question of a run."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from buoy.cli.terminal.answers import parse_answer
+from buoy.cli.terminal.message_lines import tell_sent
+from buoy.cli.terminal.program import connected, go, shared_options
+from buoy.cli.terminal.prompts import put
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.cli.terminal.typed import Typed
+from buoy.core.explain.phrases import expected_text
+from buoy.core.log.document import OpenLeaf
+from buoy.core.log.questions import Json
+from buoy.errors import BadInput
+from buoy.operations import messages
+from buoy.operations.messages import Sent
+
+
+@click.command()
+@run_argument
+@click.argument("value", metavar="[VALUE]", required=False)
+@click.option("--question", metavar="ID", help="Which question, if several are open.")
+@click.option("--form", metavar="JSON", help="The answer to a form.")
+@shared_options
+def answer(
+    run_id: str, value: str | None, question: str | None, form: str | None, store: str | None, as_json: bool
+) -> int:
+    """Answer an open question of a run.
+
+    VALUE is yes or no, an option, several options with commas between them (or a JSON list), a text, or JSON for a
+    form. Without it you are asked, on a terminal. A wrong answer is refused, and the question stays open.
+
+    \b
+    Example:
+      buoy answer order-1 yes
+
+    Exit code: 0 accepted, 2 refused or no such question, 5 store unusable.
+    """
+    if value is not None and form is not None:
+        raise BadInput("give the answer either as VALUE or with --form, not both")
+    return tell_sent(go(_answer(run_id, form if value is None else value, question, store)), as_json=as_json)
+
+
+async def _answer(run_id: str, typed: str | None, question_id: str | None, store: str | None) -> Sent:
+    async with connected(store) as client:
+        leaf = await messages.open_question(client, run_id, question_id)
+        return await messages.answer(client, run_id, await _value(leaf, typed), leaf.question_id)
+
+
+async def _value(leaf: OpenLeaf, typed: str | None) -> Json | object:
+    assert leaf.question is not None
+    if typed is not None:
+        return parse_answer(leaf.question, typed)
+    if not sys.stdin.isatty():
+        raise BadInput(f"name an answer to {leaf.name!r}: {expected_text(leaf.question)}")
+    return await put(leaf.question, Typed())

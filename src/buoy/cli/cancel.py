@@ -1,0 +1,32 @@
+"""`buoy cancel`: cancel a run."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.message_lines import tell_request
+from buoy.cli.terminal.program import connected, go, shared_options
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.operations import messages
+from buoy.operations.messages import RequestMade
+
+
+@click.command()
+@run_argument
+@click.option("--reason", metavar="TEXT", help="For the record, and for who waits for the result.")
+@shared_options
+def cancel(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:
+    """Cancel a run: its code sees a cancellation, cleans up, and the run ends as cancelled.
+
+    \b
+    Example:
+      buoy cancel order-1 --reason "ordered twice"
+
+    Exit code: 0 done or asked for, 2 not possible, 5 store unusable.
+    """
+    return tell_request(go(_cancel(run_id, reason, store)), as_json=as_json)
+
+
+async def _cancel(run_id: str, reason: str | None, store: str | None) -> RequestMade:
+    async with connected(store) as client:
+        return await messages.cancel(client, run_id, reason)

@@ -1,0 +1,30 @@
+"""`buoy jump`: go back to an earlier step. What will run again is shown first."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.program import shared_options
+from buoy.cli.terminal.rewind_lines import go_back
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.operations.rewind import Rewind
+
+
+@click.command()
+@run_argument
+@click.argument("step", metavar="STEP")
+@click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
+@click.option("--dry-run", is_flag=True, help="Only show what would run again.")
+@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@shared_options
+def jump(run_id: str, step: str, keep_answers: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> int:
+    """Go back to any step that ran, and go on from there.
+
+    \b
+    Example:
+      buoy jump order-1 pack --keep-answers
+
+    Exit code: 0 done, 2 not possible or declined, 5 store unusable.
+    """
+    order = Rewind(run_id, step, "jump", keep_answers)
+    return go_back(order, dry_run=dry_run, yes=yes, store=store, as_json=as_json)

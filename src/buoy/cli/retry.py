@@ -1,0 +1,45 @@
+"""`buoy retry`: run a failed step again. What will run again is shown first."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.program import shared_options
+from buoy.cli.terminal.rewind_lines import go_back
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.operations.rewind import Rewind
+
+
+@click.command()
+@run_argument
+@click.option("--from", "step", metavar="STEP", help="From this step on; default: the last one that failed.")
+@click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
+@click.option("--spec", "file", metavar="FILE", help="For a run of a spec: go on with this file, if it fits.")
+@click.option("--dry-run", is_flag=True, help="Only show what would run again.")
+@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@shared_options
+def retry(
+    run_id: str,
+    step: str | None,
+    keep_answers: bool,
+    file: str | None,
+    dry_run: bool,
+    yes: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Run a failed step again, with all that depends on it.
+
+    The run goes on on a new branch of its log; nothing is removed. Steps that do not depend on it are kept. What runs
+    again gets new idempotency keys, since you asked for it. A run of a spec goes on with the spec as it was stored at
+    its start; --spec binds it to a changed file, which is refused if it does not fit what the run has done.
+
+    \b
+    Example:
+      buoy retry order-1 --from charge --dry-run
+      buoy retry nightly-1 --spec nightly.yaml
+
+    Exit code: 0 done, 2 not possible or declined, 5 store unusable.
+    """
+    order = Rewind(run_id, step, "retry", keep_answers, file)
+    return go_back(order, dry_run=dry_run, yes=yes, store=store, as_json=as_json)

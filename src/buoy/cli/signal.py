@@ -1,0 +1,38 @@
+"""`buoy signal`: send a signal to a run."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.message_lines import tell_sent
+from buoy.cli.terminal.program import connected, go, shared_options
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.operations import messages
+from buoy.operations.messages import Sent
+from buoy.operations.targets.inputs import parse_json
+
+
+@click.command()
+@run_argument
+@click.argument("name", metavar="NAME")
+@click.argument("payload", metavar="[PAYLOAD_JSON]", required=False)
+@click.option("--dedupe", metavar="ID", help="Sending a signal with the same id again does nothing more.")
+@shared_options
+def signal(run_id: str, name: str, payload: str | None, dedupe: str | None, store: str | None, as_json: bool) -> int:
+    """Send a signal to a run. It is kept until the workflow waits for it.
+
+    If the run waits for other names just now, or for none, that is told: the name may be a slip of the pen.
+
+    \b
+    Example:
+      buoy signal order-1 packed '{"boxes": 2}' --dedupe scan-17
+
+    Exit code: 0 stored, 2 bad input or no such run, 5 store unusable.
+    """
+    body = None if payload is None else parse_json(payload, "PAYLOAD_JSON")
+    return tell_sent(go(_signal(run_id, name, body, dedupe, store)), as_json=as_json)
+
+
+async def _signal(run_id: str, name: str, body: object, dedupe: str | None, store: str | None) -> Sent:
+    async with connected(store) as client:
+        return await messages.signal(client, run_id, name, body, dedupe)

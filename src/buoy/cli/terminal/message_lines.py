@@ -1,0 +1,29 @@
+"""Message lines: what became of a message or a request to a run."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit
+from buoy.operations.messages import RequestMade, Sent
+
+
+def tell_sent(done: Sent, *, as_json: bool) -> Exit:
+    """What was sent, and a hint if the run may not read it soon."""
+    if as_json:
+        print_json(done)
+        return Exit.OK
+    click.echo(done.text)
+    if done.hint is not None:
+        click.echo(done.hint, err=True)
+    return Exit.OK
+
+
+def tell_request(done: RequestMade, *, as_json: bool) -> Exit:
+    """What was asked for, and whether it has happened."""
+    if as_json:
+        print_json(done)
+    else:
+        click.echo(done.text)
+    return Exit.OK

@@ -1,0 +1,57 @@
+"""Run detail: all that is known about one run: health, owner, input, result, steps and waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import Status
+from buoy.engine.client.client import Client
+from buoy.operations.inspect.leaf_views import LeafView, leaf_views
+from buoy.operations.inspect.run_view import RunView, run_view
+from buoy.recovery.evidence import facts_of_run, read_fleet
+
+
+class RunDetail(RunView, frozen=True, omit_defaults=True, kw_only=True):
+    """One run with all that its log has: `buoy show --json`."""
+
+    input: msgspec.Raw | None = None
+    result: msgspec.Raw | None = None
+    leaves: tuple[LeafView, ...] = ()
+
+
+class InspectedRun(msgspec.Struct, frozen=True):
+    """The facts about a run, and the same as programs get them."""
+
+    facts: Facts
+    detail: RunDetail
+
+
+async def inspect_run(client: Client, run_id: str) -> InspectedRun:
+    """One run as it is now."""
+    record = await client.record(run_id)
+    fleet = await read_fleet(client.store, client.liveness)
+    facts, _ = await facts_of_run(client.store, fleet, record)
+    return InspectedRun(facts, run_detail(facts))
+
+
+def run_detail(facts: Facts) -> RunDetail:
+    """The log has what no list has room for. If it cannot be read, the rest is shown all the same."""
+    base, log = run_view(facts), facts.log or ()
+    created = log[0].body if log else None
+    return RunDetail(
+        **{name: getattr(base, name) for name in base.__struct_fields__},
+        input=created.input if isinstance(created, e.WorkflowCreated) else None,
+        result=_result(facts, log),
+        leaves=tuple(leaf_views(facts.document.run_id, log)) if log else (),
+    )
+
+
+def _result(facts: Facts, log: Sequence[e.Event]) -> msgspec.Raw | None:
+    """Of a run that completed; what came after its end, and what a later branch hid, does not count."""
+    if facts.document.status is not Status.COMPLETED:
+        return None
+    return next((event.body.result for event in reversed(log) if isinstance(event.body, e.WorkflowCompleted)), None)

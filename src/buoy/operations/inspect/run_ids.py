@@ -1,0 +1,31 @@
+"""Run ids: which run is meant by what a person typed as RUN.
+
+Invariants: an id that exists means that run. Else the beginning of an id is enough if only one run has it; a run stands
+for its children and successors, whose ids extend its own. Commands that make a run, or delete one, take whole ids only.
+"""
+
+from __future__ import annotations
+
+from buoy.core.ids import RunId, check_run_id
+from buoy.errors import BadInput
+from buoy.operations.access import StoreAccess
+
+_LOOKED_AT = 50
+_SHOWN_MAX = 10
+
+
+async def complete_run_id(at: StoreAccess, typed: str) -> RunId:
+    """The whole id. What no run begins with is given back as it is: whoever looks it up says best what became of it."""
+    found = await at.store.run_ids(check_run_id(typed), _LOOKED_AT)
+    if not found or typed in found:
+        return RunId(typed)
+    first = min(found)
+    if len(found) == 1 or (len(found) < _LOOKED_AT and all(_belongs(each, first) for each in found)):
+        return first
+    shown = sorted(found)[:_SHOWN_MAX]
+    more = " and more" if len(found) > len(shown) else ""
+    raise BadInput(f"several runs begin with {typed!r}: {', '.join(shown)}{more}; type more of the id")
+
+
+def _belongs(run_id: RunId, to: RunId) -> bool:
+    return run_id == to or run_id.startswith(f"{to}.")

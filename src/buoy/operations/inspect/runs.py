@@ -1,0 +1,74 @@
+"""Runs: a page of the runs that a filter chooses, with the health of each.
+
+Invariant: a list reads documents only, no logs, and loads no engine. A run that cannot be read is named with the
+reason, and hides no other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.ids import check_run_id
+from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.errors import BadInput
+from buoy.operations.access import StoreAccess
+from buoy.operations.inspect.run_ids import complete_run_id
+from buoy.operations.inspect.run_view import RunView, run_view
+from buoy.ports.records import Broken, RunQuery
+from buoy.recovery.evidence import facts_of_page, read_fleet
+
+NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are wanted; ages are counted back from the time of the look."""
+
+    statuses: tuple[str, ...] = ()
+    workflow: str | None = None
+    parent: str | None = None
+    text: str | None = None
+    newer_than_s: float | None = None
+    older_than_s: float | None = None
+
+    def query(self, now: float) -> RunQuery:
+        """The same as a query of the store."""
+        if self.newer_than_s is not None and (self.older_than_s or 0.0) >= self.newer_than_s:
+            raise BadInput("no run is both older than --older-than and newer than --newer-than")
+        return RunQuery(
+            statuses=self.statuses,
+            workflow=self.workflow,
+            parent=None if self.parent is None else check_run_id(self.parent),
+            text=self.text or "",
+            created_from=None if self.newer_than_s is None else now - self.newer_than_s,
+            created_before=None if self.older_than_s is None else now - self.older_than_s,
+        )
+
+
+class FoundRuns(msgspec.Struct, frozen=True):
+    """One page of runs, newest first. `cursor`: where the next page begins; None: this is the last one."""
+
+    facts: tuple[Facts, ...]
+    cursor: str | None
+    broken: tuple[Broken, ...] = ()
+
+    def listed(self) -> RunList:
+        """The page as programs get it."""
+        return RunList(tuple(run_view(each) for each in self.facts), self.cursor, self.broken or msgspec.UNSET)
+
+
+class RunList(msgspec.Struct, frozen=True):
+    """A page of runs as `--json` gives it."""
+
+    runs: tuple[RunView, ...]
+    cursor: str | None
+    broken: tuple[Broken, ...] | msgspec.UnsetType = msgspec.UNSET
+
+
+async def list_runs(at: StoreAccess, chosen: RunFilter, *, cursor: str | None = None, limit: int = 50) -> FoundRuns:
+    """One page. The filter's `parent` may be the beginning of an id."""
+    if chosen.parent is not None:
+        chosen = msgspec.structs.replace(chosen, parent=await complete_run_id(at, chosen.parent))
+    page = await at.store.find_runs(chosen.query(at.clock.now()), cursor, limit)
+    fleet = await read_fleet(at.store, at.liveness)
+    return FoundRuns(tuple(await facts_of_page(at.store, fleet, page.runs)), page.cursor, page.broken)

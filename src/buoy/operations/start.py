@@ -1,0 +1,56 @@
+"""Start: makes a run durable, or finds the one that has its id."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from buoy.core.diagnosis.takers import what_is_missing
+from buoy.core.ids import RunId, check_run_id
+from buoy.core.log.lifecycle import Status
+from buoy.core.spec.model import SPEC_PREFIX
+from buoy.engine.client.client import Client
+from buoy.errors import WrongState
+from buoy.operations.targets.spec_files import Target
+from buoy.operations.targets.workflow_files import AnyWorkflow
+from buoy.recovery.evidence import read_fleet
+
+
+class Started(msgspec.Struct, frozen=True):
+    """A run that is there now. `created`: it was not before; `missing`: why no live worker can take it."""
+
+    run_id: RunId
+    workflow: str
+    created: bool
+    missing: str | None
+    status: Status
+
+
+async def start(client: Client, target: Target, run_id: str | None = None) -> Started:
+    """A run for workers to drive; starting one id twice with one input is one run."""
+    checked, created = await begin(client, target, run_id)
+    document = (await client.record(checked)).document
+    fleet = await read_fleet(client.store, client.liveness)
+    missing = None if document.ended else what_is_missing(document, fleet.living)
+    return Started(checked, target.workflow.name, created, missing, document.status)
+
+
+async def begin(client: Client, target: Target, run_id: str | None = None) -> tuple[RunId, bool]:
+    """A new run, or the one of that id, and which of both."""
+    workflow = target.workflow
+    checked = check_run_id(run_id) if run_id is not None else _new_id(client, workflow)
+    there = await client.store.run(checked) if run_id is not None else None
+    if there is not None and there.document.workflow != workflow.name:
+        raise WrongState(f"run {checked} is a run of {there.document.workflow}, not of {workflow.name}")
+    if there is None or target.stored is not None:
+        await client.start_stored(checked, workflow, target.input)
+    else:
+        client.registry.add(workflow)
+    return checked, there is None
+
+
+def _new_id(client: Client, workflow: AnyWorkflow) -> RunId:
+    """An id that begins with the workflow's name, as far as ids allow that."""
+    name = re.sub(r"[^a-z0-9._-]", "-", workflow.name.removeprefix(SPEC_PREFIX).lower()[:40]).lstrip("._-")
+    return check_run_id(client.ids.new(f"{name}-" if name else ""))
