@@ -42,6 +42,8 @@ OWN_CLOCK_OR_THREADS = {
     "host/ids.py": "the adapter of the ids",
     "host/threads.py": "the adapter of the threads",
     "stores/sqlite/lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
+    "stores/postgres/lanes.py": "each session has a daemon thread, so that a call that hangs cannot hold up the end",
+    "stores/postgres/hints.py": "so has the session that listens",
     "stores/objects/buckets/folder.py": "file calls block, so the folder store has a few threads of its own",
 }
 WAITING_FOR_A_TIME = {

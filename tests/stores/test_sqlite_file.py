@@ -209,7 +209,6 @@ def test_a_relative_url_is_relative_to_the_working_directory(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("postgresql://host/db", "not built in yet"),
         ("s3://key:secret@bucket/prefix", "carries credentials"),
         ("s3:///prefix", "names no bucket"),
         ("http://host", "not built in yet"),

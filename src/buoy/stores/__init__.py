@@ -9,7 +9,10 @@ from buoy.errors import BadInput
 from buoy.ports.host import Clock
 from buoy.ports.store import Store
 
-_FORMS = "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', 'file:///folder' or 's3://bucket/prefix'"
+_FORMS = (
+    "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', 'file:///folder', "
+    "'s3://bucket/prefix' or 'postgresql://user@host/database?schema=buoy'"
+)
 
 
 async def open_store(url: str, clock: Clock) -> Store:
@@ -31,7 +34,9 @@ async def open_store(url: str, clock: Clock) -> Store:
             from buoy.stores.objects.s3_store import open_s3
 
             return await open_s3(url, clock)
-        case "postgresql" | "postgres" | "http" | "https":
+        case "postgresql" | "postgres":
+            return await _postgres(url, clock)
+        case "http" | "https":
             raise BadInput(f"store {shown_url(url)!r}: {scheme} is not built in yet; {_FORMS}")
         case _:
             raise BadInput(f"store {shown_url(url)!r}: there is no store for {scheme!r}; {_FORMS}")
@@ -41,6 +46,18 @@ async def _sqlite(path: str, clock: Clock) -> Store:
     from buoy.stores.sqlite.store import SqliteStore
 
     return await SqliteStore.open(Path(path), clock=clock)
+
+
+async def _postgres(url: str, clock: Clock) -> Store:
+    try:
+        from buoy.stores.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "psycopg":
+            raise
+        raise BadInput(
+            f"store {shown_url(url)!r} needs the driver psycopg; install it with: pip install 'buoy[postgres]'"
+        ) from error
+    return await PostgresStore.open(url, clock=clock)
 
 
 def _path(url: str, rest: str) -> str:

@@ -1,0 +1,89 @@
+"""The address of a PostgreSQL store: what libpq needs to connect, the schema, and a name without secrets.
+
+Invariants: everything but `schema` belongs to libpq, which also reads service files and its `PG*` variables. The
+address is shown only by `name`, which holds neither a user nor a password.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from buoy.core.urls import shown_url
+from buoy.errors import BadInput
+
+DEFAULT_SCHEMA = "buoy"
+# Names of channels and of locks are made of it, and PostgreSQL cuts names at 63 bytes.
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,49}\Z")
+# A server that went away without a word is noticed in less than a minute. What the address says counts more.
+_DEFAULTS: dict[str, str | int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    "application_name": "buoy",
+}
+
+
+class Address(NamedTuple):
+    """Where a store is. Never shown as a whole: `conninfo` may hold a password."""
+
+    conninfo: str
+    schema: str
+
+    def __repr__(self) -> str:
+        return f"Address(schema={self.schema!r})"
+
+    @property
+    def quoted(self) -> str:
+        """The schema as an identifier in SQL."""
+        return '"' + self.schema + '"'
+
+    @property
+    def channel(self) -> str:
+        """The channel of the hints of this store."""
+        return f"buoy_{self.schema}"
+
+    @property
+    def quoted_channel(self) -> str:
+        return '"' + self.channel + '"'
+
+
+def address_of(url: str) -> Address:
+    """The address that a URL names, or a refusal."""
+    head, mark, query = url.partition("?")
+    options = parse_qsl(query, keep_blank_values=True) if mark else []
+    schema = next((value for name, value in options if name == "schema"), DEFAULT_SCHEMA)
+    if not _SCHEMA.match(schema):
+        raise BadInput(
+            f"schema {schema[:60]!r} is not allowed; use letters, digits, '_' and '-', beginning with a letter, "
+            "at most 50 of them"
+        )
+    rest = [(name, value) for name, value in options if name != "schema"]
+    plain = f"{head}?{urlencode(rest, quote_via=quote)}" if rest else head
+    try:
+        given = conninfo_to_dict(plain)
+    except psycopg.Error as error:
+        # What libpq says about a URL may quote its password.
+        raise BadInput(
+            f"store {shown_url(url)!r} is not an address of PostgreSQL ({type(error).__name__}); "
+            "write 'postgresql://user@host/database?schema=buoy'"
+        ) from None
+    return Address(make_conninfo("", **{**_DEFAULTS, **given}), schema)
+
+
+def shown_name(schema: str, parameters: dict[str, str]) -> str:
+    """The store's name out of what libpq used to connect: hosts, port, database and schema."""
+    host, port = parameters.get("host", ""), parameters.get("port", "5432")
+    database = quote(parameters.get("dbname", ""), safe="")
+    if host.startswith(("/", "@")) or not host:
+        place = f"/{database}?host={quote(host)}&port={port}&schema={schema}"
+        return f"postgresql://{place}"
+    hosts, ports = host.split(","), port.split(",")
+    pairs = (f"{each}:{ports[min(number, len(ports) - 1)]}" for number, each in enumerate(hosts))
+    return f"postgresql://{','.join(pairs)}/{database}?schema={schema}"

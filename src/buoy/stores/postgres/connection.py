@@ -1,0 +1,75 @@
+"""Connection: one session of a PostgreSQL store, and the statements of its schema.
+
+Invariants: autocommit, so that one statement is one transaction in one round trip. No statement is prepared and no
+setting outlives a transaction: a transaction pooler may give every transaction another session.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, TypeAlias
+
+import psycopg
+
+Values: TypeAlias = Sequence[object] | Mapping[str, object]
+Row: TypeAlias = tuple[Any, ...]
+
+
+class Connection:
+    """A session with the server, used by one thread at a time."""
+
+    def __init__(self, raw: psycopg.Connection[Row], sql: Mapping[str, bytes]) -> None:
+        self.raw = raw
+        self.STATEMENTS = sql
+        self._cursor = raw.cursor(binary=True)
+
+    def run(self, name: str, values: Values = ()) -> psycopg.Cursor[Row]:
+        """Executes a statement. The result is valid until the next one."""
+        return self._cursor.execute(self.STATEMENTS[name], values or None)
+
+    def rows(self, name: str, values: Values = ()) -> list[Row]:
+        return self.run(name, values).fetchall()
+
+    def row(self, name: str, values: Values = ()) -> Row | None:
+        return self.run(name, values).fetchone()
+
+    def count(self, name: str, values: Values = ()) -> int:
+        """How many rows the statement changed."""
+        return self.run(name, values).rowcount
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Several statements, all or none. When it ends well they are durable."""
+        self.run("begin")
+        try:
+            self.run("durable")
+            yield
+            self.run("commit")
+        except BaseException:
+            if not self.raw.closed:
+                with suppress(psycopg.Error):  # the cause is on its way, and a broken session has rolled back
+                    self.run("rollback")
+            raise
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Several reads of one state."""
+        self.run("begin_snapshot")
+        try:
+            yield
+        finally:
+            if not self.raw.closed:
+                with suppress(psycopg.Error):  # as above
+                    self.run("rollback")
+
+    def hang_up(self) -> None:
+        """Ends the session from another thread: a call that waits for the server ends with an error."""
+        # A copy of the descriptor, so that closing it leaves libpq's open. Errors: the session is closed already.
+        with suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(self.raw.fileno())) as line:
+            line.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self.raw.close()

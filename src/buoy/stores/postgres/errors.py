@@ -1,0 +1,60 @@
+"""The border to PostgreSQL: its error codes as Buoy's errors, each with what a person can do.
+
+Invariant: `Unavailable` where the outcome may be unclear or waiting may help, `StoreUnusable` where nothing was
+written and only a person can change that. What libpq says is shown, and it never holds a password.
+"""
+
+from __future__ import annotations
+
+import psycopg
+
+from buoy.errors import Problem, StoreUnusable, Unavailable
+
+# The server rolled back to let another transaction through: nothing was written, and the same may be tried again.
+_COLLIDED = frozenset({"40001", "40P01"})
+# A server that only reads: a standby, or a primary that was demoted.
+READ_ONLY = "25006"
+_FOR_A_PERSON = {
+    "28000": "refuses this user; correct the user, or pg_hba.conf",
+    "28P01": "refuses the password; correct it, best in a password file or a service file",
+    "3D000": "has no such database; create it first",
+    "42501": "refuses this role; give it USAGE on the schema and rights on its tables, see docs/postgres.md",
+    "53100": "has no room: its disk is full; nothing was written; free some space",
+    "3F000": "has lost the schema of this store; restore it, or name another schema",
+    "42P01": "has lost a table of this store; restore it, or name another schema",
+    "42883": "has lost a function of this store; restore it, or name another schema",
+    "26000": "sits behind a pooler that keeps statements of its own; switch that off",
+}
+_WAITING_HELPS = {
+    "53300": "has no free connection; raise max_connections, or put a pooler before it, see docs/postgres.md",
+    READ_ONLY: "only reads now: it is a standby; add target_session_attrs=read-write and all hosts to the URL",
+    "57P03": "starts, stops or recovers",
+}
+
+
+def code_of(error: BaseException) -> str:
+    """The SQLSTATE of an error; empty if the server said none."""
+    return (error.sqlstate or "") if isinstance(error, psycopg.Error) else ""
+
+
+def collided(error: BaseException) -> bool:
+    """Whether the server gave this transaction up for another one. Then nothing has happened."""
+    return code_of(error) in _COLLIDED
+
+
+def translated(error: psycopg.Error, name: str) -> Problem:
+    """The same trouble in Buoy's words. Raise it `from` the original."""
+    code = code_of(error)
+    said = " ".join(str(error).split()) or type(error).__name__
+    advice = _FOR_A_PERSON.get(code)
+    if advice is not None:
+        return StoreUnusable(f"{name} {advice} (PostgreSQL says: {said})")
+    waiting = _WAITING_HELPS.get(code)
+    if waiting is not None:
+        return Unavailable(f"{name} {waiting} (PostgreSQL says: {said})")
+    return Unavailable(f"{name} gave no clear answer: {said}; read before you write again")
+
+
+def closed(name: str) -> Unavailable:
+    """What every call on a closed store gets."""
+    return Unavailable(f"the store {name} is closed; open it again")

@@ -1,0 +1,198 @@
+"""Lanes to the database: each has a few sessions, each session a daemon thread of its own.
+
+Invariants: a session is used by its thread only. A lane opens no more sessions than it may have, and each only when
+work waits for it. A session that failed is dropped, and the next work opens another one. Work that reads is tried
+again once on a new session; work that writes never is, since its outcome is unclear. A call that hangs keeps neither
+the event loop nor the end of the process waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+import psycopg
+
+from buoy.errors import Problem
+from buoy.stores.postgres.connection import Connection
+from buoy.stores.postgres.errors import READ_ONLY, closed, code_of, collided, translated
+
+_LOG = logging.getLogger("buoy.stores")
+
+T = TypeVar("T")
+Work = Callable[[Connection], T]
+Connect = Callable[[], Connection]
+
+# The work in hand may take that long after `close`; then its line is cut.
+CLOSE_PATIENCE_S = 5.0
+# A transaction that the server gave up for another one is tried again so often.
+COLLISIONS_MAX = 5
+
+
+class _Job:
+    """Work that waits for a session, and the caller that waits for the work."""
+
+    def __init__(self, work: Work[Any], loop: asyncio.AbstractEventLoop, *, repeats: bool) -> None:
+        self.work = work
+        self.repeats = repeats
+        self.done: asyncio.Future[Any] = loop.create_future()
+
+    def answer(self, value: object, error: BaseException | None) -> None:
+        """Tells the caller, from the session's thread."""
+        try:
+            self.done.get_loop().call_soon_threadsafe(self._settle, value, error)
+        except RuntimeError as closed_loop:
+            # The caller's loop has ended with its process or its thread, and the caller with it.
+            _LOG.debug("the answer of a store came too late: %s", closed_loop)
+
+    def _settle(self, value: object, error: BaseException | None) -> None:
+        if self.done.done():
+            return
+        if error is None:
+            self.done.set_result(value)
+        else:
+            self.done.set_exception(error)
+
+
+class Lane:
+    """Up to `sessions` sessions that share one queue of work."""
+
+    def __init__(self, connect: Connect, store_name: Callable[[], str], name: str, sessions: int = 1) -> None:
+        self._connect = connect
+        self._store_name = store_name
+        self._name = name
+        self._sessions_max = sessions
+        self._lock = threading.Lock()
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._waiting = 0
+        self._working = 0
+        self._threads: list[threading.Thread] = []
+        self._open: set[Connection] = set()
+        self._closing = False
+
+    async def run(self, work: Work[T], *, repeats: bool = False) -> T:
+        """What the work gives. `repeats`: it only reads."""
+        job = _Job(work, asyncio.get_running_loop(), repeats=repeats)
+        with self._lock:
+            if self._closing:
+                raise closed(self._store_name())
+            self._waiting += 1
+            if self._waiting > len(self._threads) - self._working and len(self._threads) < self._sessions_max:
+                self._add_thread()
+        self._jobs.put(job)
+        found: T = await job.done
+        return found
+
+    async def close(self) -> None:
+        """Lets the work in hand end, then closes. Twice is once."""
+        with self._lock:
+            self._closing = True
+            threads = tuple(self._threads)
+        for _ in threads:
+            self._jobs.put(None)
+        await asyncio.get_running_loop().run_in_executor(None, self._end, threads)
+
+    def _end(self, threads: tuple[threading.Thread, ...]) -> None:
+        for cut in (False, True):
+            if cut:
+                with self._lock:
+                    lines = tuple(self._open)
+                for line in lines:
+                    line.hang_up()
+            for thread in threads:
+                thread.join(CLOSE_PATIENCE_S)
+            if not any(thread.is_alive() for thread in threads):
+                return
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        """The life of one session's thread."""
+        session: Connection | None = None
+        while True:
+            job = self._jobs.get()
+            if job is None:
+                break
+            with self._lock:
+                self._waiting -= 1
+                self._working += 1
+            try:
+                if not job.done.cancelled():
+                    session = self._do(job, session)
+            finally:
+                with self._lock:
+                    self._working -= 1
+        self._drop(session)
+
+    def _do(self, job: _Job, session: Connection | None) -> Connection | None:
+        """Answers one job. The session to use from now on; None: a new one."""
+        tries = 2 if job.repeats and session is not None else 1
+        for attempt in range(1, tries + 1):
+            try:
+                if session is None:
+                    session = self._begin()
+                value = _patiently(job.work, session)
+            except psycopg.Error as error:
+                broken = session is None or session.raw.closed or code_of(error) == READ_ONLY
+                if broken:
+                    self._drop(session)
+                    session = None
+                    if attempt < tries:
+                        continue
+                job.answer(None, _caused(translated(error, self._store_name()), error))
+            except BaseException as error:  # noqa: BLE001 - it is the caller's, who waits in another thread
+                job.answer(None, error)
+            else:
+                job.answer(value, None)
+            break
+        return session
+
+    def _begin(self) -> Connection:
+        session = self._connect()
+        with self._lock:
+            self._open.add(session)
+        return session
+
+    def _drop(self, session: Connection | None) -> None:
+        if session is not None:
+            with self._lock:
+                self._open.discard(session)
+            session.close()
+
+
+class ReadLane(Lane):
+    """Work that only reads."""
+
+    async def read(self, query: Work[T]) -> T:
+        return await self.run(query, repeats=True)
+
+
+class WriteLane(Lane):
+    """Work that writes: one statement, or one transaction."""
+
+    async def write(self, work: Work[T]) -> T:
+        """When this returns, what the work wrote is durable."""
+        return await self.run(work)
+
+
+def _patiently(work: Work[T], session: Connection) -> T:
+    """Tries again what the server rolled back for another transaction. The last try tells."""
+    for _ in range(COLLISIONS_MAX - 1):
+        try:
+            return work(session)
+        except psycopg.Error as error:
+            if not collided(error):
+                raise
+    return work(session)
+
+
+def _caused(problem: Problem, cause: BaseException) -> Problem:
+    problem.__cause__ = cause
+    return problem

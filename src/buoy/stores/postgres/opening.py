@@ -1,0 +1,53 @@
+"""Opening a PostgreSQL store: how a session begins, and the first one that checks the server.
+
+Invariant: no session depends on a setting that it made. What a commit needs is set inside of each transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import psycopg
+
+from buoy.stores.postgres.address import Address, shown_name
+from buoy.stores.postgres.connection import Connection
+from buoy.stores.postgres.errors import translated
+from buoy.stores.postgres.schema import prepare
+from buoy.stores.postgres.statements import load_migrations, load_statements
+
+# Makes a session out of a fresh connection; tests give it a clock.
+Session = Callable[[psycopg.Connection[tuple[object, ...]], Mapping[str, bytes]], Connection]
+
+
+class Opened(NamedTuple):
+    """What all sessions of a store share."""
+
+    address: Address
+    name: str
+    sql: Mapping[str, bytes]
+    # Something between pools sessions, so that notifications do not come through.
+    pooled: bool
+
+
+def open_database(address: Address, session: Session = Connection) -> Opened:
+    """Checks the server and the schema, and makes the schema if it is not there."""
+    sql = load_statements(address.quoted, address.quoted_channel)
+    shown = f"the PostgreSQL store of schema {address.schema}"
+    try:
+        first = connect(address, sql, session)
+        try:
+            name = shown_name(address.schema, first.raw.info.get_parameters())
+            shown = name
+            pooled = prepare(first, address, load_migrations(address.quoted), name)
+        finally:
+            first.close()
+    except psycopg.Error as error:
+        raise translated(error, shown) from error
+    return Opened(address, name, sql, pooled)
+
+
+def connect(address: Address, sql: Mapping[str, bytes], session: Session = Connection) -> Connection:
+    """One more session."""
+    raw = psycopg.connect(address.conninfo, autocommit=True, prepare_threshold=None)
+    return session(raw, sql)
