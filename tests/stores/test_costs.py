@@ -82,8 +82,8 @@ async def _cost(children: int, *, at_once: bool) -> Counter[str]:
 def test_a_child_costs_the_same_among_few_and_among_many(at_once: bool) -> None:
     few, many = (asyncio.run(_cost(number, at_once=at_once)) for number in (80, 200))
     assert (many["calls"] - few["calls"]) / 120 <= 40, (few, many)
-    # A document may lag behind its log by 64 events, whose names are then listed to read the run.
-    assert (many["names"] - few["names"]) / 120 <= 64, (few, many)
+    # A document may lag behind its log by 128 events, whose names are then listed to read the run.
+    assert (many["names"] - few["names"]) / 120 <= 128, (few, many)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 70])
@@ -159,7 +159,7 @@ def test_runs_that_have_not_ended_are_read_once_to_be_counted() -> None:
         return bucket.counts["calls"]
 
     few, many = asyncio.run(cost(10)), asyncio.run(cost(30))
-    assert (many - few) / 20 == 2, "its document, and a listing that shows whether that is the newest"
+    assert (many - few) / 20 == 3, "no document yet, a listing of its log, and the commit"
 
 
 class Yielding(Counting):

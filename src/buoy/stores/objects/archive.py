@@ -256,7 +256,7 @@ class ObjectArchive:
         """The first place of the log is what every new run of that id would take."""
         key = layout.log_key(run_id, 1)
         found = await self._bucket.get(key)
-        if found is not None and await self._buried(run_id):
+        if found is not None and await self._runs.buried(run_id):
             return
         data = msgspec.json.encode(_grave(tombstone, TaskState("none", 1)))
         try:
@@ -264,13 +264,6 @@ class ObjectArchive:
         except (Exists, Changed):
             # Another purge of the same run was quicker; it wrote the same.
             return
-
-    async def _buried(self, run_id: RunId) -> bool:
-        """Whether the first place of the log is a tombstone already. What cannot be read there is none."""
-        try:
-            return await self._runs.purged(run_id)
-        except CorruptLog:
-            return False
 
     async def tombstone(self, run_id: RunId) -> Tombstone | None:
         last = await self._runs.last_commit(run_id)

@@ -103,7 +103,7 @@ class Claims:
                 if places[queue] is None:
                     del places[queue]
             waiting = _in_turn(pages)
-            if turn == 0 and waiting and await self._runners.why_not_living(runner) is not None:
+            if turn == 0 and waiting and not await self._runners.lives(runner):
                 return
             while waiting and len(taken) < limit:
                 need = limit - len(taken)

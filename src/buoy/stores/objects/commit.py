@@ -13,6 +13,7 @@ import msgspec
 
 from buoy.core.ids import RunId
 from buoy.core.log.codec import encode_events
+from buoy.core.log.lifecycle import Status
 from buoy.errors import StoreUnusable, Unavailable
 from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.stores.objects import layout
@@ -22,11 +23,13 @@ from buoy.stores.objects.records import LogObject, TaskState, View, entry_of, ta
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
 
-# Commits that change neither status nor task leave `state.json` behind, by at most so many events.
-LAG_MAX = 64
+# Commits of a run that its owner drives on leave `state.json` behind, by at most so many events.
+LAG_MAX = 128
 # Wake-ups that one commit removes. The owner's next look removes the others.
 WAKES_MAX = 64
 SAVE_TRIES_MAX = 5
+# A run that is taken for the first time goes from one to the other: that alone is no reason to write `state.json`.
+_DRIVEN = frozenset({None, Status.PENDING, Status.RUNNING})
 
 
 class Commits:
@@ -96,6 +99,9 @@ class Commits:
         lately = self._runs.known_lately(write.run_id)
         if lately is not None and lately.head_seq == write.after_seq:
             return lately
+        if known is not None and known.head_seq == write.after_seq > 0:
+            # The create fences off whoever wrote meanwhile, unless the run was purged and its places are free again.
+            return FencedOut(0) if await self._runs.buried(write.run_id) else self._runs.remember(known, read=False)
         if write.after_seq == 0 and known is None:
             # The fence is the create; this only spares a second starter the entries that lead nowhere.
             there = await self._bucket.get(layout.log_key(write.run_id, 1))
@@ -135,11 +141,12 @@ class Commits:
                 base, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at
             )
         view = self._runs.remember(view, read=False)
-        if _wants_saving(view):
+        # A new run that is due needs no `state.json`: its log says all, and whoever claims it writes one.
+        if (base is not None or task.kind != "due") and _wants_saving(view):
             await self._save(view)
         if base is not None and base.task.version != task.version:
-            old = entry_of(base.document, base.task)
-            await self._index.drop([None if old is None else old[0]])
+            old, new = entry_of(base.document, base.task), entry_of(write.document, task)
+            await self._index.drop([None if old is None or old == new else old[0]])
         if base is not None and base.task.seen < task.seen:
             await self._index.drop(self._heard(base, task))
         if task.kind != "held":
@@ -178,16 +185,18 @@ def _entries(write: Write, base: View | None, task: TaskState) -> list[Entry]:
         entries.append((layout.index_key(write.run_id, document.created_at), b"{}"))
     if task.active_seq == first and not (task.kind == "none" and document.ended):
         entries.append((layout.active_key(write.run_id, document.created_at, first), b"{}"))
-    if base is None or task.version != base.task.version:
-        entry = entry_of(document, task)
-        if entry is not None:
-            entries.append(entry)
+    entry = entry_of(document, task)
+    old = None if base is None or not base.head_seq else entry_of(base.document, base.task)
+    if entry is not None and (old is None or old[0] != entry[0]):
+        entries.append(entry)
     return entries
 
 
 def _wants_saving(view: View) -> bool:
-    """`run` reads the last commit anyway; saving keeps lists cheap and the task's version in one place."""
-    return (
-        view.saved_head < view.head_seq
-        and (view.saved_status != view.document.status or view.head_seq - view.saved_head >= LAG_MAX)
-    ) or view.saved_version != view.task.version
+    """`load` reads the last commit anyway; saving keeps lists cheap, and bounds how far a reader must look ahead."""
+    if view.task.kind != "held" and view.saved_version != view.task.version:
+        return True
+    status, saved = view.document.status, view.saved_status
+    # Of a run that ended its owner has a last duty: what is then written says both.
+    moved = saved != status and not (saved in _DRIVEN and status in _DRIVEN) and not view.document.ended
+    return view.saved_head < view.head_seq and (moved or view.head_seq - view.saved_head >= LAG_MAX)

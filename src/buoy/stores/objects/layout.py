@@ -211,7 +211,7 @@ def task_key(queue: str, due_at: float, at_once: bool, run_id: RunId, version: V
 def task_entry(key: str) -> TaskEntry | None:
     folder, _, name = key.rpartition("/")
     parts = name.split("~")
-    version = _version(parts[2]) if len(parts) == 4 else None
+    version = version_of(parts[2]) if len(parts) == 4 else None
     if version is None or not (_digits(parts[0]) and is_run_id(parts[1])):
         return None
     return TaskEntry(key, int(parts[0]), folder.endswith(_AT_ONCE), RunId(parts[1]), version, parts[3])
@@ -234,7 +234,7 @@ def held_key(runner: RunnerId, run_id: RunId, version: Version) -> str:
 def held_entry(key: str) -> HeldEntry | None:
     runner, _, name = key.removeprefix(HELD).partition("/")
     run_id, _, text = name.partition("~")
-    version = _version(text)
+    version = version_of(text)
     if version is None or not (is_run_id(runner) and is_run_id(run_id)):
         return None
     return HeldEntry(key, RunnerId(runner), RunId(run_id), version)
@@ -307,7 +307,8 @@ def _json_name(key: str, prefix: str) -> str:
     return name.removesuffix(".json") if name.endswith(".json") else ""
 
 
-def _version(text: str) -> Version | None:
+def version_of(text: str) -> Version | None:
+    """The version that a key names; None: it is none."""
     seq, _, rev = text.partition("-")
     return Version(int(seq), int(rev)) if _digits(seq) and _digits(rev) else None
 

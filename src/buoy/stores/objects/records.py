@@ -45,10 +45,16 @@ class TaskState(msgspec.Struct, frozen=True, omit_defaults=True):
     # The commit that began the run's present activity; names its entry in `active/`.
     active_seq: int = 1
     generation: int = 1
+    # The version that its index entry names, if that is an earlier one: the commit that takes a run keeps the claim's.
+    entry: str = ""
 
     @property
     def version(self) -> Version:
         return Version(self.seq, self.rev)
+
+    @property
+    def entry_version(self) -> Version:
+        return layout.version_of(self.entry) or self.version
 
     def due(self, now: float) -> bool:
         return self.kind == "due" and (self.at_once or (self.due_at or 0.0) <= now)
@@ -193,8 +199,9 @@ def merged(one: View, other: View, *, state: View) -> View:
 def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock) -> TaskState:
     """The task as a commit leaves it.
 
-    A holder that holds it again makes a new version too: it may have lost the task meanwhile, and what the log says
-    last must count, or a claimer that it fenced would hold a task that it does not drive.
+    A holder that holds it again makes a new version too: it may have lost the task in between, and what the log says
+    last must count, or a claimer that it fenced would hold a task that it does not drive. The entry of its claim stays;
+    if it was removed in between, `orphans` finds an active run without an entry.
     """
     first = write.after_seq + 1
     change = write.task
@@ -212,9 +219,11 @@ def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock
     begins = old.kind == "none"
     active_seq, generation = (first, old.generation + 1) if begins else (old.active_seq, old.generation)
     if isinstance(change, Held):
+        # `rev`: it was claimed, and this is the commit that takes it.
+        again = old.kind == "held" and old.holder == change.runner and old.rev > 0
         return msgspec.structs.replace(
             old, kind="held", seq=first, rev=0, holder=change.runner, seen=seen, active_seq=active_seq,
-            generation=generation,
+            generation=generation, entry=str(old.entry_version) if again else "",
         )  # fmt: skip
     due_at, at_once = (None, False) if write.document.status is Status.PAUSED else clock.place(change)
     return TaskState(
@@ -253,7 +262,7 @@ def next_task(
 def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
     """Key and body of the index entry that a task must have while it is in this state."""
     if task.kind == "held" and task.holder is not None:
-        return layout.held_key(task.holder, document.run_id, task.version), b"{}"
+        return layout.held_key(task.holder, document.run_id, task.entry_version), b"{}"
     if task.kind == "due" and task.due_at is not None:
         kind = layout.work_kind(document.workflow, document.stack, document.env)
         key = layout.task_key(document.queue, task.due_at, task.at_once, document.run_id, task.version, kind)
@@ -263,10 +272,10 @@ def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
 
 def passed(key: str, version: Version, view: View) -> bool:
     """Whether the index entry of that version can never become true again, so that anybody may remove it."""
-    if version != view.task.version:
-        return version < view.task.version
     valid = entry_of(view.document, view.task)
-    return valid is None or valid[0] != key
+    if valid is not None and valid[0] == key:
+        return False
+    return version <= view.task.version
 
 
 def fits(hint: WorkHint | Document, wants: Wants) -> bool:

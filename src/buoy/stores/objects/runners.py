@@ -9,6 +9,7 @@ written in place of what is there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
@@ -26,6 +27,8 @@ from buoy.stores.objects.records import RunnerObject
 from buoy.stores.unreadable import decoded, nameless
 
 TRIES_MAX = 20
+# A runner that was seen living so lately is not looked at again before it claims; what it took is checked after.
+LATELY_S = 30.0
 
 Standing: TypeAlias = Literal["living", "gone", "unregistered"]
 _WHY_NOT: dict[Standing, str | None] = {"living": None, "gone": "is gone", "unregistered": "is not registered"}
@@ -42,6 +45,7 @@ class Runners:
         self._clock = clock
         # Only to spare the read before a beat.
         self._last: dict[RunnerId, tuple[RunnerObject, str]] = {}
+        self._lived_at: dict[RunnerId, float] = {}
 
     async def register(self, info: RunnerInfo) -> None:
         check_run_id(info.id)
@@ -57,6 +61,7 @@ class Runners:
                 raise WrongState(f"runner {info.id} was declared gone; register under a new id") from None
         else:
             self._last[info.id] = (first, etag)
+            self._lived_at[info.id] = self._clock.monotonic()
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         return await self._change(runner, beat=beat, beat_at=self._clock.now(), suspected_at=None, suspected_beat=None)
@@ -162,7 +167,15 @@ class Runners:
 
     async def why_not_living(self, runner: RunnerId) -> str | None:
         """None for a runner that is registered and not gone, so far as can be read."""
-        return _WHY_NOT[await self.standing(runner)]
+        why = _WHY_NOT[await self.standing(runner)]
+        if runner in self._lived_at:
+            self._lived_at[runner] = self._clock.monotonic() if why is None else -math.inf
+        return why
+
+    async def lives(self, runner: RunnerId) -> bool:
+        """As `why_not_living`, without a look at a runner of this process that was seen living a moment ago."""
+        lately = self._clock.monotonic() - self._lived_at.get(runner, -math.inf) <= LATELY_S
+        return lately or await self.why_not_living(runner) is None
 
     async def all(self, gone: int = 0) -> list[RunnerRecord]:
         """The living, then the newest `gone` of the others. The gone are listed first: so none is missed that goes."""

@@ -151,6 +151,13 @@ class Runs:
         first = await self.log_object(run_id, 1)
         return first is not None and first.purged is not None
 
+    async def buried(self, run_id: RunId) -> bool:
+        """As `purged`; what cannot be read at the first place of the log is no tombstone."""
+        try:
+            return await self.purged(run_id)
+        except CorruptLog:
+            return False
+
     async def _document(self, run_id: RunId, last: LogObject) -> Document:
         """The document of the last commit; folded anew if another version of Buoy wrote it."""
         try:
