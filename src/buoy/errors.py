@@ -4,7 +4,8 @@ Problem
 ├─ UserError                 fix the input and try again; nothing was changed
 │  ├─ UnknownWorkflow        no such workflow is registered here
 │  ├─ UnknownRun             no such run in this store
-│  ├─ UnknownQuestion        the run has no such open question
+│  ├─ UnknownQuestion        the run has no such open question; `reason` says why
+│  │  └─ QuestionAnswered    the question has an answer already: the first one counts
 │  ├─ BadInput               arguments, an answer or an option have the wrong form
 │  │  └─ BadSpec             a spec file is wrong; `problems` has every place
 │  ├─ NotJson                a value cannot be stored as JSON
@@ -31,7 +32,7 @@ Suspended      (BaseException) a sync workflow leaves its thread; it is replayed
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class Problem(Exception):
@@ -50,8 +51,19 @@ class UnknownRun(UserError):
     """This store has no such run."""
 
 
+QuestionReason = Literal["none_open", "several_open", "answered", "withdrawn", "superseded", "never_asked"]
+
+
 class UnknownQuestion(UserError):
-    """The run has no such open question."""
+    """The run has no such open question. `reason` is stable, for programs; the message may be reworded.
+
+    none_open: no question is open. several_open: the answer must name one. answered: the question has an answer.
+    withdrawn: the workflow stopped waiting. superseded: a rewind hid the question. never_asked: no such question.
+    """
+
+    def __init__(self, message: str, *, reason: QuestionReason = "never_asked") -> None:
+        super().__init__(message)
+        self.reason: QuestionReason = reason
 
 
 class BadInput(UserError):
@@ -92,6 +104,13 @@ class TooLarge(UserError):
 
 class WrongState(UserError):
     """The run's status does not allow this."""
+
+
+class QuestionAnswered(UnknownQuestion, WrongState):
+    """The question has an answer already. The first answer counts; nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="answered")
 
 
 class InboxFull(WrongState):

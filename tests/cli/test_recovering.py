@@ -148,9 +148,15 @@ def test_a_recovery_is_shown_before_it_is_done(buoy: Buoy) -> None:
     assert buoy.json("events", "s1")["events"][-1]["body"]["type"] == "interaction_requested"
     line = buoy("why", "--all", code=1).stdout
     assert line.startswith("s1  ") and "A2" in line and "1 run in trouble" in line
-    back = buoy.json("recover", "s1")
+    shown = buoy.json("recover", "s1", "--dry-run")["plan"]["id"]
+    refused = buoy("recover", "s1", "--plan", "0123456789abcdef", code=2).stderr
+    assert f"needs another recovery now (plan {shown})" in refused
+    back = buoy.json("recover", "s1", "--plan", shown)
     assert (back["needed"], back["new_branch_id"], back["error"]) == (True, 1, None)
     assert {"reason", "plan", "findings"} <= set(back)
+    assert "needs no recovery any more" in buoy("recover", "s1", "--plan", shown, code=2).stderr
+    branch = buoy.json("show", "s1")["branches"][0]
+    assert (branch["branch"], branch["parent"], branch["cause"]) == (1, 0, "recovery")
     queued = buoy.json("resume", "s1")
     assert not queued["done"] and "queued already" in queued["text"]
     buoy.drive()

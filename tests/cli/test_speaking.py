@@ -33,6 +33,16 @@ def test_an_unknown_question_is_refused_with_the_open_ones(buoy: Buoy) -> None:
     assert "open: s1/ask#1/0" in buoy("answer", "s1", "yes", "--question", "s1/other#1/0", code=2).stderr
 
 
+def test_a_refused_answer_has_a_stable_reason(buoy: Buoy) -> None:
+    waiting_ship(buoy)
+    assert buoy.json("answer", "s1", "yes", "--question", "nope", code=2)["error"]["reason"] == "never_asked"
+    buoy("answer", "s1", "yes")
+    assert buoy.json("answer", "s1", "no", code=2)["error"]["reason"] == "answered"
+    buoy.drive()
+    assert buoy.json("answer", "s1", "no", code=2)["error"]["reason"] == "none_open"
+    assert buoy.json("answer", "s1", "no", "--question", "s1/ask#1/0", code=2)["error"]["reason"] == "answered"
+
+
 def test_without_a_terminal_an_answer_must_be_named(buoy: Buoy) -> None:
     waiting_ship(buoy)
     assert "name an answer to 'Ship it?': yes or no" in buoy("answer", "s1", code=2).stderr

@@ -118,6 +118,31 @@ async def test_a_second_answer_is_told_as_such_whatever_it_says(url: str) -> Non
             await client.answer("r", "veg")
 
 
+async def test_answers_to_an_answered_a_superseded_and_an_unknown_question_are_refused_each_for_its_reason(
+    url: str,
+) -> None:
+    async with buoy.open(url, workflows=[asks_twice]) as app:
+        run = await app.start_as("r", asks_twice)
+        first = (await run.question()).question_id
+        await run.answer(True)
+        second = (await run.question()).question_id
+        plan = await app.jump("r", "ask#1")
+        assert plan.branch == 1
+        again = (await run.question()).question_id
+        assert again not in (first, second)
+        found = {}
+        for question in (first, second, "r/ask#9/0"):
+            with pytest.raises(buoy.UnknownQuestion, match=f"open: {again}") as refused:
+                await run.answer(False, question)
+            found[question] = refused.value.reason
+        assert found == {first: "superseded", second: "superseded", "r/ask#9/0": "never_asked"}
+        await run.answer(False)
+        await run.question()
+        with pytest.raises(buoy.UnknownQuestion, match="was answered already") as refused:
+            await run.answer(True, again)
+        assert refused.value.reason == "answered"
+
+
 async def test_a_run_that_goes_on_while_it_is_sent_back_is_not_left_behind(url: str, monkeypatch: Any) -> None:
     """It was paused when it was looked at, and had ended when its log was read."""
     async with buoy.open(url, workflows=[waits]) as app:

@@ -84,10 +84,8 @@ async def test_a_second_answer_is_refused(url: str) -> None:
         await until_status(app, "run", "awaiting_input")
         outcomes = await asyncio.gather(*(run.answer(f"a{n}") for n in range(5)), return_exceptions=True)
         assert sum(not isinstance(each, Exception) for each in outcomes) == 1
-        assert {type(each) for each in outcomes if isinstance(each, Exception)} <= {
-            buoy.WrongState,
-            buoy.UnknownQuestion,
-        }
+        refused = [each for each in outcomes if isinstance(each, Exception)]
+        assert [each.reason for each in refused if isinstance(each, buoy.UnknownQuestion)] == ["answered"] * 4
         assert await result_of(app, run) in {f"a{n}" for n in range(5)}
         assert len(await bodies_of(app, "run", e.InteractionResponse)) == 1
         with pytest.raises(buoy.UserError):
@@ -98,8 +96,9 @@ async def test_an_unknown_question_is_refused_by_name(url: str) -> None:
     async with opened(url, asks) as app:
         run = await app.start_as("run", asks, "text")
         await until_status(app, "run", "awaiting_input")
-        with pytest.raises(buoy.UnknownQuestion, match="open: run/ask#1/0"):
+        with pytest.raises(buoy.UnknownQuestion, match="open: run/ask#1/0") as refused:
             await run.answer("x", question_id="run/ask#2/0")
+        assert refused.value.reason == "never_asked"
         with pytest.raises(buoy.UnknownRun):
             await app.answer("nobody", "x")
 
@@ -115,8 +114,9 @@ async def test_with_several_questions_the_answer_must_say_which(url: str) -> Non
     async with opened(url, many) as app:
         run = await app.start_as("run", many)
         await until_event(app, "run", "interaction_requested", 3)
-        with pytest.raises(buoy.UnknownQuestion, match="say which"):
+        with pytest.raises(buoy.UnknownQuestion, match="say which") as refused:
             await run.answer("x")
+        assert refused.value.reason == "several_open"
         ids = [leaf.question_id for leaf in (await state_of(app, "run")).questions()]
         assert sorted(ids) == ["run/1/ask#1/0", "run/2/ask#1/0", "run/ask#1/0"]
         for question in sorted(ids, reverse=True):
@@ -167,10 +167,14 @@ async def test_a_question_that_was_given_up_takes_no_answer(url: str) -> None:
     async with opened(url, impatient) as app:
         run = await app.start_as("run", impatient)
         await until_event(app, "run", "leaf_cancelled")
-        with pytest.raises(buoy.UnknownQuestion):
+        with pytest.raises(buoy.UnknownQuestion) as refused:
             await run.answer("late", "run/ask#1/0")
+        assert refused.value.reason == "withdrawn"
         await run.signal("go", "on")
         assert await result_of(app, run) == "on"
+        with pytest.raises(buoy.UnknownQuestion) as refused:
+            await run.answer("late")
+        assert refused.value.reason == "none_open"
 
 
 async def test_impossible_questions_are_refused_where_they_are_asked(url: str) -> None:

@@ -19,8 +19,9 @@ from buoy.operations.recover import Recovered
 @click.command()
 @run_argument
 @click.option("--dry-run", is_flag=True, help="Only show the branch, what is kept and what would run again.")
+@click.option("--plan", metavar="ID", help="Apply only the plan with this id, as 'plan.id' of --dry-run --json has it.")
 @shared_options
-def recover(run_id: str, dry_run: bool, store: str | None, as_json: bool) -> int:
+def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_json: bool) -> int:
     """Check a run, and bring it back if something is wrong with it.
 
     Nothing is removed: where the past must be hidden, the run goes on on a new branch of its log. Completed steps that
@@ -30,9 +31,10 @@ def recover(run_id: str, dry_run: bool, store: str | None, as_json: bool) -> int
     Example:
       buoy recover order-1 --dry-run
 
-    Exit code: 0 nothing is wrong, or it was recovered, 1 it could not be, 2 no such run, 5 store unusable.
+    Exit code: 0 nothing is wrong, or it was recovered, 1 it could not be, 2 no such run, or another plan than --plan,
+    5 store unusable.
     """
-    found = go(_recover(run_id, store, dry_run=dry_run))
+    found = go(_recover(run_id, store, dry_run=dry_run, plan=plan))
     if as_json:
         print_json(found.view())
     else:
@@ -40,6 +42,6 @@ def recover(run_id: str, dry_run: bool, store: str | None, as_json: bool) -> int
     return Exit.FAILED if found.recovery.error is not None else Exit.OK
 
 
-async def _recover(run_id: str, store: str | None, *, dry_run: bool) -> Recovered:
+async def _recover(run_id: str, store: str | None, *, dry_run: bool, plan: str | None) -> Recovered:
     async with connected(store) as client:
-        return await recovery.recover(client, run_id, dry_run=dry_run)
+        return await recovery.recover(client, run_id, dry_run=dry_run, shown=plan)

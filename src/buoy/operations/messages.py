@@ -11,6 +11,7 @@ import msgspec
 from buoy.core.explain.phrases import listed
 from buoy.core.log.document import OpenLeaf
 from buoy.engine.client.client import Client
+from buoy.engine.client.questions import find_question
 from buoy.engine.client.requests import Requested, waits_for_whom
 from buoy.engine.read_log import inbox_pages
 from buoy.engine.run.mailbox import Answer
@@ -37,7 +38,7 @@ class RequestMade(msgspec.Struct, frozen=True):
 
 async def open_question(client: Client, run_id: str, question_id: str | None = None) -> OpenLeaf:
     """The question that an answer would answer; `question_id` may be left out if only one is open."""
-    return await client.open_question(run_id, question_id)
+    return (await find_question(client, run_id, question_id))[1]
 
 
 async def answer(client: Client, run_id: str, value: object, question_id: str | None = None) -> Sent:

@@ -25,6 +25,7 @@ Standing = dict[LeafId, str]
 class PlanView(msgspec.Struct, frozen=True):
     """A plan as programs get it. `not_undone`: completed steps whose effects stay, though they could be undone."""
 
+    id: str
     branch: BranchId | None
     parent: BranchId | None
     cutoff_seq: int | None
@@ -65,10 +66,13 @@ class Recovered(msgspec.Struct, frozen=True):
         return {} if plan is None else not_undone(plan, self.standing)
 
 
-async def recover(client: Client, run_id: str, *, dry_run: bool = False) -> Recovered:
-    """Checks a run, and brings it back if something is wrong with it."""
+async def recover(client: Client, run_id: str, *, dry_run: bool = False, shown: str | None = None) -> Recovered:
+    """Checks a run, and brings it back if something is wrong with it.
+
+    `shown`: the id of a plan that a dry run gave. Only that plan is applied; `WrongState` if it is another one now.
+    """
     standing, holder = await _standing(client, run_id), (await client.record(run_id)).holder
-    found = await recover_run(client, run_id, dry_run=dry_run)
+    found = await recover_run(client, run_id, dry_run=dry_run, shown=shown)
     if holder is not None and not dry_run:
         await strike_off(client, holder)
     return Recovered(found, standing, dry_run)
@@ -115,6 +119,7 @@ def recovery_view(
 
 def _plan_view(plan: RecoveryPlan, standing: Standing) -> PlanView:
     return PlanView(
+        id=plan.id,
         branch=plan.branch,
         parent=plan.parent,
         cutoff_seq=plan.cutoff_seq,

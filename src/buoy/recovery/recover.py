@@ -21,7 +21,7 @@ from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
 from buoy.core.remedy.policy import Lookup, Ruling, decide, lookup_policy
 from buoy.engine.client.client import Client
 from buoy.engine.services.recovery_log import note_recovery
-from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError
+from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError, WrongState
 from buoy.ports.records import Broken, RunRecord
 from buoy.recovery import remedies
 from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet
@@ -94,15 +94,18 @@ async def recover_run(
     stale_after_s: float | None = None,
     fleet: Fleet | None = None,
     stream_open: bool | None = None,
+    shown: str | None = None,
 ) -> Recovery:
     """Checks a run and brings it back if something is wrong with it. `dry_run`: only says what would be done.
+
+    `shown`: the id of a plan. Only that plan is applied; if the run needs another one now, nothing is done.
 
     `people`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang;
     `stream_open`: whether a client watches it live, None if the caller does not know.
     """
     by = actor or client.actor
     look = Look(fleet=fleet, stale_after_s=stale_after_s, stream_open=stream_open)
-    done = await _recover(client, RunId(run_id), look, dry_run=dry_run, policy=policy, adopt=adopt, by=by)
+    done = await _recover(client, RunId(run_id), look, dry_run=dry_run, policy=policy, adopt=adopt, by=by, shown=shown)
     if done.plan is not None and done.action != "lost" and not dry_run:
         workflow = "" if done.document is None else done.document.workflow
         note_recovery(
@@ -117,7 +120,15 @@ async def recover_run(
 
 
 async def _recover(
-    client: Client, run: RunId, look: Look, *, dry_run: bool, policy: Lookup | None, adopt: bool, by: str
+    client: Client,
+    run: RunId,
+    look: Look,
+    *,
+    dry_run: bool,
+    policy: Lookup | None,
+    adopt: bool,
+    by: str,
+    shown: str | None,
 ) -> Recovery:
     done = Recovery(run_id=run)
     tried: set[str] = set()
@@ -127,8 +138,12 @@ async def _recover(
             wanted = _wanted(client, seen, policy=policy, adopt=adopt, actor=by)
             if wanted.plan is None and not dry_run:
                 await _catch_up(client, seen)
+            if shown is not None and not done.needed:
+                _check_shown(wanted, shown)
             if wanted.plan is None or dry_run:
                 return _end(done, _with_others(wanted))
+            if shown is not None and done.needed:
+                return _end(done, replace(wanted, note=wanted.reason))  # the next remedy was not shown
             if wanted.reason in tried:
                 return replace(done, error=f"{wanted.reason}, though its remedy was applied")
             tried.add(wanted.reason or "")
@@ -140,6 +155,16 @@ async def _recover(
             return replace(done, error=unread.error) if done.needed else unread
         done = _joined(done, wanted)
     return replace(done, error=f"it needed more than {RECOVERY_PASSES_MAX} remedies")
+
+
+def _check_shown(wanted: Recovery, shown: str) -> None:
+    """Refuses another plan than the one that a person saw. A run that cannot be judged now is reported as usual."""
+    if wanted.plan is None and wanted.error is not None:
+        return
+    now = None if wanted.plan is None else wanted.plan.id
+    if now != shown:
+        needs = "needs no recovery any more" if now is None else f"needs another recovery now (plan {now})"
+        raise WrongState(f"run {wanted.run_id} has changed since plan {shown} was shown: it {needs}; look again")
 
 
 async def examine(

@@ -21,7 +21,7 @@ import click
 
 from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
 from buoy.cli.terminal.output import print_json
-from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UserError
+from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UnknownQuestion, UserError
 
 if TYPE_CHECKING:
     from buoy import Client
@@ -108,7 +108,8 @@ class Program(click.Group):
 def tell(error: Problem, *, as_json: bool) -> Exit:
     """Says what is wrong, in one line, and gives the exit code."""
     if as_json:
-        print_json({"error": {"type": type(error).__name__, "message": str(error)}})
+        reason = {"reason": error.reason} if isinstance(error, UnknownQuestion) else {}
+        print_json({"error": {"type": type(error).__name__, "message": str(error), **reason}})
     else:
         click.echo(f"error: {error}", err=True)
     return exit_code(error)

@@ -27,6 +27,8 @@ files = ["flows.py", "package.module"]   # what `buoy worker` loads when no file
 
 Results go to standard output, everything else to standard error. With `--json` standard output has one JSON document
 (`buoy worker` and `buoy events --follow`: one per line), also for errors: `{"error": {"type": ..., "message": ...}}`.
+A refused answer also has a stable `reason`: `none_open`, `several_open`, `answered`, `withdrawn`, `superseded` or
+`never_asked`.
 
 | exit code | meaning |
 |---|---|

@@ -9,6 +9,7 @@ Absent on purpose: the claim, the task and the commit, which are one write of wh
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 import msgspec
 
@@ -48,6 +49,13 @@ class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
     ends: bool = False
     # Why nothing can be done, if so.
     error: str | None = None
+
+    @property
+    def id(self) -> str:
+        """The same for plans with the same consequences: a person who saw one can ask for just that one."""
+        facts = (self.run_id, self.finding.code, self.action, self.branch, self.parent, self.cutoff_seq)
+        leaves = (self.kept, self.dropped, self.again)
+        return sha256(msgspec.json.encode((facts, leaves, self.wakes, self.ends))).hexdigest()[:16]
 
 
 def log_branch(log: Sequence[e.Event]) -> BranchId:

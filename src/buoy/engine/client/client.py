@@ -17,7 +17,7 @@ from buoy.core.ids import RunId, check_dedupe, check_name, check_run_id
 from buoy.core.limits import MESSAGE_BYTES_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.log.document import Document, OpenLeaf, document
+from buoy.core.log.document import Document
 from buoy.core.log.questions import check_answer
 from buoy.core.log.state import State, fold
 from buoy.core.remedy.rewind import Plan
@@ -27,6 +27,7 @@ from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client import rewind
 from buoy.engine.client.migrate import Migration, migrate
+from buoy.engine.client.questions import find_question
 from buoy.engine.client.requests import Requested, direct_request, waits_for_whom
 from buoy.engine.client.run import LOOK_AGAIN_S, Run
 from buoy.engine.client.starts import check_same, create
@@ -35,7 +36,7 @@ from buoy.engine.read_log import inbox_pages, read_log
 from buoy.engine.run.mailbox import Answer, Reason, Signal
 from buoy.engine.services.commits import send_surely
 from buoy.engine.spec.workflow import SpecWorkflow
-from buoy.errors import BadInput, Unavailable, Unclear, UnknownQuestion, WrongState
+from buoy.errors import BadInput, QuestionAnswered, Unavailable, Unclear, WrongState
 from buoy.ports.host import Clock, Ids, Liveness
 from buoy.ports.records import Message, Receipt, RunPage, RunQuery, RunRecord
 from buoy.ports.store import Store
@@ -150,31 +151,20 @@ class Client:
 
     async def answer(self, run_id: str, answer: object, question_id: str | None = None) -> Receipt:
         """Answers an open question. A wrong answer is refused here, and the question stays open."""
-        doc, leaf = await self._asked(run_id, question_id)
+        doc, leaf = await find_question(self, run_id, question_id)
         assert leaf.question is not None
         assert leaf.question_id is not None
         try:
             value = check_answer(leaf.question, answer)
         except BadInput:
             if leaf.question_id in await self.answered(doc.run_id):
-                raise WrongState(f"question {leaf.question_id} was answered already") from None
+                raise QuestionAnswered(f"question {leaf.question_id} was answered already") from None
             raise
         body = Answer(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
         receipt = await self._send(doc, "answer", f"answer:{leaf.question_id}", body)
         if receipt.duplicate:
-            raise WrongState(f"question {leaf.question_id} was answered already (message {receipt.number})")
+            raise QuestionAnswered(f"question {leaf.question_id} was answered already (message {receipt.number})")
         return receipt
-
-    async def open_question(self, run_id: str, question_id: str | None = None) -> OpenLeaf:
-        """The question that `answer` would answer."""
-        return (await self._asked(run_id, question_id))[1]
-
-    async def _asked(self, run_id: str, question_id: str | None) -> tuple[Document, OpenLeaf]:
-        doc = (await self.record(run_id)).document
-        if doc.open_count > len(doc.open):
-            # The document's list is cut; the log knows all of them.
-            doc = document(await self.state(run_id), open_max=doc.open_count)
-        return doc, _question(doc, question_id)
 
     async def answered(self, run_id: str) -> frozenset[str]:
         """The questions that have an answer, also those whose answers the run has not seen yet."""
@@ -290,22 +280,3 @@ def _check_request(doc: Document, kind: str) -> None:
         raise WrongState(f"run {doc.run_id} is paused already")
     if kind == "resume" and doc.pause is None:
         raise WrongState(f"run {doc.run_id} is not paused, it is {doc.status}")
-
-
-def _question(doc: Document, question_id: str | None) -> OpenLeaf:
-    asked = [leaf for leaf in doc.open if leaf.question_id is not None]
-    if question_id is None and len(asked) == 1:
-        return asked[0]
-    for leaf in asked:
-        if question_id in (leaf.question_id, leaf.leaf):
-            return leaf
-    known = ", ".join(str(leaf.question_id) for leaf in asked) or "none"
-    if question_id is None:
-        raise UnknownQuestion(
-            f"run {doc.run_id} has no open question; it is {doc.status}"
-            if not asked
-            else f"run {doc.run_id} has several open questions, say which: {known}"
-        )
-    raise UnknownQuestion(
-        f"run {doc.run_id} has no open question {question_id!r} (answered, given up or never asked); open: {known}"
-    )

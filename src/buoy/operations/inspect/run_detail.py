@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from buoy.core.diagnosis.facts import Facts
+from buoy.core.ids import BranchId, LeafId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
 from buoy.engine.client.client import Client
@@ -15,12 +16,27 @@ from buoy.operations.inspect.run_view import RunView, run_view
 from buoy.recovery.evidence import facts_of_run, read_fleet
 
 
+class BranchView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A branch of the log: event `seq` made it at time `at`; of its parent it sees events up to `cutoff_seq`."""
+
+    branch: BranchId
+    parent: BranchId
+    cutoff_seq: int
+    cause: str
+    seq: int
+    at: float
+    kept: tuple[LeafId, ...] = ()
+    dropped: tuple[LeafId, ...] = ()
+
+
 class RunDetail(RunView, frozen=True, omit_defaults=True, kw_only=True):
     """One run with all that its log has: `buoy show --json`."""
 
     input: msgspec.Raw | None = None
     result: msgspec.Raw | None = None
     leaves: tuple[LeafView, ...] = ()
+    # All branches but the first, in the order in which they were made. The last one is current.
+    branches: tuple[BranchView, ...] = ()
 
 
 class InspectedRun(msgspec.Struct, frozen=True):
@@ -47,6 +63,20 @@ def run_detail(facts: Facts) -> RunDetail:
         input=created.input if isinstance(created, e.WorkflowCreated) else None,
         result=_result(facts, log),
         leaves=tuple(leaf_views(facts.document.run_id, log)) if log else (),
+        branches=tuple(_branch(event, event.body) for event in log if isinstance(event.body, e.BranchCreated)),
+    )
+
+
+def _branch(event: e.Event, body: e.BranchCreated) -> BranchView:
+    return BranchView(
+        branch=body.branch,
+        parent=body.parent,
+        cutoff_seq=body.cutoff_seq,
+        cause=body.cause,
+        seq=event.seq,
+        at=event.at,
+        kept=body.kept,
+        dropped=body.dropped,
     )
 
 
