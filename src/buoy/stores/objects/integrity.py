@@ -48,6 +48,8 @@ class ObjectCheckup:
         self._runs = runs
         self._runners = runners
         self._clock = clock
+        # What a kind of bucket has to be asked itself.
+        self.bucket_checks: Callable[[], Awaitable[list[StoreCheck]]] | None = None
 
     async def checks(self) -> list[StoreCheck]:
         kept = self._bucket.durability()
@@ -60,6 +62,7 @@ class ObjectCheckup:
             StoreCheck("schema", True, "format 1"),
             StoreCheck("durability", kept is None, kept or "every write is on the disk before it is answered"),
             clock_check(max(times, default=None), self._clock.now()),
+            *(await self.bucket_checks() if self.bucket_checks else ()),
         ]
 
     async def refusal(self) -> Refusal | None:

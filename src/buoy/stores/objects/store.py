@@ -51,6 +51,7 @@ from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectCheckup
 from buoy.stores.objects.lists import Lists
 from buoy.stores.objects.moves import Moves
+from buoy.stores.objects.probe import PROBE, PROBED
 from buoy.stores.objects.reclaim import Sweeps
 from buoy.stores.objects.retirement import Retirement
 from buoy.stores.objects.runners import Runners
@@ -247,11 +248,7 @@ async def mark(bucket: Bucket) -> None:
     """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made."""
     found = await bucket.get(layout.MARKER)
     if found is None:
-        holds = await bucket.list("", limit=1) or await bucket.foreign("")
-        if holds and await bucket.get(layout.MARKER) is None:
-            raise StoreUnusable(
-                f"{bucket.name} holds other things and is no Buoy store; name an empty place or a store"
-            )
+        await refuse_foreign(bucket)
         with suppress(Exists):
             await bucket.create(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
         found = await bucket.get(layout.MARKER)
@@ -263,6 +260,14 @@ async def mark(bucket: Bucket) -> None:
         raise StoreUnusable(
             f"{bucket.name} has format {made.format}, this Buoy knows {FORMAT}: a newer Buoy wrote it; upgrade this one"
         )
+
+
+async def refuse_foreign(bucket: Bucket) -> None:
+    """Raises if the place holds something and is no store."""
+    # A probe that was cut short may have left something.
+    holds = [key for key in await bucket.list("", limit=100) if not key.startswith((PROBE, PROBED))]
+    if (holds or await bucket.foreign("")) and await bucket.get(layout.MARKER) is None:
+        raise StoreUnusable(f"{bucket.name} holds other things and is no Buoy store; name an empty place or a store")
 
 
 __all__ = ["ObjectStore"]

@@ -84,6 +84,8 @@ class S3Bucket:
             except AlreadyExistsError as error:
                 if answer_of(error).status == 412 or await self.get(key) is not None:
                     raise Exists(key) from error
+            except FileNotFoundError as error:
+                raise problem_of(error, self.name, f"PUT {key}") from error
             await asyncio.sleep(_pause_s(key, number))
         raise Unavailable(f"{self.name} refused to create {key} as existing, but nothing is there; try again")
 
@@ -104,8 +106,6 @@ class S3Bucket:
             except PreconditionError as error:
                 raise Changed(key) from error
             except FileNotFoundError as error:
-                if answer_of(error).no_bucket:
-                    raise problem_of(error, self.name, f"PUT {key}") from error
                 raise Changed(key) from error
             except AlreadyExistsError as error:
                 found = await self.get(key)
@@ -139,13 +139,11 @@ class S3Bucket:
         return sorted(found)[:FOREIGN_MAX]
 
     async def list_etags(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
-        if limit is None or self.lists_in_byte_order:
-            return await self._page(prefix, after, limit)
-        # This server may put the keys below a folder elsewhere. Flat listings have one order only.
         found = await self._page(prefix, after, limit)
-        if not any("/" in key[len(prefix) :] for key, _ in found):
+        if limit is None or self.lists_in_byte_order or not any("/" in key[len(prefix) :] for key, _ in found):
             return found
-        return [each for each in await self._page(prefix, None, None) if after is None or each[0] > after][:limit]
+        # This server shows the keys below a folder before those that only begin with its name.
+        return (await self._page(prefix, after, None))[:limit]
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
         return [key for key, _ in await self.list_etags(prefix, after, limit)]
@@ -162,9 +160,9 @@ class S3Bucket:
                 # One key by its own request: some servers know no other.
                 send = partial(delete_async, self._reads, some if len(some) > 1 else some[0])
                 await self._send("DELETE", some[0], send)
-            except FileNotFoundError as error:
-                if answer_of(error).no_bucket:
-                    raise problem_of(error, self.name, f"DELETE {some[0]}") from error
+            except FileNotFoundError:
+                # Where a missing object is an error, it is gone all the same.
+                continue
 
     def pulse(self) -> int | None:
         """None: a bucket tells nobody that something happened."""
@@ -191,28 +189,24 @@ class S3Bucket:
 
         try:
             return await self._send("GET", key, whole)
-        except NotModifiedError:
-            return None
-        except FileNotFoundError as error:
-            if answer_of(error).no_bucket:
-                raise problem_of(error, self.name, f"GET {key}") from error
+        except (NotModifiedError, FileNotFoundError):
             return None
 
     async def _page(self, prefix: str, after: str | None, limit: int | None) -> Listed:
-        """The keys that the server shows after that one, sorted; with a limit the first ones that it shows."""
-        found = await self._all(prefix, after, limit)
-        return sorted((key, etag) for key, etag in found if is_key(key) and (after is None or key > after))
+        """The keys after that one, sorted; with a limit the first ones that the server shows."""
+        return sorted(each for each in await self._all(prefix, after, limit) if is_key(each[0]))
 
     async def _all(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
         from obstore import list as list_objects
 
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
-        offset = _offset(prefix, after)
+        place = after if after is None or self.lists_in_byte_order else _before_folders(prefix, after)
+        offset = max((each for each in (_before(prefix), place) if each), default=None)
 
         async def pages() -> Listed:
             found: Listed = []
             async for page in list_objects(self._reads, folder or None, offset=offset, chunk_size=DELETES_MAX):
-                passed = self._matching(page, prefix, found)
+                passed = self._matching(page, prefix, after, found)
                 if passed or (limit is not None and len(found) >= limit):
                     break
             return found[:limit]
@@ -220,10 +214,12 @@ class S3Bucket:
         return await self._send("LIST", prefix, pages)
 
     @staticmethod
-    def _matching(page: Sequence[ObjectMeta], prefix: str, found: Listed) -> bool:
+    def _matching(page: Sequence[ObjectMeta], prefix: str, after: str | None, found: Listed) -> bool:
         """Adds what has the prefix. True if the listing is past it: keys with one prefix stand together."""
         for meta in page:
             if meta["path"].startswith(prefix):
+                if after is not None and meta["path"] <= after:
+                    continue
                 found.append((meta["path"], _bare(meta["e_tag"])))
             elif meta["path"] > prefix:
                 return True
@@ -238,7 +234,9 @@ class S3Bucket:
                 raise Unavailable(f"the store {self.name} was closed; open it again")
             try:
                 return await request()
-            except (AlreadyExistsError, NotModifiedError, PreconditionError, FileNotFoundError):
+            except (AlreadyExistsError, FileNotFoundError, NotModifiedError, PreconditionError) as error:
+                if answer_of(error).no_bucket:
+                    raise problem_of(error, self.name, f"{verb} {key}") from error
                 raise
             except (BaseError, OSError, ValueError) as error:
                 if number + 1 == THROTTLED_TRIES_MAX or not answer_of(error).throttled:
@@ -261,11 +259,6 @@ def _bare(etag: str | None) -> str:
     return (etag or "").removeprefix("W/").strip('"')
 
 
-def _offset(prefix: str, after: str | None) -> str | None:
-    """Where the server begins. obstore lists whole folders, so a part of a name becomes a place to begin at."""
-    return max((each for each in (_before(prefix), after) if each), default=None)
-
-
 def _before(prefix: str) -> str:
     """A text right before all keys with that prefix, and after the folder whose name is a part of it."""
     if not prefix or prefix.endswith("/"):
@@ -274,6 +267,22 @@ def _before(prefix: str) -> str:
     if lower >= 0:
         return prefix[:-1] + _ALPHABET[lower] + _AFTER_ALL
     return "" if prefix[:-1].endswith("/") else prefix[:-1]
+
+
+def _before_folders(prefix: str, after: str) -> str:
+    """A place from which no folder is left out whose name begins the name at `after` and whose keys are greater.
+
+    Servers that keep folders list `a/1` before `a-1`; after `a-1` they no longer show it.
+    """
+    folder = prefix[: prefix.rfind("/") + 1]
+    if not after.startswith(folder):
+        return after
+    parts = after[len(folder) :].split("/")
+    for number, part in enumerate(parts):
+        cut = min((place for mark in "%-." if (place := part.find(mark)) >= 0), default=-1)
+        if cut > 0 or number == len(parts) - 1:
+            return _before(folder + "/".join([*parts[:number], part[:cut] if cut > 0 else part]))
+    return after
 
 
 def _pause_s(key: str, number: int) -> float:
