@@ -1,7 +1,7 @@
 """Inboxes: brings new messages to the runs that this runner drives, also while other runs are replayed.
 
 Invariants: a message is marked as seen only after its run has taken it; where the run's next commit says so, it is not
-written twice. A run that is being replayed takes messages only when its replay is over.
+written twice. A run takes messages only when its replay is over, or when its creation is durable.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ class Inboxes:
             execution = runner.executions.get(run_id)
             if execution is None or execution.detached:
                 continue
-            if execution.opening:
+            if execution.opening or not execution.ledger.durable_seq:
+                # Not durable: its creation may be fenced by a run that is just being taken here, and a message that it
+                # called seen would never reach that run.
                 self._put_off = True
                 continue
             try:
