@@ -68,6 +68,8 @@ class Process:
         self.clock = SimClock(world.kernel, world.wall_of(name))
         self.ids = SimIds(name)
         self.gone = False
+        # When the store took its last beat.
+        self.beaten_at = world.kernel.time
         # Things that it still wants to say to runs: until then nothing is at rest.
         self.busy = 0
         # How often it went through its gate, by the call of the store.
