@@ -201,7 +201,8 @@ class _Observed:
         # Known before it is durable: from here on nothing may be expected of that runner any more.
         self._world.gone(runner, by=self._process)
         self._world.witness.holders.forget(runner)
-        silent_s = self._world.silent_s(runner, by=self._process)
+        about = self._world.processes.get(runner)
+        silent_s = None if about is None else about.silent_s(self._process)
         released = await self._store.declare_dead(runner, why, cause=cause, evidence=evidence, beat_number=beat_number)
         self._process.tell(f"buried {runner} ({why}), {released} runs due")
         if released is not None and silent_s is not None and silent_s < SUSPECT_AFTER_S - _ROUNDING_S:

@@ -84,6 +84,12 @@ class Process:
         """Whether it knows that it was declared gone."""
         return False
 
+    def silent_s(self, by: Process) -> float | None:
+        """How long it has not beaten, for another that judges it by that. None: it is dead, or nobody judges so."""
+        if self.world.plan.single_host or not self.alive or self is by or by.name == "operator":
+            return None
+        return self.world.kernel.time - self.beaten_at
+
     def drives(self, run_id: str) -> bool:
         """Whether it would go on with this run."""
         return False

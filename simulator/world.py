@@ -113,13 +113,6 @@ class World:
         if self.plan.single_host and process.alive and process is not by:
             self.witness.broken("nobody is buried alive", f"{by.name} buries {runner}, which is alive")
 
-    def silent_s(self, runner: RunnerId, *, by: Process) -> float | None:
-        """How long a living runner has not beaten, for another who judges it by that. None: nobody does."""
-        process = self.processes.get(runner)
-        if self.plan.single_host or process is None or not process.alive or process is by or by.name == "operator":
-            return None
-        return self.kernel.time - process.beaten_at
-
     def _is_dead(self, runner: RunnerId) -> bool:
         return not self.processes[runner].alive
 
