@@ -113,12 +113,17 @@ def fork(url: str, policy: str, store: str, gate: Gate, *, host: str | None = No
     return in_child(work, errors)
 
 
-def live_apart(host: str) -> None:
-    """As on a machine of its own, where silence is all that is known of the others; in quicker time than real."""
+def live_apart(host: str, silent_s: float = SILENT_S, slack_s: float | None = None) -> None:
+    """As on a machine of its own, where silence is all that is known of the others; in quicker time than real.
+
+    `slack_s`: how long an observer may look away before its looks begin again.
+    """
     os.environ[HOST_VARIABLE] = host
     assert FailureDetector.__init__.__kwdefaults__ is not None
     assert Heartbeat.__init__.__kwdefaults__ is not None
-    FailureDetector.__init__.__kwdefaults__.update(suspect_after_s=SILENT_S, apart_s=SILENT_S)
+    FailureDetector.__init__.__kwdefaults__.update(suspect_after_s=silent_s, apart_s=silent_s)
+    if slack_s is not None:
+        FailureDetector.__init__.__kwdefaults__.update(slack_s=slack_s)
     Heartbeat.__init__.__kwdefaults__.update(beat_s=BEAT_S)
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from buoy.ports.records import Committed
 from buoy.stores.objects.store import ObjectStore
+from buoy.stores.postgres.store import PostgresStore
 from buoy.stores.sqlite.store import SqliteStore
 
 from .flows import note, open_witness
@@ -30,6 +31,7 @@ CALLS = (
     "inbox", "orphans", "unread_runs", "register", "release", "run", "runners", "mark_read", "send", "suspect",
 )  # fmt: skip
 STORES: dict[str, type[Any]] = {"sqlite": SqliteStore, "folder": ObjectStore}
+ALL_STORES: dict[str, type[Any]] = {**STORES, "postgres": PostgresStore}
 FAULTS = ("kill", "term", "stop", "zombie", "full", "readonly")
 BALLAST = "ballast"
 
@@ -56,7 +58,7 @@ class Gate:
 
     def install(self, store: str) -> None:
         for name in CALLS:
-            self._wrap(STORES[store], name)
+            self._wrap(ALL_STORES[store], name)
 
     def _wrap(self, owner: type[Any], name: str) -> None:
         real = getattr(owner, name)

@@ -2,6 +2,7 @@
 
     python -m tests.crash.storm --seconds 60                  half a minute on each store
     python -m tests.crash.storm --seconds 600 --store sqlite --workers 3 --seed 4
+    python -m tests.crash.storm --seconds 180 --store postgres   the server is restarted all the while
 
 Most of them get SIGKILL, some SIGTERM, some SIGSTOP and after a while SIGCONT; a new one comes for each that ended.
 When the storm is over every run must end, and each is judged by its log and by what the witness saw, outside of the
@@ -23,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,11 @@ from buoy.engine.read_log import read_log
 from buoy.errors import Problem
 from buoy.ports.records import RunQuery
 from tests.patience import LOOK_S, PATIENCE_S, until
+from tests.postgres_server import Server, start_server
 
 from .flows import WITNESS, expected, job, note, sync_job
 from .gate import STORES
-from .verdict import LOST, Story, again, broken, recoveries
+from .verdict import LOST, Story, again, broken, in_witness_time, recoveries
 from .yard import Seen, Yard, check_executions
 
 SPAN_S = 0.05
@@ -123,16 +125,30 @@ class Storm:
 
 
 async def storm(
-    store: str, seconds: float, workers: int, load: int, seed: int, folder: Path, kills_min: int = 0
+    store: str,
+    seconds: float,
+    workers: int,
+    load: int,
+    seed: int,
+    folder: Path,
+    kills_min: int = 0,
+    url: str | None = None,
+    trouble: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[str, Any]:
-    """What it was like, and every promise that was broken."""
+    """What it was like, and every promise that was broken. `trouble`: what else happens until the storm is over."""
     yard = Yard(folder, told=True)
-    yard.url = yard.url_of("sqlite" if store == "sqlite" else "file")
+    yard.url = url or yard.url_of("sqlite" if store == "sqlite" else "file")
     os.environ[WITNESS] = str(yard.witness)
     try:
         blow = Storm(yard, workers, load, random.Random(f"{seed} {store}"))
         async with buoy.connect(yard.url) as client:
-            await blow.rage(client, seconds, kills_min)
+            more = None if trouble is None else asyncio.ensure_future(trouble())
+            try:
+                await blow.rage(client, seconds, kills_min)
+            finally:
+                if more is not None:
+                    more.cancel()
+                    await asyncio.wait([more])
             logs = await _calm(client, blow.runs)
         return _figures(store, blow, logs, yard)
     finally:
@@ -157,6 +173,8 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard
     by_run: dict[str, list[Seen]] = defaultdict(list)
     for each in yard.seen():
         by_run[each.run].append(each)
+    if store == "postgres":
+        logs = {run_id: in_witness_time(log, by_run[run_id]) for run_id, log in logs.items()}
     problems, bodies, recovered = [], 0, Counter[str]()
     for number, run_id in enumerate(blow.runs):
         story = Story(RunId(run_id), "resume", expected(number), logs[run_id], frozenset(), by_run[run_id], blow.asleep)
@@ -211,7 +229,7 @@ def main() -> int:
         prog="python -m tests.crash.storm", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="how long, on all stores together (60)")
-    parser.add_argument("--store", choices=(*STORES, "both"), default="both", help="on which store (both)")
+    parser.add_argument("--store", choices=(*STORES, "both", "postgres"), default="both", help="on which store (both)")
     parser.add_argument("--workers", type=int, default=2, help="how many at the same time (2)")
     parser.add_argument("--load", type=int, default=40, help="runs that are under way at the same time (40)")
     parser.add_argument("--seed", type=int, default=0, help="who is struck when (0)")
@@ -223,12 +241,31 @@ def main() -> int:
     for store in stores:
         folder = Path(tempfile.mkdtemp(prefix="buoy-storm-", dir=options.folder))
         try:
-            blown = storm(store, options.seconds / len(stores), options.workers, options.load, options.seed, folder)
+            chosen = {} if store != "postgres" else _restarted_server(options.seed)
+            share = options.seconds / len(stores)
+            blown = storm(store, share, options.workers, options.load, options.seed, folder, **chosen)
             found.append(asyncio.run(blown))
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     print(json.dumps(found) if options.json else "\n".join(_in_words(each) for each in found))
     return 1 if any(each["problems"] for each in found) else 0
+
+
+def _restarted_server(seed: int) -> dict[str, Any]:
+    """A PostgreSQL server that is restarted without warning every 5 to 20 s."""
+    server = start_server(18)
+    return {"url": server.url("storm"), "trouble": lambda: restarts(server, seed, (5.0, 20.0))}
+
+
+async def restarts(server: Server, seed: int, every_s: tuple[float, float]) -> None:
+    """Restarts the server again and again, as after a power cut: it comes back by its write-ahead log."""
+    chance = random.Random(seed)
+    while True:
+        await asyncio.sleep(chance.uniform(*every_s))
+        # In a thread that ends its work even if this task is cancelled: the server must be up at the end.
+        await asyncio.shield(
+            asyncio.to_thread(server.control, "restart", "-m", "immediate", "-l", str(server.folder / "log"))
+        )
 
 
 def _in_words(found: dict[str, Any]) -> str:

@@ -16,10 +16,11 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.engine.read_log import read_log
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
+from tests.postgres_server import fresh_url
 
 from .cases import holds_lock
 from .flows import expected, job
-from .verdict import Story, broken
+from .verdict import Story, broken, in_witness_time
 from .yard import Yard
 
 pytestmark = pytest.mark.slow
@@ -62,9 +63,9 @@ def stop_outside_of_a_write(pid: int, folder: Path) -> None:
     pytest.fail("it always had the lock")
 
 
-@pytest.mark.parametrize("store", ["sqlite", "file"])
+@pytest.mark.parametrize("store", ["sqlite", "file", "postgres"])
 def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str, yard: Yard) -> None:
-    yard.url = yard.url_of(store)
+    yard.url = fresh_url() if store == "postgres" else yard.url_of(store)
     asyncio.run(start(yard.url))
     zombie = yard.worker(host="harbour")
     wait_until(
@@ -88,7 +89,8 @@ def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str,
     for n, run_id in enumerate(RUNS):
         told = [each for each in seen if each.run == run_id]
         slept = {zombie.pid: (began, woke)}
-        story = Story(RunId(run_id), "resume", expected(n), logs[run_id], frozenset(), told, slept)
+        log = in_witness_time(logs[run_id], told) if store == "postgres" else logs[run_id]
+        story = Story(RunId(run_id), "resume", expected(n), log, frozenset(), told, slept)
         assert broken(story) == []
         claims = [event.body for event in logs[run_id] if isinstance(event.body, e.Claimed)]
         assert [claim.cause for claim in claims] == ["created", "taken_over"]

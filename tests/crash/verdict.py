@@ -19,6 +19,8 @@ from buoy.core.log.state import State, fold
 from .yard import Seen
 
 LOST = "taken_over"
+# Less than there is between any two lines of a witness that depend on each other.
+_MOMENT_S = 1e-6
 
 
 class Story(NamedTuple):
@@ -40,6 +42,35 @@ class Story(NamedTuple):
 
     def starts(self) -> list[Seen]:
         return [each for each in self.seen if each.what == "start" and each.run == self.run]
+
+
+def in_witness_time(log: Sequence[e.Event], seen: Sequence[Seen]) -> list[e.Event]:
+    """The log of a store with a clock of its own, dated by the witness: when its writer heard of each commit.
+
+    A commit whose answer was lost is dated before the first thing that rests on it: a body that it starts, or the next
+    commit.
+    """
+    heard = {int(each.key.partition(":")[0]): each.at for each in seen if each.what == "note" and each.leaf == "commit"}
+    starts = [each for each in seen if each.what == "start"]
+    found: list[e.Event] = []
+    limit = float("inf")
+    for place in range(len(log) - 1, -1, -1):
+        event = log[place]
+        if isinstance(event.body, e.StepStarted):
+            name, attempt = event.body.leaf, event.body.attempt
+            rests = [each.at for each in starts if (each.leaf, each.attempt) == (name, attempt)]
+            limit = min([limit, *(at - _MOMENT_S for at in rests)])
+        found.append(msgspec.structs.replace(event, at=limit))
+        if event.nonce is not None:
+            limit = min(limit, heard.get(event.seq, limit))
+            # The whole commit has one time.
+            for number in range(len(found) - 1, -1, -1):
+                same = found[number].seq >= event.seq and (number == len(found) - 1 or found[number].nonce is None)
+                if not same:
+                    break
+                found[number] = msgspec.structs.replace(found[number], at=limit)
+            limit -= _MOMENT_S
+    return found[::-1]
 
 
 def broken(story: Story) -> list[str]:

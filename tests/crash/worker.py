@@ -4,6 +4,8 @@ With `--nursery` it forks a worker for each line on its standard input and answe
 imports, so that many can be killed in a short time. With `--told` the witness is told of every commit that a store has
 acknowledged; with `--apart` it counts as on a machine of its own (BUOY_HOST), where silence is all that is known of the
 others. Declared gone by others, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file.
+`BUOY_TEST_SKEW_S` sets its clock wrong; `BUOY_TEST_SILENT_S` and `BUOY_TEST_SLACK_S` are for `--apart`. A store that
+gives no answer at the start is asked again.
 """
 
 from __future__ import annotations
@@ -12,14 +14,17 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from contextlib import suppress
 
 import buoy
 from buoy.config import HOST_VARIABLE
+from buoy.errors import Unavailable
+from buoy.host.clock import SystemClock
 
-from .crew import live_apart
+from .crew import SILENT_S, live_apart
 from .flows import WORKFLOWS
-from .gate import STORES, Gate, refuse_writes
+from .gate import ALL_STORES, Gate, refuse_writes
 
 LOOK_S = 0.1
 
@@ -28,6 +33,15 @@ async def work(url: str, grace_s: float) -> int:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, refuse_writes)
+    while not stop.is_set():
+        try:
+            return await drive(url, grace_s, stop)
+        except Unavailable:
+            await asyncio.sleep(LOOK_S)
+    return 0
+
+
+async def drive(url: str, grace_s: float, stop: asyncio.Event) -> int:
     async with buoy.open(url, workflows=WORKFLOWS, options=buoy.RunnerOptions(stop_grace_s=grace_s)) as app:
         print(f"ready {app.runner.id}", flush=True)
         while not stop.is_set() and app.runner.gone is None:
@@ -37,6 +51,11 @@ async def work(url: str, grace_s: float) -> int:
     if gone is not None:
         print(f"gone, driving {len(app.runner.executions)}", flush=True)
     return 0 if gone is None else 1
+
+
+def set_clock_wrong(by_s: float) -> None:
+    """Every reading of the wall clock in this process is off by so much."""
+    SystemClock.now = staticmethod(lambda: time.time() + by_s)  # type: ignore[method-assign]
 
 
 def nursery(url: str, grace_s: float) -> None:
@@ -59,11 +78,15 @@ def nursery(url: str, grace_s: float) -> None:
 if __name__ == "__main__":
     if "--told" in sys.argv:
         sys.argv.remove("--told")
-        for each in STORES:
+        for each in ALL_STORES:
             Gate().install(each)
     if "--apart" in sys.argv:
         sys.argv.remove("--apart")
-        live_apart(os.environ[HOST_VARIABLE])
+        slack = os.environ.get("BUOY_TEST_SLACK_S")
+        silent_s = float(os.environ.get("BUOY_TEST_SILENT_S", SILENT_S))
+        live_apart(os.environ[HOST_VARIABLE], silent_s, None if slack is None else float(slack))
+    if "BUOY_TEST_SKEW_S" in os.environ:
+        set_clock_wrong(float(os.environ["BUOY_TEST_SKEW_S"]))
     if sys.argv[1] == "--nursery":
         nursery(sys.argv[2], 5.0)
     else:

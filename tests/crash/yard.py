@@ -50,20 +50,25 @@ class Yard:
 
     # ---- processes
 
-    def _popen(self, *args: str, host: str | None = None) -> subprocess.Popen[str]:
+    def _popen(self, *args: str, host: str | None = None, **variables: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", *args, *self._told],
             cwd=ROOT,
-            env={**os.environ, WITNESS: str(self.witness), **({} if host is None else {HOST_VARIABLE: host})},
+            env={
+                **os.environ,
+                WITNESS: str(self.witness),
+                **({} if host is None else {HOST_VARIABLE: host}),
+                **variables,
+            },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def worker(self, grace_s: float = 5.0, host: str | None = None) -> subprocess.Popen[str]:
+    def worker(self, grace_s: float = 5.0, host: str | None = None, **variables: str) -> subprocess.Popen[str]:
         """A worker that is ready for work; with `host` as on a machine of that name."""
         apart = () if host is None else ("--apart",)
-        process = self._popen("tests.crash.worker", self.url, str(grace_s), *apart, host=host)
+        process = self._popen("tests.crash.worker", self.url, str(grace_s), *apart, host=host, **variables)
         self._workers[process.pid] = process
         assert process.stdout is not None
         assert process.stdout.readline().startswith("ready")

@@ -32,7 +32,7 @@ def prepare(connection: Connection, address: Address, migrations: Sequence[Migra
 
 
 def _check_server(connection: Connection, address: Address, name: str) -> tuple[int, bool, bool]:
-    row = connection.row("server", (address.quoted, f"{address.quoted}.migrations"))
+    row = connection.row("server", (address.schema, address.schema))
     assert row is not None
     fsync, full_page_writes, encoding, version, standby, pid, has_schema, has_store = row
     if version < OLDEST_SERVER:

@@ -1,9 +1,13 @@
 -- What has to be known before a store is used.
 
+-- From the tables of the catalogue: `to_regnamespace` answers from a cache of the session. That of a session which
+-- waited for the migrations' lock does not know yet what the holder of the lock has made.
 -- name: server
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('server_encoding'),
     current_setting('server_version_num')::integer, pg_is_in_recovery(), pg_backend_pid(),
-    to_regnamespace(%s) IS NOT NULL, to_regclass(%s) IS NOT NULL;
+    EXISTS (SELECT 1 FROM pg_namespace n WHERE n.nspname = %s),
+    EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE n.nspname = %s AND c.relname = 'migrations');
 
 -- name: applied
 SELECT number, additive FROM {schema}.migrations ORDER BY number;
