@@ -44,6 +44,7 @@ OWN_CLOCK_OR_THREADS = {
     "stores/sqlite/lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",
     "stores/postgres/lanes.py": "each session has a daemon thread, so that a call that hangs cannot hold up the end",
     "stores/postgres/hints.py": "so has the session that listens",
+    "stores/http/connection.py": "the standard library's HTTP client blocks, so each call has a thread",
     "stores/objects/buckets/folder.py": "file calls block, so the folder store has a few threads of its own",
 }
 WAITING_FOR_A_TIME = {
@@ -64,6 +65,7 @@ CLI_IMPORTS = (
     "buoy.worker_processes",
 )
 CLI_EXCEPTIONS = {
+    "cli/serve.py": ("buoy.web", "the server is the other skin of operations, and this verb starts it"),
     "cli/crashtest.py": ("buoy.testing", "the kit that crashes workflows ships with the package"),
 }
 # The public names of `import buoy`.

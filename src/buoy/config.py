@@ -20,6 +20,7 @@ import getpass
 import os
 import tomllib
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -234,3 +235,31 @@ def aws_profile(name: str | None) -> dict[str, str]:
     if name and not found:
         raise BadInput(f"unknown profile {name!r}; add it to ~/.aws/credentials, or name another one")
     return found
+
+
+TOKEN_VARIABLE = "BUOY_TOKEN"  # noqa: S105 - the name of a variable
+TOKEN_FILE_VARIABLE = "BUOY_TOKEN_FILE"  # noqa: S105
+
+
+def token_file(place: str) -> Path:
+    """Where the token of a server of this user is kept. `place`: its host and port, or the path of its socket."""
+    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    name = "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in place)
+    return base / "buoy" / "tokens" / name
+
+
+def server_token(url: str) -> str | None:
+    """The token for a server: from the environment, from a file that it names, or that of a server of this user."""
+    found = os.environ.get(TOKEN_VARIABLE)
+    if found:
+        return found.strip()
+    named = os.environ.get(TOKEN_FILE_VARIABLE)
+    path = Path(named) if named else token_file(urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path)
+    try:
+        return path.read_text().strip() or None
+    except FileNotFoundError:
+        if named:
+            raise BadInput(f"the token file {path} ({TOKEN_FILE_VARIABLE}) is not there") from None
+        return None
+    except OSError as error:
+        raise BadInput(f"the token file {path} cannot be read: {error}") from error

@@ -92,7 +92,7 @@ class Worker:
         )
         self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
         look = self._loop_watch.look
-        self.beats = Heartbeat(self.runner, store.reopen, fences=not store.single_host, look_at_loop=look)
+        self.beats = Heartbeat(self.runner, store.reopen, fences=store.self_fencing, look_at_loop=look)
         scope = Scope(self.info.stack, self.info.env)
         self.sweeper = Sweeper(
             store,
@@ -160,7 +160,10 @@ class Worker:
 class SweeperProcess:
     """A sweeper in a process of its own, registered as a runner that takes no work, so that its health is seen."""
 
-    def __init__(self, store: Store, options: SweepOptions, *, interval_s: float, once: bool) -> None:
+    def __init__(
+        self, store: Store, options: SweepOptions, *,
+        interval_s: float = SWEEP_S, once: bool = False, delay_s: float = 0.0,
+    ) -> None:  # fmt: skip
         self.store = store
         self.clock: Clock = SystemClock()
         self.progress: dict[RunId, Progress] = {}
@@ -178,10 +181,10 @@ class SweeperProcess:
             client=client,
             options=options,
             interval_s=interval_s,
-            delay_s=0.0,
+            delay_s=delay_s,
             once=once,
         )
-        self._beats = Heartbeat(self, store.reopen, fences=not store.single_host)
+        self._beats = Heartbeat(self, store.reopen, fences=store.self_fencing)
 
     def holding(self) -> int:
         return 0

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import sys
 import termios
@@ -27,6 +28,8 @@ class Terminal:
         self.pid, self._end = pty.fork()
         if self.pid == 0:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+            # A shell that runs the tests in the background has them ignore Ctrl-C, and so would this process.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
             environment = {**os.environ, "TERM": "xterm"}
             environment.pop("COLUMNS", None)
             os.execve(sys.executable, [sys.executable, "-m", "buoy", *words], environment)

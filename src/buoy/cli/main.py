@@ -33,6 +33,7 @@ VERBS = {
     "recover": "recover:recover",
     "release": "release:release",
     "sweeper": "sweeper:sweeper",
+    "serve": "serve:serve",
     "service": "service:service",
     "export": "export:export_command",
     "import": "import_:import_command",

@@ -201,6 +201,10 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
         """All processes that can open this store are on this machine: lock files prove death."""
 
     @property
+    def self_fencing(self) -> bool:
+        """Whether a runner stops its work when its beats are not confirmed, before others declare it dead."""
+
+    @property
     def has_clock(self) -> bool:
         """Whether it dates its records by a clock of its own. If not, their times are those of the machines that wrote
         them: never compare the times of two machines."""

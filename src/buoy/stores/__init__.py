@@ -11,7 +11,7 @@ from buoy.ports.store import Store
 
 _FORMS = (
     "write 'sqlite:///runs.db', 'sqlite:////var/lib/buoy/runs.db', a path that ends in '.db', 'file:///folder', "
-    "'s3://bucket/prefix' or 'postgresql://user@host/database?schema=buoy'"
+    "'s3://bucket/prefix', 'postgresql://user@host/database?schema=buoy' or 'http://host:port'"
 )
 
 
@@ -36,8 +36,11 @@ async def open_store(url: str, clock: Clock) -> Store:
             return await open_s3(url, clock)
         case "postgresql" | "postgres":
             return await _postgres(url, clock)
-        case "http" | "https":
-            raise BadInput(f"store {shown_url(url)!r}: {scheme} is not built in yet; {_FORMS}")
+        case "http" | "https" | "http+unix":
+            from buoy.config import server_token
+            from buoy.stores.http.store import HttpStore
+
+            return await HttpStore.open(url, server_token(url), clock=clock)
         case _:
             raise BadInput(f"store {shown_url(url)!r}: there is no store for {scheme!r}; {_FORMS}")
 

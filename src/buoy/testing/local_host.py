@@ -88,6 +88,7 @@ class LocalStore:
     # A commit outside of the journal's task could not be cut off.
     prompt = False
     single_host = True
+    self_fencing = False
 
     def __init__(self, store: Store, hints: Hints, outside: Outside) -> None:
         self.inner = store

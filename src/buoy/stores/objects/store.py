@@ -113,6 +113,10 @@ class ObjectStore:
         return self._one_host
 
     @property
+    def self_fencing(self) -> bool:
+        return not self._one_host
+
+    @property
     def commits_inline(self) -> bool:
         return False
 

@@ -87,6 +87,10 @@ class PostgresStore:
         return False
 
     @property
+    def self_fencing(self) -> bool:
+        return True
+
+    @property
     def commits_inline(self) -> bool:
         return False
 

@@ -104,6 +104,10 @@ class SqliteStore:
         return True
 
     @property
+    def self_fencing(self) -> bool:
+        return False
+
+    @property
     def commits_inline(self) -> bool:
         return True
 

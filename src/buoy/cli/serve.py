@@ -1,0 +1,69 @@
+"""`buoy serve`: the server for the HTTP API, live streams and remote runners."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from buoy.cli.terminal.program import Exit, shared_options
+from buoy.errors import BadInput
+
+_PATH = click.Path(path_type=Path)
+_INSTALL = "`buoy serve` needs the server's packages; install them with: pip install 'buoy[server]'"
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="Port to listen on.")
+@click.option("--socket", "unix_socket", type=_PATH, help="Listen on this unix socket instead of a port.")
+@click.option("--token-file", type=_PATH, help="File with the token, mode 0600. Made if it does not exist.")
+@click.option("--no-token", is_flag=True, help="Ask for no token. Only with --socket.")
+@click.option("--tls-cert", type=_PATH, help="Certificate chain for https, PEM.")
+@click.option("--tls-key", type=_PATH, help="Private key for https, PEM.")
+@click.option("--behind-proxy", is_flag=True, help="Listen beyond loopback without TLS, because a proxy has it.")
+@click.option("--no-sweep", is_flag=True, help="Leave the search for dead and lost runs to workers and sweepers.")
+@shared_options
+def serve(
+    host: str,
+    port: int,
+    unix_socket: Path | None,
+    token_file: Path | None,
+    no_token: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    behind_proxy: bool,
+    no_sweep: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Serve a store over HTTP: the API, live streams, and the store itself for remote runners.
+
+    The first start makes a token in a file that only you can read. Commands of the same user on this machine find it
+    by themselves; give others the token in BUOY_TOKEN, and the URL in --store.
+
+    \b
+    Example:
+      buoy serve --port 8642
+      buoy ps --store http://127.0.0.1:8642
+
+    Exit code: 0 stopped by a signal, 2 refused, 5 store unusable.
+    """
+    try:
+        from buoy.web.serve import ServeOptions, Server
+    except ModuleNotFoundError as error:
+        raise BadInput(_INSTALL) from error
+    options = ServeOptions(
+        store=store,
+        host=host,
+        port=port,
+        unix_socket=unix_socket,
+        token_file=token_file,
+        no_token=no_token,
+        tls_cert=tls_cert,
+        tls_key=tls_key,
+        behind_proxy=behind_proxy,
+        sweeps=not no_sweep,
+    )
+    Server(options, lambda line: click.echo(line, err=as_json)).run()
+    return Exit.OK

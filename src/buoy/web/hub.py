@@ -1,0 +1,218 @@
+"""Hub: tails the logs of watched runs, each once, whatever the number of readers.
+
+Invariants: a reader gets every event after the number that it names, in order, once. The feed of moved runs is a hint:
+each tail also looks by itself now and then. A reader holds no queue: it keeps its number, takes what the tail has, and
+reads from the store what the tail no longer has. So a slow reader costs no memory and can miss nothing.
+Absent on purpose: HTTP. `web/stream` turns frames into server-sent events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from buoy.core.ids import RunId
+from buoy.core.log import events as e
+from buoy.errors import Problem
+from buoy.ports.host import Clock
+from buoy.ports.records import RunRecord
+from buoy.ports.store import Store
+
+_LOG = logging.getLogger("buoy.web")
+
+# How often the feed is asked while someone watches: soon after a move, and when all has been quiet.
+LOOK_S = 0.05
+QUIET_LOOK_S = 0.5
+_QUIET_LOOKS = 40
+# A tail looks by itself after this long, since the feed may miss a move.
+TAIL_LOOK_S = 5.0
+PAGE = 500
+# So many events of a run stay at hand for its readers.
+KEPT_MAX = 1_000
+# So many runs have a latest summary for readers of all runs.
+SUMMARIES_MAX = 10_000
+
+
+class Frame(NamedTuple):
+    """One event of a run, encoded once for all readers. `ends`: no later event of this run is expected."""
+
+    seq: int
+    name: str
+    data: bytes
+    ends: bool
+
+
+def frame_of(event: e.Event) -> Frame:
+    return Frame(event.seq, event.type, msgspec.json.encode(event), isinstance(event.body, e.ENDINGS))
+
+
+class _Tail:
+    """The end of one watched log."""
+
+    def __init__(self, run_id: RunId, now: float) -> None:
+        self.run_id = run_id
+        self.readers = 0
+        self.kept: deque[Frame] = deque(maxlen=KEPT_MAX)
+        self.head: int | None = None
+        self.looked_at = now
+        self.grew = asyncio.Event()
+
+    def after(self, seq: int) -> list[Frame] | None:
+        """The kept frames after that number; None: some of them are no longer kept."""
+        if self.head is None or seq >= self.head:
+            return []
+        first = self.kept[0].seq if self.kept else self.head + 1
+        if seq + 1 < first:
+            return None
+        return list(islice(self.kept, seq + 1 - first, None))
+
+    def add(self, frames: list[Frame]) -> None:
+        self.kept.extend(frames)
+        self.head = frames[-1].seq
+        grew, self.grew = self.grew, asyncio.Event()
+        grew.set()
+
+
+class Summary(NamedTuple):
+    """The latest state of a run. `number` grows with each summary of the hub."""
+
+    number: int
+    record: RunRecord
+
+
+class Hub:
+    """One for each server. It looks only while someone watches."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._tails: dict[RunId, _Tail] = {}
+        self._watchers = 0
+        self._cursor: str | None = None
+        self._number = 0
+        self._summaries: dict[RunId, Summary] = {}
+        self._summed_up = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.closing = asyncio.Event()
+
+    @property
+    def streams(self) -> int:
+        return self._watchers + sum(tail.readers for tail in self._tails.values())
+
+    async def close(self) -> None:
+        """Ends all streams."""
+        self.closing.set()
+        for tail in self._tails.values():
+            tail.grew.set()
+        self._summed_up.set()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    # ---- one run
+
+    async def follow(self, run_id: RunId, after: int) -> AsyncIterator[list[Frame]]:
+        """Events after that number, in groups; an empty group now and then: still there. Ends with the server."""
+        tail = self._tails.setdefault(run_id, _Tail(run_id, self._clock.monotonic()))
+        tail.readers += 1
+        self._wake()
+        try:
+            while not self.closing.is_set():
+                grew = tail.grew
+                found = tail.after(after) if tail.head is not None else None
+                if found is None:
+                    found = [frame_of(event) for event in await self._store.events(run_id, after, PAGE)]
+                    if tail.head is None and len(found) < PAGE:
+                        tail.head = found[-1].seq if found else after
+                if found:
+                    after = found[-1].seq
+                    yield found
+                elif not await _within(grew, TAIL_LOOK_S):
+                    yield []
+        finally:
+            tail.readers -= 1
+            if not tail.readers and self._tails.get(run_id) is tail:
+                del self._tails[run_id]
+
+    # ---- all runs
+
+    async def summaries(self) -> AsyncIterator[list[RunRecord]]:
+        """The latest state of each run that moved from now on: of several moves between two looks only the last."""
+        self._watchers += 1
+        self._wake()
+        seen = self._number
+        try:
+            while not self.closing.is_set():
+                waiting = self._summed_up
+                news = [each for each in self._summaries.values() if each.number > seen]
+                if news:
+                    seen = max(each.number for each in news)
+                    yield [each.record for each in news]
+                elif not await _within(waiting, TAIL_LOOK_S):
+                    yield []
+        finally:
+            self._watchers -= 1
+
+    # ---- the look
+
+    def _wake(self) -> None:
+        if self._task is None or self._task.done():
+            self._cursor = None
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="buoy-web-hub")
+
+    async def _work(self) -> None:
+        quiet = 0
+        while self.streams and not self.closing.is_set():
+            try:
+                quiet = 0 if await self._look() else quiet + 1
+            except Problem as error:
+                _LOG.warning("live streams: the store cannot be read now: %s", error)
+                quiet = _QUIET_LOOKS
+            await asyncio.sleep(LOOK_S if quiet < _QUIET_LOOKS else QUIET_LOOK_S)
+
+    async def _look(self) -> bool:
+        """Whether anything moved."""
+        moved, self._cursor = await self._store.moved(self._cursor)
+        now = self._clock.monotonic()
+        due = [tail for run, tail in self._tails.items() if run in moved or now - tail.looked_at >= TAIL_LOOK_S]
+        for tail in due:
+            await self._extend(tail, now)
+        if self._watchers and moved:
+            await self._sum_up(moved)
+        return bool(moved)
+
+    async def _extend(self, tail: _Tail, now: float) -> None:
+        tail.looked_at = now
+        if tail.head is None:
+            return
+        while found := await self._store.events(tail.run_id, tail.head, PAGE):
+            tail.add([frame_of(event) for event in found])
+            if len(found) < PAGE:
+                return
+
+    async def _sum_up(self, moved: list[RunId]) -> None:
+        for run_id in moved:
+            record = await self._store.run(run_id)
+            if record is not None:
+                self._number += 1
+                self._summaries.pop(run_id, None)
+                self._summaries[run_id] = Summary(self._number, record)
+        while len(self._summaries) > SUMMARIES_MAX:
+            del self._summaries[next(iter(self._summaries))]
+        waiting, self._summed_up = self._summed_up, asyncio.Event()
+        waiting.set()
+
+
+async def _within(event: asyncio.Event, seconds: float) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,188 @@
+"""Serve: the server as a process of its own, on uvicorn.
+
+Invariants: beyond loopback a server needs TLS, or a proxy that has it: tokens would travel in the clear. A server
+without a token listens on a unix socket only. SIGTERM ends streams, lets requests end, and closes the store.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import uvicorn
+
+from buoy.config import token_file
+from buoy.errors import BadInput, StoreUnusable
+from buoy.server_wiring import open_served
+from buoy.web.app import Application
+from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
+from buoy.web.backend import Backend
+
+# Longer than clients keep a connection that is idle.
+KEEP_ALIVE_S = 75
+GRACE_S = 10
+_HEADERS_MAX_BYTES = 64 * 1024
+
+
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a server listens, and whom it lets in."""
+
+    store: str | None = None
+    host: str = "127.0.0.1"
+    port: int = 8642
+    unix_socket: Path | None = None
+    token_file: Path | None = None
+    no_token: bool = False
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    behind_proxy: bool = False
+    sweeps: bool = True
+
+    @property
+    def place(self) -> str:
+        """What names this server among those of one user."""
+        return str(self.unix_socket) if self.unix_socket else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        if self.unix_socket:
+            return f"http+unix://{self.unix_socket}"
+        return f"{'https' if self.tls_cert else 'http'}://{self.host}:{self.port}"
+
+
+def check(options: ServeOptions) -> None:
+    """Refuses what would let strangers in."""
+    if options.no_token and options.unix_socket is None:
+        raise BadInput("--no-token needs --socket: on a port every user of this machine could change your runs")
+    if (options.tls_cert is None) != (options.tls_key is None):
+        raise BadInput("--tls-cert and --tls-key go together; name both")
+    protected = options.tls_cert is not None or options.behind_proxy or options.unix_socket is not None
+    if not protected and not _is_loopback(options.host):
+        raise BadInput(
+            f"--host {options.host} is beyond loopback, where tokens would travel in the clear; "
+            "add --tls-cert and --tls-key, or --behind-proxy if a proxy in front has TLS"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Server:
+    """One server process. `tell` gets the lines for the person who started it."""
+
+    def __init__(self, options: ServeOptions, tell: Callable[[str], None]) -> None:
+        check(options)
+        self._options = options
+        self._tell = tell
+
+    def run(self) -> None:
+        """Serves until a signal ends it."""
+        options = self._options
+        listening = _listen(options)
+        try:
+            authenticate = self._authenticate()
+            backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
+            app = Application(backend, authenticate).build()
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACE_S,
+                h11_max_incomplete_event_size=_HEADERS_MAX_BYTES,
+                proxy_headers=options.behind_proxy,
+                server_header=False,
+                ws="none",
+                ssl_certfile=options.tls_cert,
+                ssl_keyfile=options.tls_key,
+            )
+            if options.tls_cert:
+                _check_certificate(options)
+            server = _Uvicorn(config, backend, lambda: self._tell(f"serving {options.url}"))
+            server.run([listening])
+            if server.failed:
+                raise StoreUnusable(f"the server could not start: {server.failed}")
+        finally:
+            listening.close()
+            if options.unix_socket:
+                options.unix_socket.unlink(missing_ok=True)
+
+    def _authenticate(self) -> Authenticate:
+        if self._options.no_token:
+            return allow_anyone
+        path = self._options.token_file or token_file(self._options.place)
+        tokens = KnownTokens()
+        tokens.add(read_or_make_token(path), grant_of("owner", ["admin"]))
+        self._tell(f"token: {path}")
+        return tokens
+
+
+class _Uvicorn(uvicorn.Server):
+    """Opens the store before it says that it serves, and ends streams as soon as a signal comes."""
+
+    def __init__(self, config: uvicorn.Config, backend: Backend, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._backend = backend
+        self._ready = ready
+        self.failed = ""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await self._backend.opened()
+        except Exception as error:  # noqa: BLE001 - shown by the caller as why the server did not start
+            self.failed = str(error)
+            self.should_exit = True
+            return
+        await super().startup(sockets)
+        if not self.should_exit:
+            self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await self._backend.end_streams()
+        await super().shutdown(sockets)
+
+
+def _listen(options: ServeOptions) -> socket.socket:
+    try:
+        if options.unix_socket is None:
+            family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+            return socket.create_server((options.host, options.port), family=family, backlog=2048)
+        return _listen_unix(options.unix_socket)
+    except OSError as error:
+        raise BadInput(f"cannot listen on {options.place}: {error.strerror or error}") from error
+
+
+def _listen_unix(path: Path) -> socket.socket:
+    """A socket that only its owner can connect to. One that a dead server left behind is replaced."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    if path.is_socket():
+        try:
+            found.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+        else:
+            found.close()
+            raise BadInput(f"another server listens on {path}; stop it first")
+        found.close()
+        found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.bind(str(path))
+    path.chmod(0o600)
+    found.listen(2048)
+    return found
+
+
+def _check_certificate(options: ServeOptions) -> None:
+    try:
+        assert options.tls_cert is not None
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(options.tls_cert, options.tls_key)
+    except (ssl.SSLError, OSError) as error:
+        raise BadInput(f"the certificate {options.tls_cert} cannot be used: {error}") from error

@@ -1,0 +1,49 @@
+"""The contract of stores, through a real server, on SQLite and on a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from buoy.host.clock import SystemClock
+from buoy.ports.host import Clock
+from buoy.ports.store import Store
+from buoy.server_wiring import ServedStore
+from buoy.stores.http.store import HttpStore
+from buoy.stores.objects.folder_store import FolderStore
+from buoy.stores.sqlite.store import SqliteStore
+from buoy.testing.contracts import TimedStoreContract
+from tests.web.live_server import TOKEN, LiveServer
+
+SERVERS: dict[Path, LiveServer] = {}
+
+
+@pytest.fixture(autouse=True)
+def _ended() -> Iterator[None]:
+    yield
+    while SERVERS:
+        SERVERS.popitem()[1].stop()
+
+
+class _HttpContract(TimedStoreContract):
+    async def behind(self, place: Path, own_clock: Clock) -> Store:
+        raise NotImplementedError
+
+    async def open_timed(self, place: Path, clock: Clock, own_clock: Clock) -> Store:
+        async def opened() -> ServedStore:
+            return ServedStore(await self.behind(place, own_clock), SystemClock())
+
+        server = SERVERS.get(place) or SERVERS.setdefault(place, LiveServer(opened))
+        return await HttpStore.open(server.url, TOKEN, clock=clock)
+
+
+class TestSqliteBehindAServer(_HttpContract):
+    async def behind(self, place: Path, own_clock: Clock) -> Store:
+        return await SqliteStore.open(place / "runs.db", clock=own_clock, own_clock=own_clock)
+
+
+class TestFolderBehindAServer(_HttpContract):
+    async def behind(self, place: Path, own_clock: Clock) -> Store:
+        return await FolderStore.open(place / "folder", clock=own_clock, own_clock=own_clock, durable=False)

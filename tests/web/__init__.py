@@ -1,0 +1,1 @@
+"""Tests of the server: real uvicorn, real sockets on loopback."""

@@ -1,0 +1,142 @@
+"""`buoy serve` as a user starts it: tokens, refusals, and a worker that reaches nothing but the server."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PATIENCE_S, wait_until
+
+FLOWS = """
+import buoy
+
+@buoy.step
+def double(n: int) -> int:
+    return 2 * n
+
+@buoy.workflow
+def flow(n: int) -> int:
+    return double(double(n))
+"""
+
+
+class Place:
+    """A folder with a server and the commands of its user."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
+        self.environment.pop("BUOY_STORE", None)
+        self.server: subprocess.Popen[str] | None = None
+        (folder / "flows.py").write_text(FLOWS)
+
+    @property
+    def token_path(self) -> Path:
+        return self.folder / "state/buoy/tokens" / f"127.0.0.1_{self.port}"
+
+    def buoy(self, *words: str, code: int = 0, **variables: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "buoy", *words],
+            cwd=self.folder,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def serve(self) -> None:
+        words = ["serve", "--store", "sqlite:///runs.db", "--port", str(self.port)]
+        self.server = subprocess.Popen(
+            [sys.executable, "-m", "buoy", *words], cwd=self.folder, env=self.environment, text=True
+        )
+        wait_until(self.ready, "the server to answer")
+
+    def ready(self) -> bool:
+        try:
+            return self.get("/readyz") == 200
+        except OSError:
+            return False
+
+    def get(self, path: str) -> int:
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        assert self.server is not None
+        self.server.send_signal(number)
+        code = self.server.wait(PATIENCE_S)
+        self.server = None
+        return code
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    if place.server is not None:
+        place.end(signal.SIGKILL)
+
+
+def test_a_worker_that_reaches_only_the_server_drives_a_run_to_its_end(place: Place) -> None:
+    place.serve()
+    place.buoy("start", "flows.py:flow", "--arg", "n=3", "--id", "r1", "--store", place.url)
+    place.buoy("worker", "flows.py", "--until-idle", "--store", place.url)
+    assert place.buoy("result", "r1", "--store", place.url).strip() == "12"
+    assert place.end() == 0
+
+
+def test_runs_survive_a_kill_of_the_server(place: Place) -> None:
+    place.serve()
+    place.buoy("start", "flows.py:flow", "--arg", "n=5", "--id", "r1", "--store", place.url)
+    place.end(signal.SIGKILL)
+    assert "cannot be reached" in place.buoy("ps", "--store", place.url, code=5)
+    place.serve()
+    place.buoy("worker", "flows.py", "--until-idle", "--store", place.url)
+    assert place.buoy("result", "r1", "--store", place.url).strip() == "20"
+
+
+def test_only_a_known_token_is_let_in(place: Place) -> None:
+    place.serve()
+    assert stat.S_IMODE(place.token_path.stat().st_mode) == 0o600
+    told = place.buoy("ps", "--store", place.url, code=5, BUOY_TOKEN="another")
+    assert "401" in told and "another" not in told
+    token = place.token_path.read_text().strip()
+    assert "no runs" in place.buoy("ps", "--store", place.url, BUOY_TOKEN=token, XDG_STATE_HOME=str(place.folder))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--host", "0.0.0.0"], "beyond loopback"),
+        (["--no-token"], "--no-token needs --socket"),
+        (["--tls-cert", "cert.pem"], "go together"),
+    ],
+)
+def test_what_would_let_strangers_in_is_refused(place: Place, words: list[str], text: str) -> None:
+    assert text in place.buoy("serve", "--store", "sqlite:///runs.db", *words, code=2)
+
+
+def test_a_token_file_that_others_can_read_is_refused(place: Place) -> None:
+    file = place.folder / "token"
+    file.write_text("secret\n")
+    file.chmod(0o644)
+    told = place.buoy("serve", "--store", "sqlite:///runs.db", "--token-file", str(file), code=2)
+    assert "chmod 600" in told and "secret" not in told
