@@ -27,7 +27,7 @@ from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.store import ObjectStore
-from buoy.testing.local_host import KnownDeaths, make_client, make_runner, runner_info
+from buoy.testing.local_host import KnownDeaths, local_worker, runner_info
 from buoy.testing.skipping import SkippingClock, skipping_time
 
 # Makes an empty bucket of that name.
@@ -88,7 +88,8 @@ class World:
             registry.add(each)
         info = runner_info(name, registry, queues)
         store, ids, options = await self.store(), CountedIds(name), RunnerOptions(step_threads=1)
-        runner = make_runner(store, registry, info, self.clock, ids, SystemThreads(), options)
+        worker = local_worker(store, registry, info, self.clock, ids, SystemThreads(), options, KnownDeaths())
+        runner = worker.runner
         self._runners.append(runner)
         return runner
 
@@ -124,7 +125,10 @@ class World:
 
 def client_of(runner: Runner) -> Client:
     """A client in the runner's own process."""
-    return make_client(runner, KnownDeaths(), actor=runner.id)
+    return Client(
+        runner.store, runner.registry, clock=runner.clock, ids=runner.ids, liveness=KnownDeaths(), runner=runner,
+        actor=runner.id,
+    )  # fmt: skip
 
 
 def sweeper_of(runner: Runner) -> Sweeper:

@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_LOOKS_MAX
-from buoy.engine.client.client import Client
-from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
-from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import Problem
-from buoy.operations.scheduler import Scheduler
 from buoy.ports.records import RunnerInfo
 from buoy.ports.store import Store
-from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
-from buoy.recovery.sweep.sweeper import Sweeper
+from buoy.worker import WorkerPorts, assemble_worker
 from simulator.plan import Slot
 from simulator.process import GONE_KEPT, Process
 from simulator.workflows import Release
@@ -55,28 +50,18 @@ class Worker(Process):
             queues=slot.queues,
             workflows=registry.versions(),
         )
-        self.runner = Runner(
-            self._store, registry, self.info, clock=self.clock, ids=self.ids, threads=None, options=options
-        )  # fmt: skip
-        self.beats = Heartbeat(self.runner, self._beat_store, fences=not self._store.single_host)
-        self.client = Client(
-            self._store,
+        scope = Scope(slot.stack, slot.env)
+        self.worker = assemble_worker(
+            WorkerPorts(self._store, self.clock, self.ids, world.liveness, None, self._beat_store),
             registry,
-            clock=self.clock,
-            ids=self.ids,
-            liveness=world.liveness,
-            runner=self.runner,
-            actor=self.info.id,
-            stack=self.info.stack,
-            env=self.info.env,
+            self.info,
+            options=options,
+            sweeps=SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX, gone_kept=GONE_KEPT),
+            sweep_interval_s=_SWEEP_S,
         )
-        scope = Scope(self.info.stack, self.info.env)
-        sweeps = SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX, gone_kept=GONE_KEPT)
-        self.sweeper = Sweeper(
-            self._store, world.liveness, me=self.info.id, client=self.client, options=sweeps, interval_s=_SWEEP_S
-        )
-        self.scheduler = Scheduler(self._store, clock=self.clock, ids=self.ids, scope=scope)
-        self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
+        self.runner, self.beats = self.worker.runner, self.worker.beats
+        self.client = self.worker.client()
+        self.sweeper, self.scheduler = self.worker.sweeper, self.worker.scheduler
         self.runner.trouble_log.on_unexpected = self.trouble
         self.spawn(self._live)
 
@@ -99,30 +84,16 @@ class Worker(Process):
 
     async def _live(self) -> None:
         try:
-            await self.runner.start()
+            await self.worker.start(schedules=bool(self.world.plan.schedules))
         except Problem as problem:
             self.tell(f"cannot start: {problem}")
             self.exit()
             return
         self.spawn(self.beats.run)
-        self.sweeper.start()
-        if self.world.plan.schedules:
-            self.scheduler.start()
-        self.spawn(self._look_for_paused)
         await self._gone()
         self.tell(f"was declared gone: {self.runner.gone}")
         if not self.stopping:
             await self._stop(0.0)
-
-    async def _look_for_paused(self) -> None:
-        """What waits for this code goes on. As the wiring does it, but until it was possible."""
-        while True:
-            try:
-                await go_on_with_this_code(self.client)
-                return
-            except Problem as problem:
-                self.tell(f"could not look for runs that wait for its code: {problem}")
-                await asyncio.sleep(_LOOK_S)
 
     async def _gone(self) -> None:
         while self.runner.gone is None:
@@ -141,10 +112,7 @@ class Worker(Process):
     async def _stop(self, grace_s: float) -> None:
         self.stopping = True
         try:
-            await self.sweeper.stop()
-            await self.scheduler.stop()
-            left = await self.runner.stop("SIGTERM", grace_s)
-            self.beats.stop()
+            left = await self.worker.stop("SIGTERM", grace_s)
             self.tell(f"stopped, {left} runs still execute")
         except Problem as problem:
             self.tell(f"could not stop in order: {problem}")

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -13,31 +12,26 @@ from typing import Any
 
 from buoy.config import buoy_version, configured_env, configured_stack, configured_store, log_folder
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
+from buoy.core.limits import SWEEP_S
 from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
 from buoy.engine.client.client import Client
-from buoy.engine.process.loop_watch import LoopWatch
-from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
-from buoy.errors import BadInput, Problem
+from buoy.errors import BadInput
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.threads import SystemThreads
 from buoy.inspection import liveness_of
-from buoy.operations.scheduler import Scheduler
-from buoy.ports.host import Clock, Liveness
+from buoy.ports.host import Clock
 from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
-from buoy.recovery.recover import write_down_loss
-from buoy.recovery.sweep.resume_paused import go_on_with_this_code
-from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.stores import open_store
+from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 
 def default_store() -> str:
@@ -69,92 +63,15 @@ def runner_info(
     )
 
 
-class Worker:
-    """A runner with everything around it: lock, beats, sweeps."""
-
-    def __init__(self, store: Store, registry: Registry, *, role: str, queues: tuple[str, ...], options: RunnerOptions):
-        self.store = store
-        self.clock = SystemClock()
-        self.ids = SystemIds()
-        self.liveness: Liveness = liveness_of(store)
-        self._threads = SystemThreads()
-        proof, versions = self.liveness.proof, registry.versions()
-        self.info = runner_info(self.ids, role, proof=proof, queues=queues, workflows=versions)
-        self.runner = Runner(
-            store,
-            registry,
-            self.info,
-            clock=self.clock,
-            ids=self.ids,
-            threads=self._threads,
-            options=options,
-            shell=GuardedShell(log_folder(store.name), self.clock),
-        )
-        self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
-        look = self._loop_watch.look
-        self.beats = Heartbeat(self.runner, store.reopen, fences=store.self_fencing, look_at_loop=look)
-        scope = Scope(self.info.stack, self.info.env)
-        self.sweeper = Sweeper(
-            store,
-            self.liveness,
-            me=self.info.id,
-            client=self.client(),
-            options=SweepOptions(scope=scope, looks_max=SWEEP_LOOKS_MAX),
-            delay_s=options.sweep_delay_s,
-        )
-        self.runner.sweep_health = self.sweeper.health
-        self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
-        self._first_look: asyncio.Task[None] | None = None
-        self.scheduler = Scheduler(store, clock=self.clock, ids=self.ids, scope=scope)
-        self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
-
-    def client(self) -> Client:
-        """Speaks to the store and to this runner."""
-        return Client(
-            self.store,
-            self.runner.registry,
-            clock=self.clock,
-            ids=self.ids,
-            liveness=self.liveness,
-            runner=self.runner,
-            actor=self.info.id,
-            stack=self.info.stack,
-            env=self.info.env,
-        )
-
-    async def start(self, *, takes_work: bool = True, sweeps: bool = True, schedules: bool | None = None) -> None:
-        """`schedules`: also starts runs by the clock; as `sweeps`, if nothing is said."""
-        self.liveness.announce(self.info.id)
-        await self.runner.start(takes_work=takes_work)
-        self._loop_watch.start()
-        self._threads.run(self.beats.run_in_thread, "buoy-beat")
-        if sweeps:
-            self.sweeper.start()
-        if sweeps if schedules is None else schedules:
-            self.scheduler.start()
-        if takes_work:
-            self._first_look = asyncio.get_running_loop().create_task(self._look_for_paused())
-
-    async def _look_for_paused(self) -> None:
-        try:
-            await go_on_with_this_code(self.client())
-        except Problem as error:
-            self.runner.note(f"while looking for runs that wait for this code: {error}")
-
-    async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
-        """The number of runs that still execute; their lock is kept, so that nobody takes them over before the end."""
-        self.runner.stopping.set()  # at once: commands that the same signal reached are waiting for it
-        await asyncio.gather(self.sweeper.stop(), self.scheduler.stop())
-        if self._first_look is not None:
-            await asyncio.wait([self._first_look], timeout=1.0)
-            self._first_look.cancel()
-        # Before the good-bye: a beat after it would be refused, as that of one declared gone.
-        self.beats.stop()
-        left = await self.runner.stop(signal, grace_s)
-        self._loop_watch.stop()
-        if not left:
-            self.liveness.withdraw(self.info.id)
-        return left
+def host_worker(
+    store: Store, registry: Registry, *, role: str, queues: tuple[str, ...], options: RunnerOptions
+) -> Worker:
+    """A worker of this machine on that store."""
+    clock, ids, liveness = SystemClock(), SystemIds(), liveness_of(store)
+    shell = GuardedShell(log_folder(store.name), clock)
+    ports = WorkerPorts(store, clock, ids, liveness, SystemThreads(), store.reopen, shell)
+    info = runner_info(ids, role, proof=liveness.proof, queues=queues, workflows=registry.versions())
+    return assemble_worker(ports, registry, info, options=options)
 
 
 class SweeperProcess:
@@ -245,7 +162,7 @@ async def open_worker(
     """A worker for those who start and stop it themselves. At the end its store is closed."""
     store = await open_store(url or default_store(), SystemClock())
     try:
-        yield Worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
+        yield host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
     finally:
         await store.close()
 

@@ -13,7 +13,7 @@ from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
 from buoy.ports.store import Store
-from buoy.wiring import Worker
+from buoy.wiring import host_worker
 
 from .lab import QUICK_STOP, store_at
 
@@ -85,7 +85,7 @@ async def opened_with_faults(
         registry.add(workflow)
     async with store_at(url) as below:
         store = FaultyStore(below)
-        worker = Worker(store, registry, role="worker", queues=("default",), options=options)  # type: ignore[arg-type]
+        worker = host_worker(store, registry, role="worker", queues=("default",), options=options)  # type: ignore[arg-type]
         await worker.start()
         try:
             yield worker.client(), store

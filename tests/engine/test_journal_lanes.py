@@ -21,7 +21,7 @@ from .test_pieces import NULL, created
 class Laned:
     """A store with lanes of its own choice, whose commits wait for those who hold them up."""
 
-    prompt = False
+    commits_inline = False
 
     def __init__(self, lanes: Lanes) -> None:
         self.lanes = lanes

@@ -15,7 +15,8 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.run import step_attempt
-from buoy.wiring import Worker
+from buoy.wiring import host_worker
+from buoy.worker import Worker
 from tests.patience import LOOK_S, PATIENCE_S, turns, wait_until
 
 from .lab import PATIENT_STOP, bodies_of, store_at, types_of, until, until_event, until_status
@@ -102,7 +103,7 @@ async def working(url: str, workflow: Workflow[..., Any], threads: int = 4) -> A
     registry.add(workflow)
     options = buoy.RunnerOptions(stop_grace_s=PATIENT_STOP.stop_grace_s, step_threads=threads)
     async with store_at(url) as store:
-        worker = Worker(store, registry, role="worker", queues=("default",), options=options)
+        worker = host_worker(store, registry, role="worker", queues=("default",), options=options)
         await worker.start()
         try:
             yield worker

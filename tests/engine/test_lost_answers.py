@@ -17,7 +17,8 @@ from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable, Unclear, WrongState
 from buoy.operations.schedules import Times, add_schedule
-from buoy.wiring import Worker
+from buoy.wiring import host_worker
+from buoy.worker import Worker
 from tests.lossy import LossyStore, lossy
 from tests.patience import PATIENCE_S, until
 
@@ -157,7 +158,7 @@ async def test_a_workload_on_a_store_that_loses_answers_ends_right(seed: int, an
         registry.add(workflow)
     async with store_at(any_url) as below:
         store = lossy(below, seed)
-        worker = Worker(store, registry, role="worker", queues=("default",), options=QUICK_STOP)
+        worker = host_worker(store, registry, role="worker", queues=("default",), options=QUICK_STOP)
         seen = worker.client()
         seen.store = below
         await start(worker)

@@ -9,7 +9,7 @@ from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.authoring.definitions import Registry
-from buoy.wiring import Worker
+from buoy.wiring import host_worker
 
 from .lab import (
     PATIENT_STOP,
@@ -111,7 +111,7 @@ async def test_a_back_off_of_a_compensation_does_not_hold_up_a_graceful_stop(any
     async with store_at(any_url) as store:
         registry = Registry()
         registry.add(patient_sale)
-        worker = Worker(store, registry, role="worker", queues=("default",), options=PATIENT_STOP)
+        worker = host_worker(store, registry, role="worker", queues=("default",), options=PATIENT_STOP)
         await worker.start()
         try:
             app = worker.client()

@@ -22,7 +22,7 @@ from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.stage import Author, message, register, started
-from buoy.wiring import Worker
+from buoy.wiring import host_worker
 
 # Looked at again and again while a worker waits, however many children there are.
 _POLLED = (layout.WAKE, layout.TASKS, layout.HELD, layout.LIVING, layout.RUNNERS)
@@ -69,7 +69,7 @@ async def _cost(children: int, *, at_once: bool) -> Counter[str]:
     registry = Registry()
     registry.add(child)
     registry.add(family)
-    worker = Worker(store, registry, role="worker", queues=("default",), options=RunnerOptions())
+    worker = host_worker(store, registry, role="worker", queues=("default",), options=RunnerOptions())
     await worker.runner.start(takes_work=True)
     run = await worker.client().start_as("parent", family, children, at_once)
     assert await run.result() == sum(range(children))

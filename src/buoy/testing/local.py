@@ -31,7 +31,7 @@ from buoy.testing.local_host import (
     LocalStore,
     Shelf,
     check_no_loop,
-    make_runner,
+    local_worker,
     neighbours,
     runner_info,
     steps_executing,
@@ -96,7 +96,8 @@ def _runner(workflows: tuple[Workflow[..., Any], ...], store: Store, clock: Skip
             registry.add(each)
     ids = SystemIds()
     info = runner_info(ids.new("test-"), registry, sorted(queues))
-    return make_runner(store, registry, info, clock, ids, SystemThreads(), RunnerOptions(step_threads=8))
+    options = RunnerOptions(step_threads=8)
+    return local_worker(store, registry, info, clock, ids, SystemThreads(), options, KnownDeaths()).runner
 
 
 async def _helped(person: Person, hints: Hints) -> None:

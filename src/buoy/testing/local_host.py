@@ -16,7 +16,6 @@ from weakref import WeakKeyDictionary
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
-from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.errors import BadInput, NotAllowedHere
@@ -29,6 +28,7 @@ from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.deaths import InlineLiveness
 from buoy.testing.skipping import Outside, SkippingAlarms
+from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 STORES = ("memory", "sqlite", "folder")
 _COUNTED = frozenset(
@@ -86,7 +86,7 @@ class LocalStore:
     """A store as a process of a test sees it. Calls that are under way are waited for before the clock moves."""
 
     # A commit outside of the journal's task could not be cut off.
-    prompt = False
+    commits_inline = False
     single_host = True
     self_fencing = False
 
@@ -195,27 +195,16 @@ def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: b
     )
 
 
-def make_runner(
+def local_worker(
     store: Store, registry: Registry, info: RunnerInfo, clock: Clock, ids: Ids, threads: Threads,
-    options: RunnerOptions, *, shell: Shell | None = None,
-) -> Runner:  # fmt: skip
-    """A runner for skipped time. Sync workflows run inline: a thread that waits would keep the clock from moving."""
-    runner = Runner(store, registry, info, clock=clock, ids=ids, threads=threads, options=options, shell=shell)
-    runner.timers = SkippingAlarms(clock)
-    runner.workflow_pool = None
-    return runner
-
-
-def make_client(runner: Runner, liveness: Liveness, *, actor: str) -> Client:
-    return Client(
-        runner.store,
-        runner.registry,
-        clock=runner.clock,
-        ids=runner.ids,
-        liveness=liveness,
-        runner=runner,
-        actor=actor,
-    )
+    options: RunnerOptions, liveness: Liveness, *, shell: Shell | None = None,
+) -> Worker:  # fmt: skip
+    """A worker for skipped time. Sync workflows run inline: a thread that waits would keep the clock from moving."""
+    ports = WorkerPorts(store, clock, ids, liveness, threads, store.reopen, shell)
+    worker = assemble_worker(ports, registry, info, options=options)
+    worker.runner.timers = SkippingAlarms(clock)
+    worker.runner.workflow_pool = None
+    return worker
 
 
 def steps_executing(runner: Runner) -> bool:

@@ -36,8 +36,7 @@ from buoy.testing.local_host import (
     Hints,
     LocalStore,
     Shelf,
-    make_client,
-    make_runner,
+    local_worker,
     neighbours,
     runner_info,
     steps_executing,
@@ -220,14 +219,13 @@ class Process:
         info = runner_info(self.name, job.registry, job.queues, real=self.kill)
         options = RunnerOptions(step_threads=8, calls=job.calls)
         ids, threads = Ids(self.number), SystemThreads()
-        runner = make_runner(
-            cast(Store, gate), job.registry, info, self._clock, ids, threads, options, shell=self.shell
+        worker = local_worker(
+            cast(Store, gate), job.registry, info, self._clock, ids, threads, options, self._deaths, shell=self.shell
         )  # fmt: skip
-        self.runner = runner
+        self.runner = runner = worker.runner
         self._deaths.announce(info.id)
         await runner.start()
-        client = make_client(runner, self._deaths, actor="crashtest")
-        sweeper = Sweeper(runner.store, self._deaths, me=info.id, client=client)
+        client, sweeper = worker.client("crashtest"), worker.sweeper
         await sweeper.sweep()
         self.loop.create_task(self._sweep_again(sweeper))
         outsider = cast(Store, LocalStore(await self._open(), self._hints, self._outside))
