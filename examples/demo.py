@@ -44,7 +44,7 @@ def demonstrate(folder: Path) -> None:
     kill_in_the_middle(store, witness)
     say("3. Nobody works on the run now. What does Buoy know about it?")
     run("why", RUN, "--store", store)
-    say("4. A worker starts. It finds the dead process, takes the run over and goes on.")
+    say("4. A worker starts. It finds the dead process, takes the run over and continues it.")
     run("worker", str(FLOWS), "--store", store, "--until-idle")
     say("5. The result:")
     run("result", RUN, "--store", store)

@@ -99,7 +99,7 @@ def test_why_names_the_error_the_next_try_and_what_to_do(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:hopeful", "--id", "h1")
     buoy.drive()
     told = buoy("why", "h1").stdout
-    assert "waits for the next try of step unlucky: attempt 1 failed" in told
+    assert "waits for the next attempt of step unlucky: attempt 1 failed" in told
     assert "ValueError: no luck ..." in told
     assert "no worker is alive" in told
     assert f"buoy cancel h1 --store {buoy.store}" in told

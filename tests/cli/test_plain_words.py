@@ -138,7 +138,7 @@ def test_a_restart_names_what_it_drops_and_what_it_does_twice(buoy: Buoy, spawn:
     assert "not undone: book#1 (by unbook): executed a second time, under the same key" in told
     plan = buoy.json("recover", "anew", "--dry-run")["plan"]
     assert (plan["dropped"], plan["not_undone"]) == (["book#1", "slow#1"], ["book#1"])
-    assert "Nothing is undone before" in buoy("why", "anew").stdout
+    assert "Nothing is undone first" in buoy("why", "anew").stdout
 
 
 def test_a_run_that_is_failed_names_what_nobody_undoes(buoy: Buoy, spawn: Spawn) -> None:
@@ -150,7 +150,7 @@ def test_a_run_that_is_failed_names_what_nobody_undoes(buoy: Buoy, spawn: Spawn)
     assert "Nothing is undone then" in before and "buoy recover failing" in before and "buoy resume" not in before
     ended = buoy("resume", "failing", code=2).stderr
     assert "was ended as failed, not resumed, since its policy is fail" in ended
-    assert "undo by hand what is left of: book#1" in buoy("why", "failing").stdout
+    assert "undo by hand the effects of: book#1" in buoy("why", "failing").stdout
 
 
 def test_progress_is_told_of_the_step_that_is_under_way(buoy: Buoy, spawn: Spawn) -> None:
@@ -181,7 +181,7 @@ def test_a_signal_of_a_wrong_name_is_kept_and_told(buoy: Buoy) -> None:
     assert "hint" not in buoy.json("signal", "g2", "pakced", "--dedupe", "x"), "nothing was sent this time"
     assert buoy("why", "g2").stdout.startswith("g2 waits for signal 'packed'.")
     right = buoy("signal", "g2", "packed")
-    assert right.stderr == "" and buoy("why", "g2").stdout.startswith("g2 should go on")
+    assert right.stderr == "" and buoy("why", "g2").stdout.startswith("g2 should continue")
 
 
 def test_a_wrong_migration_is_told_and_can_be_taken_back(buoy: Buoy) -> None:

@@ -33,7 +33,7 @@ def test_a_killed_run_is_explained_and_a_worker_goes_on_where_it_was(buoy: Buoy,
     told = buoy("why", "p1").stdout
     assert "p1 was executing step part (attempt 1) when the process that drove it ended" in told
     assert "the lock that it held while it lived is free" in told
-    assert "2 completed parts will not be executed again" in told
+    assert "2 completed parts will not run again" in told
     assert buoy.json("show", "p1")["health"] == "dead"
     assert "dead" in buoy("ps").stdout
     assert "nobody has buried it yet" in buoy("status", code=1).stdout
@@ -76,7 +76,7 @@ def test_one_interrupt_gives_the_run_back_in_good_order(buoy: Buoy, spawn: Spawn
     assert owner.wait() == 4
     assert "go on with it: buoy run" in owner.err.read_text()
     told = buoy("why", "p1").stdout
-    assert "was interrupted and is queued to go on" in told
+    assert "was interrupted and is queued to continue" in told
     assert "which stopped on SIGINT" in told
     buoy.drive()
     assert max(Counter(buoy.seen()).values()) == 1

@@ -276,9 +276,9 @@ def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spa
     assert "cannot be written" not in buoy("why", "r").stdout
     code, text = limited(buoy, "why", "r")
     told = sections(text)
-    assert code == 0 and "cannot move on: its store cannot be written" in told[""], text
+    assert code == 0 and "cannot continue: its store cannot be written" in told[""], text
     assert "File too large" in told["Wrong"] and str(buoy.folder) in told["Wrong"] and "bytes free" in told["Wrong"]
-    assert "Nothing before the store can be written again" in told["Next"] and "same key" in told["Next"]
+    assert "Nothing until the store can be written again" in told["Next"] and "same key" in told["Next"]
     assert "raise the limit" in told["You can"] and "When the step ends" not in text
     for words in (("status",), ("why", "--all")):
         code, text = limited(buoy, *words)
@@ -292,7 +292,7 @@ def test_a_store_that_takes_no_data_is_told_of_a_dead_worker_too(buoy: Buoy, spa
     told = sections(text)
     assert code == 0 and "health dead" in told[""] and "is dead" in told["Wrong"]
     assert "the store cannot be written" in told["Wrong"]
-    assert "Nothing before the store can be written again" in told["Next"]
+    assert "Nothing until the store can be written again" in told["Next"]
 
 
 def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: Path) -> None:
@@ -362,4 +362,4 @@ def test_a_worker_that_was_killed_is_dead_also_on_a_read_only_disk(buoy: Buoy, s
     assert "lock that it held while it lived is free" in told["Evidence"]
     if how == "read-only":
         assert "its disk is mounted read-only" in told["Wrong"] and "mount the disk for writing" in told["You can"]
-        assert "Nothing before the store can be written again" in told["Next"]
+        assert "Nothing until the store can be written again" in told["Next"]

@@ -43,12 +43,12 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "pending, with a worker",
         facts(Status.PENDING, due_at=NOW, runners=ABLE),
         ["r is queued and has not begun.", "queue 'default' for a worker that knows 'order', since t9900 (1 min ago)",
-         "A live worker takes it in turn.", "cancel it: buoy cancel r"],
+         "A live worker takes it in its turn.", "cancel it: buoy cancel r"],
     ),
     (
         "pending, nobody there",
         facts(Status.PENDING, due_at=NOW),
-        ["r is queued and has not begun, but nobody alive can run it.", "no worker is alive",
+        ["r is queued and has not begun, but no live worker can run it.", "no worker is alive",
          "start a worker with the file that has workflow 'order': buoy worker FILE.py"],
     ),
     (
@@ -71,14 +71,14 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "retrying",
         facts(Status.WAITING, RETRY, wake_at=NOW + 60, due_at=NOW + 60, runners=ABLE),
-        ["r waits for the next try of step pack: attempt 1 failed.", "failed with ValueError: no",
-         "attempt 2 at t10060 (in 1 min)", "It goes on by itself at t10060 (in 1 min)."],
+        ["r waits for the next attempt of step pack: attempt 1 failed.", "failed with ValueError: no",
+         "attempt 2 at t10060 (in 1 min)", "It continues by itself at t10060 (in 1 min)."],
     ),
     (
         "asks one question",
         facts(Status.AWAITING_INPUT, CONFIRM),
         ["r waits for an answer: Ship it?", "id r/ask#1/0", "expects yes or no", "buoy answer r yes",
-         "it would stay queued then: no worker is alive"],
+         "it would then stay queued: no worker is alive"],
     ),
     (
         "asks two questions",
@@ -95,13 +95,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "sleeps",
         facts(Status.WAITING, TIMER, wake_at=NOW + 120, due_at=NOW + 120, runners=ABLE),
-        ["r sleeps until t10120 (in 2 min).", "It goes on by itself"],
+        ["r sleeps until t10120 (in 2 min).", "It continues by itself"],
     ),
     (
         "paused by a person",
         facts(Status.PAUSED, pause=Pause("user", "lunch", NOW - 60, "ann")),
-        ["r is paused: somebody asked for it.", "Paused by ann t9940 (1 min ago). Reason: lunch.",
-         "go on: buoy resume r"],
+        ["r is paused: a person or a program asked for it.", "Paused by ann t9940 (1 min ago). Reason: lunch.",
+         "continue it: buoy resume r"],
     ),
     (
         "paused, its code has changed",
@@ -111,12 +111,12 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "paused, its code is not deterministic",
         facts(Status.PAUSED, pause=Pause("nondeterminism", "event 7 is the outcome of a#1", NOW)),
-        ["its code did not do again what its log says", "event 7 is the outcome of a#1", "correct the code"],
+        ["its code did something else than its log says", "event 7 is the outcome of a#1", "correct the code"],
     ),
     (
         "paused as poison",
         facts(Status.PAUSED, pause=Pause("poison", "step pack, signal 9", NOW)),
-        ["ended the processes that drove it", "step pack, signal 9"],
+        ["crashed the processes that drove it", "step pack, signal 9"],
     ),
     (
         "interrupted",
@@ -124,20 +124,20 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
             Status.INTERRUPTED, due_at=NOW, runners=ABLE,
             story=Milestones(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
         ),
-        ["r was interrupted and is queued to go on.", "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
-         "A live worker takes it in turn."],
+        ["r was interrupted and is queued to continue.", "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
+         "A live worker takes it in its turn."],
     ),
     (
         "owner dead, a worker is there",
         facts(Status.RUNNING, STEP, holder=runner(proof=LOCK_FREE), runners=ABLE, completed_count=3),
         ["r was executing step pack (attempt 1) when the process that drove it ended.",
-         "3 completed parts will not be executed again", "the lock that it held while it lived is free",
-         "finds the dead process within a second, takes the run over and goes on"],
+         "3 completed parts will not run again", "the lock that it held while it lived is free",
+         "finds the dead process within a second, takes the run over and continues it"],
     ),
     (
         "owner dead, nobody is there",
         facts(Status.RUNNING, STEP, holder=runner(proof={"proof": "the host was rebooted"}), completed_count=1),
-        ["1 completed part will not", "the machine was started anew since", "Nothing before somebody starts a worker",
+        ["1 completed part will not", "the machine was started anew since", "Nothing until you start a worker",
          "buoy worker FILE.py", "or drive it in this terminal: buoy run FILE.py:order --id r"],
     ),
     (
@@ -149,13 +149,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "left behind and queued again",
         facts(Status.RUNNING, STEP, due_at=NOW, runners=ABLE),
-        ["r was left behind and is queued to go on at step pack (attempt 1).", "takes it in turn"],
+        ["r was left behind and is queued to continue at step pack (attempt 1).", "takes it in turn"],
     ),
     ("nothing wakes it", facts(Status.RUNNING, STEP), ["r is running, and nothing will wake it."]),
     (
         "unreadable",
         facts(Status.RUNNING, unreadable="event 3 is missing"),
-        ["cannot be told", "event 3 is missing", "Buoy does not act on", "backup", "buoy doctor"],
+        ["is unknown", "event 3 is missing", "Buoy does not act on", "backup", "buoy doctor"],
     ),
     ("drifted", facts(Status.RUNNING, drift="its document says x"), ["disagrees with its log", "its document says x"]),
     ("completed", facts(Status.COMPLETED), ["r has completed.", "1 min after it was created", "buoy result r"]),
@@ -224,13 +224,13 @@ def test_a_log_tells_who_claimed_interrupted_and_failed() -> None:
 
 def test_an_unread_message_is_mentioned() -> None:
     given = facts(Status.AWAITING_INPUT, CONFIRM, unread=2, runners=ABLE)
-    assert "2 messages not yet used; signals are kept" in text_of(explain(given))
+    assert "2 messages not used yet; signals are kept" in text_of(explain(given))
 
 
 def test_a_holder_that_the_store_does_not_know_is_not_called_dead() -> None:
     given = facts(Status.RUNNING, STEP, holder=RunnerFacts(id="lost", registered=False))
     text = text_of(explain(given))
-    assert "r is held by lost, whom this store does not know." in text
+    assert "r is held by lost, which this store does not know." in text
     assert "buoy recover r" in text and "is dead" not in text
 
 

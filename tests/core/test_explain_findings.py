@@ -48,7 +48,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a document that waits for nobody",
         drifted(ANSWERED, Status.AWAITING_INPUT, **DUE),
-        ["needs to be put right: status awaiting_input, but no question is open.",
+        ["needs repair: status awaiting_input, but no question is open.",
          "A1 (answer not taken up): status awaiting_input but no pending interaction", "last stable event 4",
          "continues the run after its last recorded result or answer", "within 5 min",
          "do it now: buoy recover run-1 --store", "buoy recover run-1 --dry-run"],
@@ -56,7 +56,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "nobody there to mend it",
         drifted(ANSWERED, Status.AWAITING_INPUT, runners=()),
-        ["not by itself as things are, since no worker and no sweeper is alive"],
+        ["as soon as you start a worker or a sweeper; none is alive"],
     ),
     (
         "a pending question",
@@ -74,7 +74,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a dead owner and a policy",
         facts_of(log(created(policy="restart"), claimed(), started("a#1")), holder=DEAD),
-        ["does what its policy says", "Its policy is restart: it begins anew, on a new branch."],
+        ["does what its policy says", "Its policy is restart: it begins again from the start, on a new branch."],
     ),
     ("poison", facts_of(POISON, **DUE), ["P1 (poison): step a#1 ended the process", "lock free", "buoy release run-1"]),
     (
@@ -112,7 +112,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         facts_of(log(created(), claimed(), child("c#1")), children={RunId("child-1"): "pending"},
                  child_troubles={RunId("child-1"): "stalled: no worker is alive"}),
         ["child child-1, which it waits for, is stalled: no worker is alive", "child child-1 is pending",
-         "see why child child-1 does not go on: buoy why child-1"],
+         "see why child child-1 does not continue: buoy why child-1"],
     ),
     (
         "a child that ended unheard",
@@ -123,13 +123,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "paused, asked to go on, and nobody there",
         facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "resume"),), runners=(),
                  **DUE),
-        ["nobody has read that: no worker is alive"],
+        ["no worker has read it: no worker is alive"],
     ),
     (
         "paused with an unread message and nobody there",
         facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "signal", "x"),),
                  unread=1, runners=()),
-        ["1 message not read yet; and no worker is alive"],
+        ["1 message not read yet; no worker is alive"],
     ),
     (
         "failed",
@@ -139,7 +139,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "quarantined",
         facts_of(log(created(), claimed(), e.Paused(reason="poison", detail="P1: step a#1"))),
-        ["let it go on: buoy release run-1"],
+        ["continue it: buoy release run-1"],
     ),
 ]  # fmt: skip
 

@@ -52,16 +52,16 @@ def test_a_step_stands_until_somebody_begins_to_undo_it() -> None:
 def test_a_lost_run_says_in_advance_what_its_policy_leaves_standing() -> None:
     failing = lost("fail")
     assert "Its policy is fail" in failing
-    assert "Nothing is undone then: what completed and could be undone stands: book#1 (by unbook)." in failing
-    assert "Nothing is undone before" in lost("restart") and "executed a second time" in lost("restart")
+    assert "Nothing is undone then. These completed steps keep their effects: book#1 (by unbook)." in failing
+    assert "Nothing is undone first" in lost("restart") and "run a second time" in lost("restart")
     assert "book#1 (by" not in lost("resume") + lost("hold")
 
 
 def test_a_run_that_its_policy_ended_says_what_nobody_undid() -> None:
     ended = e.WorkflowFailed(error=e.ErrorInfo("RecoveryRefused", "its policy is fail"))
     text = told(log(*UNDER_WAY, ended))
-    assert "it ran no compensations: book#1 (by unbook) completed and is not undone" in text
-    assert "begun, and without an outcome: slow#1" in text and "undo by hand what is left of: book#1" in text
+    assert "ran no compensations: book#1 (by unbook) completed and is not undone" in text
+    assert "started, without an outcome: slow#1" in text and "undo by hand the effects of: book#1" in text
     undone = told(log(*UNDER_WAY, failed("slow#1"), compensating("book#1"), compensated("book#1"), ended))
     assert "no compensations" not in undone and "by hand" not in undone
 
@@ -78,8 +78,8 @@ def test_a_compensating_run_names_what_is_still_to_be_undone() -> None:
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        ("resume", "put it into its queue now, for whichever worker comes: buoy resume run-1"),
-        ("hold", "let it go on all the same, if you judge that it may: buoy resume run-1"),
+        ("resume", "put it into its queue now, for the next free worker: buoy resume run-1"),
+        ("hold", "continue it anyway, if you judge that it is safe: buoy resume run-1"),
         ("restart", "do now what its policy says (restart): buoy recover run-1"),
         ("fail", "do now what its policy says (fail): buoy recover run-1"),
     ],
@@ -106,10 +106,10 @@ def test_a_lost_run_that_waits_says_what_it_still_waits_for() -> None:
 def test_crashes_in_a_row_are_told_as_the_steps_own() -> None:
     again = e.Claimed(runner="w1", cause="taken_over", evidence={"proof": "lock free"})
     text = told(log(*UNDER_WAY, again, again), holder=DEAD, runners=())
-    assert "that happened 3 times in a row: step slow#1 may be what ends the process" in text
+    assert "that happened 3 times in a row: step slow#1 may crash the process" in text
     solo = replace(again, evidence={"proof": "lock free", "solo": True})
     alone = told(log(*UNDER_WAY, again, again, *[solo] * 5), holder=DEAD, runners=())
-    assert "It is not driven again" in alone and "put it aside now: buoy recover run-1" in alone
+    assert "Buoy does not drive it again" in alone and "quarantine it now: buoy recover run-1" in alone
 
 
 # ---- whose progress
@@ -151,7 +151,7 @@ def test_a_run_bound_to_other_code_says_so_before_it_is_tried() -> None:
 def test_takers_that_are_not_heard_of_are_told() -> None:
     silent = (runner(beat_age_s=90.0),)
     text = text_of(explain(facts(Status.PENDING, due_at=NOW, runners=silent)))
-    assert "has not been heard of for 1 min and may stand still: runner runner-1 (process 7 on h)" in text
+    assert "have sent no heartbeat for 1 min and may be blocked: runner runner-1 (process 7 on h)" in text
     heard = (*silent, runner(id="runner-2"))
     assert "heard of" not in text_of(explain(facts(Status.PENDING, due_at=NOW, runners=heard)))
 
@@ -159,7 +159,7 @@ def test_takers_that_are_not_heard_of_are_told() -> None:
 @pytest.mark.parametrize(("age_s", "unheard"), [(5.0, False), (25.0, False), (61.0, True), (119.0, True)])
 def test_missing_beats_are_told_before_they_count_as_silence(age_s: float, unheard: bool) -> None:
     text = text_of(explain(facts(Status.RUNNING, STEP, holder=runner(beat_age_s=age_s))))
-    assert ("has not been heard of" in text) is unheard and "r is running step pack" in text
+    assert ("has sent no heartbeat" in text) is unheard and "r is running step pack" in text
 
 
 def test_a_silent_process_may_only_be_stopped() -> None:
@@ -185,11 +185,11 @@ def test_a_wait_that_nobody_could_go_on_with_names_what_to_start() -> None:
 def test_a_signal_that_nobody_waits_for_leaves_the_run_waiting() -> None:
     slip = MessageFacts(1, "signal", "pakced", NOW - 3, "ann")
     text = text_of(explain(facts(Status.WAITING_SIGNAL, SIGNAL, due_at=NOW, messages=(slip,), unread=1)))
-    assert text.startswith("r waits for signal 'packed'.") and "what woke it is nothing that it waits for now" in text
+    assert text.startswith("r waits for signal 'packed'.") and "what woke it is not what it waits for" in text
     assert "signal 'pakced' by ann, 3 s ago (not what it waits for now)" in text and "buoy signal r packed" in text
     right = replace(slip, about="packed")
     called = text_of(explain(facts(Status.WAITING_SIGNAL, SIGNAL, due_at=NOW, messages=(right,), unread=1)))
-    assert called.startswith("r should go on, but nobody alive can run it.") and "not what it waits" not in called
+    assert called.startswith("r should continue, but no live worker can run it.") and "not what it waits" not in called
 
 
 PAUSED = e.Paused(reason="nondeterminism", detail="event 4 is the outcome of charge#1, but the code asks no more")
@@ -226,7 +226,7 @@ def test_a_spec_held_for_its_definition_says_when_that_is_looked_at() -> None:
 def test_a_cancelled_run_names_what_had_begun_and_how_to_take_it_up() -> None:
     asked_for = (e.CancelRequested(by="ann"), e.WorkflowCancelled())
     text = told(log(*UNDER_WAY, *asked_for))
-    assert "begun, and without an outcome: slow#1" in text and "--from STEP --dry-run" in text
+    assert "started, without an outcome: slow#1" in text and "--from STEP --dry-run" in text
     assert "--from" not in told(log(created(), *asked_for))
 
 
@@ -243,10 +243,10 @@ def broken(kind: str, policy: str = "resume") -> str:
 
 def test_of_a_failure_only_the_remedy_of_its_class_is_told() -> None:
     transient = broken("transient")
-    assert "b#1 is run again, on a branch cut before it: its error is of class transient (try 1 of 3)." in transient
+    assert "b#1 runs again, on a branch cut before it: its error is of class transient (try 1 of 3)." in transient
     assert "at most twice" not in transient and "held for a person" not in transient
     permanent = broken("permanent")
-    assert "The run itself acts on the failure of b#1" in permanent and "Undone first" in permanent
+    assert "The run reacts to the failure of b#1" in permanent and "Buoy first undoes" in permanent
     assert "It is held for a person: an error of class misconfiguration" in broken("misconfiguration")
     assert "the run's policy decides" in broken("unknown", "restart")
     assert "Its policy is restart" in broken("unknown", "restart")
@@ -263,7 +263,7 @@ def test_poison_is_put_aside_before_it_is_released_and_nobody_is_told_to_drive_i
     solo = e.Claimed(runner="w1", cause="taken_over", evidence={"proof": "lock free", "solo": True})
     plain = replace(solo, evidence={"proof": "lock free"})
     text = told(log(*UNDER_WAY, plain, plain, *[solo] * 6), due_at=NOW, runners=())
-    assert text.index("put it aside now: buoy recover run-1") < text.index("buoy release run-1")
+    assert text.index("quarantine it now: buoy recover run-1") < text.index("buoy release run-1")
     assert "buoy run " not in text and "buoy worker" not in text
 
 

@@ -45,4 +45,4 @@ def test_a_run_that_ended_does_not_care_for_its_store() -> None:
 def test_a_dead_worker_comes_first() -> None:
     told = explain(facts(Status.RUNNING, STEP, holder=runner(proof=LOCK_FREE), store=refused("full")))
     assert "is dead" in told.wrong[0] and "the store cannot be written" in told.wrong[1]
-    assert told.next[0].startswith("Nothing before the store can be written again")
+    assert told.next[0].startswith("Nothing until the store can be written again")

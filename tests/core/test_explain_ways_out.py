@@ -46,7 +46,7 @@ def test_a_failed_run_shows_where_its_step_failed_in_the_users_code() -> None:
     assert "run-1 has failed: step charge#1: KeyError: 'lamp'" in text
     assert '  File "/srv/app/flows.py", line 7, in charge\n    return prices["lamp"]\nKeyError' in text
     assert "buoy/engine" not in text and "^^^" not in text
-    assert "failed for good after 2 attempts" in text and "from the step that failed: buoy retry run-1" in text
+    assert "failed finally after 2 attempts" in text and "from the step that failed: buoy retry run-1" in text
 
 
 def test_a_failure_that_was_caught_is_not_told_as_what_ended_the_run() -> None:
@@ -62,7 +62,7 @@ def test_what_could_not_be_undone_is_said_and_left_to_a_person() -> None:
         compensating("pay#1"), kept, compensating("a#1"), compensated("a#1"), ENDED,
     ))  # fmt: skip
     assert "pay#1 is not undone: Bank: closed" in text
-    assert "stands until somebody undoes it: pay#1" in text and "undo by hand what is left of: pay#1" in text
+    assert "stand until a person undoes them: pay#1" in text and "undo by hand the effects of: pay#1" in text
     assert "undone: a#1" in text
 
 
@@ -87,7 +87,7 @@ def test_what_had_begun_when_a_run_was_failed_from_outside_goes_on_at_a_retry() 
     refused = e.WorkflowFailed(error=e.ErrorInfo("RecoveryRefused", "its policy is fail"))
     events = log(created(), claimed(), started("a#1"), refused)
     assert plan_return(RUN, events).under_way == ("a#1",)
-    assert "begun, and without an outcome: a#1" in told(events)
+    assert "started, without an outcome: a#1" in told(events)
 
 
 def test_what_an_earlier_branch_came_to_is_not_told_of_the_current_one() -> None:
@@ -100,22 +100,22 @@ def test_what_an_earlier_branch_came_to_is_not_told_of_the_current_one() -> None
 def test_a_parent_names_its_child_and_does_not_go_on_by_itself() -> None:
     events = log(created(), claimed("w1"), child("pack#1"))
     text = told(events, holder=WORKER, children={RunId("child-1"): "awaiting_input"})
-    assert "It goes on when child-1 has ended." in text and "by itself" not in text
+    assert "It continues when child-1 has ended." in text and "by itself" not in text
     assert "see what child child-1 does: buoy why child-1" in text
 
 
 def test_a_run_that_its_runner_has_taken_and_not_begun_is_not_called_running() -> None:
     events = log(created(), claimed("w0"), started("a#1"))
     text = told(events, holder=WORKER)
-    assert "is about to go on at step a (attempt 1), and nobody executes it yet" in text
+    assert "is about to continue at step a (attempt 1); no process executes it yet" in text
     assert "run-1 is running step a" in told(log(created(), claimed("w1"), started("a#1")), holder=WORKER)
 
 
 def test_a_run_that_must_be_driven_alone_says_so_with_its_crashes() -> None:
     lost = [e.Claimed(runner=f"w-{n}", cause="taken_over", evidence={"proof": "lock free"}) for n in range(2)]
     text = told(log(created(), claimed("w0"), started("a#1"), *lost), holder=WORKER)
-    assert "it is driven alone, when nothing else is under way there" in text
-    assert "its process ended 3 times in a row at a#1, 0 of them driven alone" in text
+    assert "it is isolated, so it waits until nothing else runs there" in text
+    assert "its process ended 3 times in a row at a#1, 0 of them isolated" in text
     living = msgspec.structs.replace(WORKER, id="w-1")
     assert "ended 2 times in a row" in told(log(created(), claimed(), started("a#1"), *lost), runners=(living,))
 
@@ -123,7 +123,7 @@ def test_a_run_that_must_be_driven_alone_says_so_with_its_crashes() -> None:
 def test_an_answer_that_is_on_its_way_is_not_asked_for_again() -> None:
     given = MessageFacts(1, "answer", "r/ask#1/0", THEN - 3, "ann")
     text = text_of(explain(facts(Status.AWAITING_INPUT, CONFIRM, holder=runner(), messages=(given,), unread=1)))
-    assert "r has its answer, which nobody has taken up yet." in text
+    assert "r has its answer, but no worker has read it yet." in text
     assert "an answer to 'Ship it?' by ann, 3 s ago" in text and "buoy answer" not in text
 
 
@@ -188,7 +188,7 @@ def test_a_question_that_nobody_can_wake_for_does_not_deny_its_messages() -> Non
     events = log(created(), claimed(), asked("ask#1"))
     message = MessageFacts(1, "answer", "q/ask#1", NOW - 1)
     text = told(events, task=TaskFacts("t", 1, "missing"), messages=(message,), unread=1)
-    assert "no time is set to read its messages" in text and "A new task is made" in text
+    assert "no wake-up is set to read its messages" in text and "A new task is made" in text
 
 
 def test_a_lost_compensation_is_executed_again() -> None:

@@ -1,4 +1,4 @@
-"""What each status means in words, for a run with which nothing is wrong. `explain` adds health and evidence."""
+"""Words for each status of a healthy run. `explain` adds health and evidence."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from buoy.core.log.document import OpenLeaf
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import error_text
 
-_STEP_ENDS = "When the step ends, its result is recorded and the workflow goes on."
+_STEP_ENDS = "When the step ends, its result is recorded and the workflow continues."
 _CODE_DECIDES = (
-    "Its code decides what comes next: a step, a wait or its end. That takes a moment; look again if it does not."
+    "Its code decides what comes next: a step, a wait or its end. That takes a moment; if it takes longer, look again."
 )
 
 
@@ -43,16 +43,16 @@ def _pending(facts: Facts, words: Wording) -> Narrative:
         headline=f"{document.run_id} is queued and has not begun.",
         now=f"It waits in queue {document.queue!r} for a worker that knows {document.workflow!r}{_of(facts)}, "
         f"since {since}.",
-        next=("A live worker takes it in turn.",),
+        next=("A live worker takes it in its turn.",),
         you_can=(words.advise("cancel it", "cancel", document.run_id),),
     )
 
 
 def _of(facts: Facts) -> str:
-    """The env and stack that a worker must be of."""
+    """The env and stack that a worker needs for this run."""
     scope = {"env": facts.document.env, "stack": facts.document.stack}
     named = [f"{name} {value!r}" for name, value in scope.items() if value is not None]
-    return f" and is of {' and '.join(named)}" if named else ""
+    return f" and belongs to {' and '.join(named)}" if named else ""
 
 
 def _running(facts: Facts, words: Wording) -> Narrative:
@@ -75,19 +75,19 @@ def _running(facts: Facts, words: Wording) -> Narrative:
 
 
 def _unheard(facts: Facts) -> tuple[str, ...]:
-    """Beats are missing, and not for so long that anybody suspects its owner."""
+    """The owner's heartbeat is late, but not late enough to make it suspect."""
     age_s = None if facts.holder is None else facts.holder.beat_age_s
     if age_s is None or age_s <= 2 * BEAT_S:
         return ()
     return (
-        f"Its process has not been heard of for {in_words(age_s)}: it may be busy, stopped or suspended. From "
-        f"{in_words(SUSPECT_AFTER_S)} on the run is told as one that may hang; it is taken over only when the end of "
-        "the process is proven.",
+        f"Its process has sent no heartbeat for {in_words(age_s)}: it may be busy, stopped or suspended. After "
+        f"{in_words(SUSPECT_AFTER_S)} this page says that the run may hang. Another worker takes it over only when the "
+        "end of the process is proven.",
     )
 
 
 def _cancel_note(facts: Facts) -> list[str]:
-    return ["a cancellation was asked for, and its code cleans up"] if facts.document.cancel_requested else []
+    return ["it was asked to cancel, and its code cleans up"] if facts.document.cancel_requested else []
 
 
 def _compensating(facts: Facts, words: Wording) -> Narrative:
@@ -99,7 +99,7 @@ def _compensating(facts: Facts, words: Wording) -> Narrative:
         headline=f"{facts.document.run_id} is undoing what its completed steps did.",
         now=f"{now}; because {cause}" if cause else now,
         evidence=undone_lines(facts),
-        next=(*_to_be_undone(facts), "When all is undone, the run ends.", *_unheard(facts)),
+        next=(*_to_be_undone(facts), "When everything is undone, the run ends.", *_unheard(facts)),
         you_can=tuple(each for each in stops(facts, words) if each.kind == "pause"),
     )
 
@@ -131,33 +131,33 @@ def _awaiting_input(facts: Facts, words: Wording) -> Narrative:
 
 def _until_answered(facts: Facts) -> str:
     ever = "" if _timers(facts) else ", however long that takes"
-    return f"It goes on as soon as the answer is there{ever}."
+    return f"It continues as soon as the answer arrives{ever}."
 
 
 def _timers(facts: Facts) -> list[OpenLeaf]:
-    """The timers that run beside what it waits for: a time-out of the wait is one of them."""
+    """The timers beside the wait; the time-out of the wait is one of them."""
     return [each for each in facts.document.open if each.kind == "timer" and each.due_at is not None]
 
 
 def _bounded(facts: Facts, words: Wording, what: str) -> tuple[str, ...]:
-    """When the code goes on even if nothing comes."""
+    """When the code continues even if nothing comes."""
     due = min((each.due_at or 0.0, each.leaf) for each in _timers(facts)) if _timers(facts) else None
     if due is None:
         return ()
     at, leaf = due
     return (
-        f"Its code also runs a timer, {leaf}, due {words.future(at, facts.now)}. It goes on then even without {what}: "
-        "a time-out around the wait ends it so.",
+        f"Its code also runs a timer, {leaf}, due {words.future(at, facts.now)}. Then it continues even without "
+        f"{what}: a time-out around the wait ends that way.",
     )
 
 
 def _answered(facts: Facts, words: Wording, lines: str) -> Narrative:
-    """All its questions have their answer, and nobody has taken it up yet."""
+    """Every question is answered, but no worker has read the answers yet."""
     who = "A live worker" if facts.holder is None else phrases.runner_text(facts.holder)
     return Narrative(
-        headline=f"{facts.document.run_id} has its answer, which nobody has taken up yet.",
+        headline=f"{facts.document.run_id} has its answer, but no worker has read it yet.",
         now=lines,
-        next=_woken(facts, f"{who[0].upper()}{who[1:]} takes it up in a moment."),
+        next=_woken(facts, f"{who[0].upper()}{who[1:]} reads it in a moment."),
         you_can=stops(facts, words),
     )
 
@@ -176,7 +176,7 @@ def _waiting_signal(facts: Facts, words: Wording) -> Narrative:
         headline=f"{run_id} waits for signal {names}.",
         now="; ".join(lines),
         next=(
-            *_woken(facts, "It goes on as soon as the signal is there."),
+            *_woken(facts, "It continues as soon as the signal arrives."),
             *timed,
             *_bounded(facts, words, "a signal"),
         ),
@@ -191,7 +191,7 @@ def _waiting(facts: Facts, words: Wording) -> Narrative:
     if retrying:
         first = retrying[0]
         headline = (
-            f"{document.run_id} waits for the next try of {phrases.retried_text(first)}: "
+            f"{document.run_id} waits for the next attempt of {phrases.retried_text(first)}: "
             f"attempt {first.attempt} failed."
         )
     elif document.wake_at is not None:
@@ -201,22 +201,22 @@ def _waiting(facts: Facts, words: Wording) -> Narrative:
     return Narrative(
         headline=headline,
         now="; ".join(lines),
-        next=_woken(facts, _goes_on(facts, words)),
+        next=_woken(facts, _continues(facts, words)),
         you_can=(*_children(facts, words), *served(facts, words), *stops(facts, words)),
     )
 
 
-def _goes_on(facts: Facts, words: Wording) -> str:
+def _continues(facts: Facts, words: Wording) -> str:
     document = facts.document
     if document.wake_at is not None:
-        return f"It goes on by itself at {words.future(document.wake_at, facts.now)}."
+        return f"It continues by itself at {words.future(document.wake_at, facts.now)}."
     if any(each.kind == "child" for each in document.open):
-        return f"It goes on when {phrases.listed([str(each) for each in facts.children]) or 'its child'} has ended."
-    return "It goes on by itself."
+        return f"It continues when {phrases.listed([str(each) for each in facts.children]) or 'its child'} has ended."
+    return "It continues by itself."
 
 
 def _children(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """Where to look while it waits for children; for those in trouble that is said elsewhere."""
+    """Where to look while it waits for healthy children. `child_troubles` covers the others."""
     calm = [child for child in facts.children if child not in facts.child_troubles]
     return tuple(words.advise(f"see what child {child} does", "why", child) for child in calm[:3])
 
@@ -232,11 +232,11 @@ def wait_line(leaf: OpenLeaf, facts: Facts, words: Wording) -> str:
 
 
 def _woken(facts: Facts, text: str) -> tuple[str, ...]:
-    """What happens next to a waiting run; if nobody could go on with it then, that is said in advance."""
+    """What wakes a waiting run, with a warning if no worker could take it then."""
     if facts.holder is not None:
         return (text,)
     missing = what_is_missing(facts.document, facts.runners)
-    return (text,) if missing is None else (text, f"But as things are, it would stay queued then: {missing}.")
+    return (text,) if missing is None else (text, f"At present it would then stay queued: {missing}.")
 
 
 def _interrupted(facts: Facts, words: Wording) -> Narrative:
@@ -245,12 +245,12 @@ def _interrupted(facts: Facts, words: Wording) -> Narrative:
     at = facts.document.updated_at if facts.story.interrupted_at is None else facts.story.interrupted_at
     missing = what_is_missing(facts.document, facts.runners)
     busy = phrases.listed([phrases.leaf_text(each) for each in phrases.active_leaves(facts.document)])
-    again = f"Nobody works on it. To be executed again, with the same idempotency key: {busy}."
+    again = f"No process works on it. These run again, with the same idempotency key: {busy}."
     return Narrative(
-        headline=f"{run_id} was interrupted and is queued to go on.",
-        now=f"It was given back in good order{by}, {words.past(at, facts.now)}. "
+        headline=f"{run_id} was interrupted and is queued to continue.",
+        now=f"It was handed back in good order{by}, {words.past(at, facts.now)}. "
         + (again if busy else "No step is under way."),
-        next=(f"Nothing before a worker is there: {missing}." if missing else "A live worker takes it in turn.",),
+        next=(f"Nothing until a worker is there: {missing}." if missing else "A live worker takes it in its turn.",),
         you_can=(*take_up(facts, words), *bring_back(facts, words)),
     )
 

@@ -1,7 +1,7 @@
-"""What stands: completed steps that could be undone and were not, and what a policy makes of them, in words.
+"""Completed steps that have a compensation and were not undone, and what a policy does with them.
 
-Invariant: only a compensation that the log names is spoken of. A run that its policy ends, or begins anew, undoes
-nothing: that must be known before and after, since somebody else may have to.
+Invariant: the texts name only compensations that the log names. A policy that fails or restarts a run undoes nothing.
+The texts say so before and after, because a person may have to undo the effects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from buoy.core.log.lineage import visible
 
 
 def standing(log: Sequence[e.Event]) -> dict[LeafId, str]:
-    """The completed steps of the current branch that nobody has begun to undo, each with its compensation's name."""
+    """The completed steps of the current branch whose compensation has not started, with its name."""
     can: dict[LeafId, str] = {}
     done: dict[LeafId, None] = {}
     undone: set[LeafId] = set()
@@ -40,19 +40,19 @@ def names(found: dict[LeafId, str]) -> str:
 
 
 def fate(action: str, log: Sequence[e.Event]) -> str | None:
-    """What becomes of the steps that could be undone, if that action is taken about a run that was lost."""
+    """What an action on an abandoned run means for the steps that could be undone."""
     found = standing(log)
     if not found:
         return None
     match action:
         case "fail":
-            return f"Nothing is undone then: what completed and could be undone stands: {names(found)}."
+            return f"Nothing is undone then. These completed steps keep their effects: {names(found)}."
         case "restart":
             return (
-                "Nothing is undone before: what completed is executed a second time, under the same idempotency key: "
+                "Nothing is undone first. Completed steps run a second time, with the same idempotency key: "
                 f"{names(found)} could be undone."
             )
         case "compensate":
-            return f"Undone first, the last one first: {names(found)}."
+            return f"Buoy first undoes these steps, the last one first: {names(found)}."
         case _:
             return None

@@ -1,6 +1,6 @@
-"""Runs of another machine's processes in words: what is known of them from here, and when they are taken over.
+"""Runs of another machine in words: what is visible from here, and when a takeover happens.
 
-Invariant: the clocks of two machines are not compared; a time of the other machine is shown as that machine's own.
+Invariant: the clocks of two machines are never compared. A time of the other machine is shown as that machine's own.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from buoy.core.limits import LOOKS_APART_S, SUSPECT_AFTER_S
 
 
 def seen_from_afar(told: Narrative, facts: Facts, words: Wording) -> Narrative:
-    """The words about a run, with what cannot be seen from here: whether its process still lives."""
+    """Adds that this machine cannot see whether the owner still lives."""
     holder, document = facts.holder, facts.document
     if holder is None or not holder.out_of_sight or document.ended:
         return told
@@ -45,7 +45,7 @@ def _last_beat(facts: Facts, words: Wording) -> tuple[str, ...]:
 
 
 def _taken_over(facts: Facts) -> str:
-    """Who finds out, how, and when."""
+    """Which process finds out, how, and when."""
     holder = facts.holder
     others = [each for each in facts.runners if holder is None or each.id != holder.id]
     rule = (

@@ -1,6 +1,6 @@
 """Ended runs in words: how they ended, where the error happened, and what was undone.
 
-Invariant: what could not be undone is always said: its effect stands until a person undoes it.
+Invariant: the text always names what could not be undone: its effect stands until a person undoes it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def completed(facts: Facts, words: Wording) -> Narrative:
     return Narrative(
         headline=f"{document.run_id} has completed.",
         now=f"It ended {words.past(document.updated_at, facts.now)}, {took} after it was created.",
-        next=("Nothing: it is over.",),
+        next=("Nothing: it has ended.",),
         you_can=(words.advise("read its result", "result", document.run_id),),
     )
 
@@ -43,7 +43,7 @@ def failed(facts: Facts, words: Wording) -> Narrative:
         now=f"It ended {words.past(document.updated_at, facts.now)}.{_parent(facts)}",
         wrong=(what, *stands),
         evidence=(*lines, *undone_lines(facts), *_without_outcome(facts)),
-        next=("Nothing: it is over, unless somebody tries it again.", *_by_hand(facts)),
+        next=("Nothing: it has ended, unless a person tries it again.", *_by_hand(facts)),
         you_can=(*_undo(facts), *_look(facts, words), *_again(facts, words)),
     )
 
@@ -54,14 +54,14 @@ def _refused(facts: Facts) -> e.Claimed | None:
     if len(log) < 2 or not isinstance(log[-1].body, e.WorkflowFailed):
         return None
     before = log[-2].body
-    # A failed step is told by its error, also where the policy ended the run.
+    # The error of a failed step says more than the policy that ended the run.
     if not isinstance(before, e.Claimed) or before.evidence.get("finding") in (None, "A4"):
         return None
     return before
 
 
 def _ended_by_policy(facts: Facts, words: Wording, refused: e.Claimed) -> Narrative:
-    """Buoy itself ended the run, since the workflow does not allow to execute lost work a second time."""
+    """Buoy ended the run: its policy forbids a second execution of lost work."""
     document, found = facts.document, refused.evidence
     begun = phrases.listed(_begun(facts))
     lost = f"its process ended in the middle of {begun}" if begun else "its process ended before the run did"
@@ -70,18 +70,18 @@ def _ended_by_policy(facts: Facts, words: Wording, refused: e.Claimed) -> Narrat
         "no process and no stored definition knows its workflow, so Buoy ends it as failed"
         if orphaned
         else 'the policy of its workflow is fail (recovery="fail"): Buoy ends such a run as failed and does not '
-        "execute lost work a second time"
+        "run lost work a second time"
     )
     place = f"process {found['pid']} on {found.get('host')}" if found.get("pid") else "its process"
     by = f"{place}, runner {found['runner']}" if found.get("runner") else place
     proof = f"{by}, was found dead: {found['proof']}" if found.get("proof") else f"{by} was lost"
-    check = (act(f"find out how much of {begun} was done: its effects may be there or not"),) if begun else ()
+    check = (act(f"check how much of {begun} was done: its effects may or may not be there"),) if begun else ()
     return Narrative(
         headline=f"{document.run_id} has failed: {lost}, and Buoy did not run it again.",
         now=f"Buoy ended it {words.past(document.updated_at, facts.now)}.{_parent(facts)}",
         wrong=(rule, *_stands(facts)),
         evidence=(f"{proof}; this is {named(str(found['finding']))}", *undone_lines(facts), *_without_outcome(facts)),
-        next=("Nothing: it is over, unless a person tries it again.", *_by_hand(facts)),
+        next=("Nothing: it has ended, unless a person tries it again.", *_by_hand(facts)),
         you_can=(*check, *_undo(facts), *_look(facts, words), *_again(facts, words)),
     )
 
@@ -95,24 +95,24 @@ def cancelled(facts: Facts, words: Wording) -> Narrative:
         now=f"It ended {words.past(document.updated_at, facts.now)}.{by}",
         wrong=_stands(facts),
         evidence=(*undone_lines(facts), *_without_outcome(facts)),
-        next=("Nothing: it is over.", *_by_hand(facts)),
+        next=("Nothing: it has ended.", *_by_hand(facts)),
         you_can=(*_undo(facts), *_take_up_again(facts, words)),
     )
 
 
 def _take_up_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """A cancelled run may be taken up again, but nobody can guess from where."""
+    """A cancelled run can continue, but only a person knows from which step."""
     if not any(isinstance(event.body, e.StepStarted | e.ModuleStarted) for event in facts.log or ()):
         return ()
-    text = "take it up again from a step that you name (without --dry-run: do it)"
+    text = "continue it from a step that you name (drop --dry-run to do it)"
     return (words.advise(text, "retry", facts.document.run_id, "--from", Blank("STEP"), "--dry-run"),)
 
 
 def cause_of(facts: Facts) -> str | None:
-    """Why a run undoes what it did, as far as its log tells."""
+    """Why a run undoes its steps, as far as its log says."""
     asked = facts.story.cancel
     if asked is not None:
-        return f"{asked.by or 'somebody'} cancelled it" + (f": {asked.reason}" if asked.reason else "")
+        return f"{asked.by or 'a client'} cancelled it" + (f": {asked.reason}" if asked.reason else "")
     step = facts.story.failed
     if step is not None and step.error is not None:
         return f"step {step.leaf} failed: {error_text(step.error)}"
@@ -127,9 +127,9 @@ def undone_lines(facts: Facts) -> tuple[str, ...]:
 
 
 def _without_outcome(facts: Facts) -> tuple[str, ...]:
-    """What had begun when the run was ended from outside."""
+    """The steps that had started when the run was ended from outside."""
     names = phrases.listed(_begun(facts))
-    return (f"begun, and without an outcome: {names}",) if names else ()
+    return (f"started, without an outcome: {names}",) if names else ()
 
 
 def _begun(facts: Facts) -> list[str]:
@@ -154,7 +154,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     """What failed, in one line, and where."""
     error, step = facts.document.error, _failed_step(facts)
     if step is not None and step.error is not None:
-        tried = f"step {step.leaf} failed for good after {counted(step.attempts, 'attempt')}"
+        tried = f"step {step.leaf} failed finally after {counted(step.attempts, 'attempt')}"
         return f"step {step.leaf}: {error_text(step.error)}", (tried, *phrases.trouble_lines(step.error))
     last = facts.story.failed
     times = "" if last is None else counted(last.attempts, "attempt")
@@ -168,32 +168,34 @@ def _stands(facts: Facts) -> tuple[str, ...]:
     failed = [f"{leaf} is not undone: {error_text(error)}" for leaf, error in facts.story.not_undone.items()]
     never = standing(facts.log or ())
     if never:
-        failed.append(f"ended from outside, it ran no compensations: {undoable(never)} completed and is not undone")
+        failed.append(
+            f"it was ended from outside and ran no compensations: {undoable(never)} completed and is not undone"
+        )
     return tuple(failed)
 
 
 def _not_undone(facts: Facts) -> str:
-    """What still has its effect, though the run has ended: its compensation failed, or was never begun."""
+    """Steps whose effects outlast the run: their compensation failed or never started."""
     return phrases.listed([str(leaf) for leaf in (*facts.story.not_undone, *standing(facts.log or ()))])
 
 
 def _by_hand(facts: Facts) -> tuple[str, ...]:
     names = _not_undone(facts)
-    return (f"What is not undone stands until somebody undoes it: {names}.",) if names else ()
+    return (f"These effects stand until a person undoes them: {names}.",) if names else ()
 
 
 def _undo(facts: Facts) -> tuple[Advice, ...]:
     names = _not_undone(facts)
-    return (act(f"undo by hand what is left of: {names}"),) if names else ()
+    return (act(f"undo by hand the effects of: {names}"),) if names else ()
 
 
 def _parent(facts: Facts) -> str:
     parent = facts.document.parent
-    return "" if parent is None else f" It is a child of {parent.run}, which is told how it ended."
+    return "" if parent is None else f" It is a child of {parent.run}, which hears how it ended."
 
 
 def _look(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """Where more is to be seen."""
+    """Where a person sees more."""
     run_id, step, child = facts.document.run_id, _failed_step(facts), _failed_child(facts)
     found: list[Advice] = []
     if child is not None:
@@ -202,7 +204,7 @@ def _look(facts: Facts, words: Wording) -> tuple[Advice, ...]:
         found.append(words.advise("read what its command wrote", "logs", run_id, str(step.leaf)))
     parent = facts.document.parent
     if parent is not None:
-        found.append(words.advise("see what its parent made of it", "why", parent.run))
+        found.append(words.advise("see how its parent continued", "why", parent.run))
     return tuple(found)
 
 

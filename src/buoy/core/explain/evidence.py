@@ -1,6 +1,6 @@
-"""Evidence in words: what the words about a run rest on: its owner, its log, its crashes, its unread messages.
+"""The evidence behind an explanation: owner, log, crashes and unread messages.
 
-Invariant: only what was read is said here; a crash that nobody has recorded yet is counted, since its proof was read.
+Invariant: the lines state only what was read. A crash that is not in the log yet counts, because its proof was read.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from buoy.core.log.wording import counted
 
 
 def evidence_lines(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
-    """What the words about a run rest on."""
+    """The facts that the explanation rests on."""
     document, story = facts.document, facts.story
     found = [] if document.ended and verdict.health is Health.IDLE else [*verdict.reasons, *children_lines(facts)]
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
-        found.append(f"its last beat was {in_words(facts.holder.beat_age_s)} ago")
+        found.append(f"its last heartbeat was {in_words(facts.holder.beat_age_s)} ago")
     found += [*_length(facts, words), *_lag(facts)]
     if story.takeovers and story.claimed is not None and story.claimed_at is not None:
         often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
@@ -37,17 +37,17 @@ def evidence_lines(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str,
 
 
 def _length(facts: Facts, words: Wording) -> list[str]:
-    """How long the log is, and when something happened last."""
+    """The length of the log and the time of its last event."""
     last = words.past(facts.document.updated_at, facts.now)
     if facts.log is not None and not facts.log:
-        return [f"there is no log; its document is of {last}"]
+        return [f"there is no log; its summary is of {last}"]
     length = counted(facts.document.head_seq, "event")
     source = "the log has" if facts.unreadable is None else "by its summary, the log has"
     return [f"{source} {length}, the last of {last}"]
 
 
 def _lag(facts: Facts) -> list[str]:
-    """That lists show an older status. Under a living owner they do so for a moment, and nobody need be told."""
+    """Lists show an older status. Under a living owner that lasts a moment and is not worth a line."""
     stored, status = facts.stored, facts.document.status
     if stored is None or facts.foreign or facts.live_owner:
         return []
@@ -58,17 +58,17 @@ def _lag(facts: Facts) -> list[str]:
 
 
 def _crashes(facts: Facts) -> list[str]:
-    """How often in a row it ended the process that drove it."""
+    """How many times in a row the run crashed the process that drove it."""
     found = crash_count(facts)
     if found.in_a_row < 2:
         return []
     place = "" if found.leaf is None else f" at {found.leaf}"
-    rule = f"from {SOLO_AFTER} on it is driven alone, and after {POISON_CAP} alone it is put aside"
-    return [f"its process ended {found.in_a_row} times in a row{place}, {found.solo} of them driven alone; {rule}"]
+    rule = f"from {SOLO_AFTER} on it is isolated, and after {POISON_CAP} isolated crashes quarantined"
+    return [f"its process ended {found.in_a_row} times in a row{place}, {found.solo} of them isolated; {rule}"]
 
 
 def crash_count(facts: Facts) -> Crashes:
-    """With the crash that nobody has recorded yet: whoever claimed it last is not among the living any more."""
+    """The crashes in the log, plus one that is not recorded yet: the last claimer is no longer alive."""
     log, claimed = facts.log or (), facts.story.claimed
     if claimed is None or not log or not facts.story.takeovers:
         return Crashes()
@@ -79,9 +79,9 @@ def crash_count(facts: Facts) -> Crashes:
 
 
 def _driving(facts: Facts) -> bool:
-    """Whether the last claim was one to drive it, and nobody gave it back since."""
+    """True if the last claim was made to drive the run, and no runner has released it since."""
     claimed = facts.story.claimed
-    # A claim with a finding is that of a recovery, which lets go at once.
+    # A claim with a finding belongs to a recovery, which releases at once.
     if claimed is None or "finding" in claimed.evidence:
         return False
     drives = claimed.cause not in ("requested", "recovered")
@@ -90,6 +90,6 @@ def _driving(facts: Facts) -> bool:
 
 def _unread(facts: Facts) -> list[str]:
     if facts.messages:
-        return [f"not taken up yet: {phrases.listed([phrases.message_text(each, facts) for each in facts.messages])}"]
+        return [f"not read yet: {phrases.listed([phrases.message_text(each, facts) for each in facts.messages])}"]
     kept = "; signals are kept until the workflow waits for them" if facts.document.status in RESTING else ""
-    return [f"{counted(facts.unread, 'message')} not yet used{kept}"] if facts.unread else []
+    return [f"{counted(facts.unread, 'message')} not used yet{kept}"] if facts.unread else []

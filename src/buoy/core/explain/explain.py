@@ -1,7 +1,7 @@
-"""Explain: what a run is doing, what is wrong, on what evidence, what happens next and what a person can do.
+"""Explains a run: what it does, what is wrong, on what evidence, what happens next, what a person can do.
 
-Invariants: pure words out of facts; the one wording for the command line, the API and the page. Every command that is
-named can be typed as it stands, but for placeholders in capitals.
+Invariants: pure functions from facts to text. The command line, the API and the web page show the same text. A reader
+can type every command as it stands, apart from placeholders in capitals.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
     you_can: tuple[str, ...] = ()
-    # The same as data: one for each line.
+    # The same lines as data.
     advice: tuple[Advice, ...] = ()
-    # What was diagnosed, also what only looks odd.
+    # All findings, notices included.
     findings: tuple[Finding, ...] = ()
 
 
@@ -79,18 +79,9 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
 
 
 def _events(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How to see the log, if it can be read."""
+    """How to see the log, if it is readable."""
     run_id = facts.document.run_id
     return () if facts.unreadable is not None else (words.advise("see all that happened", "events", run_id),)
-
-
-def headline_of(facts: Facts) -> str:
-    """One run in one line: its status, its health, and what is wrong with it or what it does."""
-    verdict, document = judge(facts), facts.document
-    told = explain(facts)
-    said = told.headline.removeprefix(document.run_id).strip(" :")
-    text = told.wrong[0] if told.wrong and verdict.health is not Health.UNKNOWN else said
-    return " ".join(f"{document.run_id}: {document.status}, {verdict.health}: {text}".split())
 
 
 def _told(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:
@@ -114,13 +105,13 @@ def _told(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:
 
 
 def explain_broken(run_id: str, reason: str, words: Wording) -> Explanation:
-    """A run of which neither the log nor a document can be read."""
+    """A run whose log and document are both unreadable."""
     advice = _about_unread(run_id, words)
     return Explanation(
         run_id=run_id,
         status=None,
         health=Health.UNKNOWN,
-        headline=f"What {run_id} is doing cannot be told: it cannot be read.",
+        headline=f"The state of {run_id} is unknown: its records cannot be read.",
         now="Neither its log nor its summary can be read.",
         wrong=(reason,),
         next=("Nothing: Buoy does not act on what it cannot read. Other runs of this store are not affected.",),
@@ -136,18 +127,18 @@ def _about_unread(run_id: str, words: Wording) -> tuple[Advice, ...]:
         act("upgrade Buoy, if a newer one wrote the log"),
         act("restore the log from a backup of the store, with all workers stopped; the run then continues from there"),
         act("or bring the run into another store, from a file that an earlier export of it wrote (export, import)"),
-        words.advise("give it up: copy its bytes to a file and remove it", "purge", run_id, "--broken"),
+        words.advise("give it up: copy its bytes to a file, then remove it", "purge", run_id, "--broken"),
     )
 
 
 def _undecided(facts: Facts, words: Wording) -> Narrative:
-    """Somebody holds it of whom nothing tells from here whether he lives."""
+    """A runner holds it, and this process cannot see whether that runner lives."""
     holder = facts.holder
     assert holder is not None
     return Narrative(
-        headline=f"Whether {facts.document.run_id} is being driven cannot be told from here.",
+        headline=f"Whether a live process drives {facts.document.run_id} cannot be seen from here.",
         now=f"{phrases.runner_text(holder)} holds it; its last known status is {facts.document.status}.",
-        wrong=(f"whether that runner lives is unknown: {holder.doubt}",),
+        wrong=(f"it is unknown whether that runner lives: {holder.doubt}",),
         next=("A worker or sweeper that can look at the runner's lock takes the run over if the runner has ended.",),
         you_can=(
             act("look again as the user who runs the workers, where the store can be read in full"),
@@ -161,7 +152,7 @@ def _unknown(facts: Facts, words: Wording) -> Narrative:
         return _undecided(facts, words)
     run_id = facts.document.run_id
     return Narrative(
-        headline=f"What {run_id} is doing cannot be told: its log is damaged or cannot be read.",
+        headline=f"The state of {run_id} is unknown: its log is damaged or cannot be read.",
         now=f"By its summary it was {facts.document.status.replace('_', ' ')}, with "
         f"{counted(facts.document.head_seq, 'event')}. The log is the only record of what it has done.",
         wrong=(facts.unreadable or "its log cannot be read", *_holder_ended(facts)),
@@ -171,7 +162,7 @@ def _unknown(facts: Facts, words: Wording) -> Narrative:
 
 
 def _holder_ended(facts: Facts) -> tuple[str, ...]:
-    """A damaged log does not hide that the process behind it has ended."""
+    """The end of the owner is visible even if the log is damaged."""
     holder = facts.holder
     if holder is None or not holder.gone:
         return ()
@@ -184,7 +175,7 @@ def _drifted(facts: Facts, words: Wording) -> Narrative:
         headline=f"The summary of {facts.document.run_id} disagrees with its log.",
         now="The log is the truth; lists and this page may show it wrongly.",
         wrong=(facts.drift or "document and log disagree",),
-        next=("The next event of the run writes its summary anew.",),
+        next=("The next event of the run rewrites its summary.",),
         you_can=TELLERS[facts.document.status](facts, words).you_can if asks else (),
     )
 
@@ -194,16 +185,16 @@ def _dead(facts: Facts, words: Wording) -> Narrative:
     assert holder is not None
     busy = under_way(facts)
     done = counted(document.completed_count, "completed part")
-    again = f" To be executed again, with the same idempotency key: {busy}." if busy else ""
-    kept = f"Its log is safe{f': {done} will not be executed again' if document.completed_count else ''}.{again}"
+    again = f" These run again, with the same idempotency key: {busy}." if busy else ""
+    kept = f"Its log is safe{f': {done} will not run again' if document.completed_count else ''}.{again}"
     lost = Finding(code="H1", trouble=True, reason="", remedy="release")
     policy, action = policy_words(lost, facts), decide(lost, document.policy, facts).action
-    does = "takes the run over and goes on" if not policy else "does what its policy says"
+    does = "takes the run over and continues it" if not policy else "does what its policy says"
     if crash_count(facts).poison:
-        does, action = "puts the run aside instead of driving it again", "quarantine"
+        does, action = "quarantines the run instead of driving it again", "quarantine"
     return Narrative(
         headline=f"{document.run_id} was {_was_doing(facts)} when the process that drove it ended.",
-        now=f"Nobody works on it. {'Its log is safe.' if policy else kept}{_still_waits(facts, words)}",
+        now=f"No process works on it. {'Its log is safe.' if policy else kept}{_still_waits(facts, words)}",
         wrong=(f"{phrases.runner_text(holder)} is dead and still holds the run", *_again_and_again(facts)),
         next=(
             *_who_takes_it(facts, f"finds the dead process within a second, {does}", bool(policy)),
@@ -220,24 +211,22 @@ def _dead(facts: Facts, words: Wording) -> Narrative:
 
 
 def _again_and_again(facts: Facts) -> tuple[str, ...]:
-    """One crash is bad luck; from the second in a row on the step may be what ends the process."""
+    """One crash may be chance. From the second in a row on, the step is the likely cause."""
     found = crash_count(facts)
     if found.in_a_row < 2:
         return ()
     step = "what it executes" if found.leaf is None else f"step {found.leaf}"
-    return (f"that happened {found.in_a_row} times in a row: {step} may be what ends the process",)
+    return (f"that happened {found.in_a_row} times in a row: {step} may crash the process",)
 
 
 def _aside(facts: Facts) -> tuple[str, ...]:
     if not crash_count(facts).poison:
         return ()
-    return (
-        f"It is not driven again: it ended its process {POISON_CAP} times while it was driven alone: {named('P1')}.",
-    )
+    return (f"Buoy does not drive it again: it crashed its process {POISON_CAP} times while isolated: {named('P1')}.",)
 
 
 def _still_waits(facts: Facts, words: Wording) -> str:
-    """What it waits for is not lost with the process that waited."""
+    """The waits outlast the process that held them."""
     if facts.document.status not in RESTING:
         return ""
     lines = [wait_line(each, facts, words) for each in facts.document.open if each.kind != "group"]
@@ -258,7 +247,7 @@ def _was_doing(facts: Facts) -> str:
 
 
 def _not_begun(facts: Facts) -> bool:
-    """A living runner has taken the task, and the last claim of the log is still another's."""
+    """A living runner holds the task, but the last claim in the log is another runner's."""
     claimed, holder = facts.story.claimed, facts.holder
     if claimed is None or holder is None or facts.document.status is Status.PAUSED:
         return False
@@ -270,17 +259,17 @@ def _about_to_begin(facts: Facts, words: Wording) -> Narrative:
     assert holder is not None
     busy = under_way(facts)
     alone = crash_count(facts).wants_solo
-    waits = f"{phrases.runner_text(holder)} has it, and has not begun"
+    waits = f"{phrases.runner_text(holder)} holds it and has not begun"
     return Narrative(
-        headline=f"{document.run_id} is about to go on{' at ' + busy if busy else ''}, and nobody executes it yet.",
-        now=f"{waits}: it is driven alone, when nothing else is under way there." if alone else f"{waits}.",
-        next=("It begins when that runner has nothing else under way." if alone else "It begins in a moment.",),
+        headline=f"{document.run_id} is about to continue{' at ' + busy if busy else ''}; no process executes it yet.",
+        now=f"{waits}: it is isolated, so it waits until nothing else runs there." if alone else f"{waits}.",
+        next=("It begins when that runner executes nothing else." if alone else "It begins in a moment.",),
         you_can=(*answers(facts, words), *signals(facts, words), *stops(facts, words)),
     )
 
 
 def _taken_from_the_dead(facts: Facts) -> bool:
-    """Its owner is gone and it is due again, but nobody has claimed it yet."""
+    """Its owner is gone and it is due again, but no runner has claimed it yet."""
     document = facts.document
     return (
         facts.holder is None
@@ -296,8 +285,8 @@ def _taken_from_the_dead(facts: Facts) -> bool:
 def _queued_again(facts: Facts, words: Wording) -> Narrative:
     busy = under_way(facts)
     return Narrative(
-        headline=f"{facts.document.run_id} was left behind and is queued to go on{' at ' + busy if busy else ''}.",
-        now="Nobody works on it at this moment.",
+        headline=f"{facts.document.run_id} was left behind and is queued to continue{' at ' + busy if busy else ''}.",
+        now="No process works on it at this moment.",
         next=_who_takes_it(facts, "takes it in turn"),
         you_can=take_up(facts, words),
     )
@@ -309,5 +298,5 @@ def _who_takes_it(facts: Facts, does: str, sweeper_does: bool = False) -> tuple[
         return (f"A live sweeper {does}.",)
     if missing is not None:
         who = "a worker or a sweeper" if sweeper_does else "a worker"
-        return (f"Nothing before somebody starts {who}: {missing}. Nothing is lost meanwhile.",)
+        return (f"Nothing until you start {who}: {missing}. Nothing is lost until then.",)
     return (f"A live worker that knows workflow {facts.document.workflow!r} {does}.",)

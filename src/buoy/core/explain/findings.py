@@ -1,6 +1,6 @@
-"""What a finding means in words: what is wrong, what Buoy does about it and when, and what a person can do now.
+"""Findings in words: what is wrong, what Buoy does about it and when, what a person can do.
 
-Invariant: the words about a code come from the catalogue; only what is special to this run is said here.
+Invariant: the texts about a code come from the catalogue. This module adds only what is special to the run.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from buoy.core.limits import SWEEP_S
 from buoy.core.log.lifecycle import Status
 from buoy.core.remedy.policy import POLICIES, decide
 
-# Those for which status and health alone have no words.
+# Codes that status and health alone do not explain.
 _TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"})
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
-# Those of which a person could not guess how the run came there.
+# Codes whose cause a person could not guess.
 _HOW_TOLD = frozenset({"A1", "A2", "A3", "A4", "D2"})
 _BY_POLICY = {
-    "restart": "Its policy is restart: it begins anew, on a new branch.",
+    "restart": "Its policy is restart: it begins again from the start, on a new branch.",
     "fail": "Its policy is fail: it ends as failed.",
     "hold": "Its policy is hold: it is paused for a person.",
 }
 
 
 def with_findings(told: Narrative, facts: Facts, findings: Sequence[Finding], words: Wording) -> Narrative:
-    """The words about a run, with those about what was found."""
+    """The explanation with its findings added."""
     troubles = [each for each in findings if each.trouble]
     evidence = tuple(line for each in troubles if (line := _evidence(each)))
-    # A document that disagrees comes before what follows from it.
+    # A drifted document comes before the findings that follow from it.
     told_here = _TOLD_HERE - _ASLEEP if facts.drift is not None else _TOLD_HERE
     first = next((each for each in troubles if each.code in told_here), None)
     if first is None:
@@ -67,14 +67,14 @@ def _next(first: Finding, facts: Facts, troubles: Sequence[Finding]) -> tuple[st
 
 
 def _poison(finding: Finding, facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """What comes before its release: it must be put aside first."""
+    """The advice before `release`: quarantine it first."""
     if finding.code != "P1" or facts.document.pause is not None:
         return ()
-    return (words.advise("put it aside now", "recover", facts.document.run_id),)
+    return (words.advise("quarantine it now", "recover", facts.document.run_id),)
 
 
 def _ways_out(finding: Finding, told: Narrative) -> list[Advice]:
-    """As told already, but for what drives a run that ends the processes that drive it."""
+    """The advice so far, without commands that would drive a poison run again."""
     harmful = ("start_worker", "drive")
     return [each for each in told.you_can if finding.code != "P1" or each.kind not in harmful]
 
@@ -84,25 +84,25 @@ def _from_the_start(troubles: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def _start(finding: Finding, facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """A run that was put right still needs somebody who drives it."""
+    """A repaired run still needs a worker that drives it."""
     none = finding.code == "P1" or facts.document.ended or facts.document.pause is not None
     return () if none else served(facts, words)
 
 
 def _held_already(finding: Finding, facts: Facts) -> bool:
-    """Its definition is missing and the run is paused for that: what ends the pause is what happens next."""
+    """The run is already paused for its missing definition; the end of that pause comes next."""
     return finding.code in ("E1", "E2") and facts.document.status is Status.PAUSED
 
 
 def _left_alone(finding: Finding, facts: Facts) -> tuple[str, ...]:
-    """Of a run whose policy is none that there is, nothing is known that may be done."""
+    """A run with an unknown policy: no remedy is allowed."""
     policy = facts.document.policy
     if policy in POLICIES or finding.remedy in ("none", "report", "adopt"):
         return ()
     known = ", ".join(POLICIES)
     return (
-        f"Nothing by itself: its policy {policy!r} is none ({known} are), so sweepers skip it and report it. "
-        "Only a process that knows its workflow may tell another one.",
+        f"Nothing by itself: its policy {policy!r} is unknown (known: {known}), so sweepers skip and report it. "
+        "A process that knows its workflow can set another policy.",
     )
 
 
@@ -111,13 +111,13 @@ def _headline(finding: Finding, facts: Facts) -> str:
     if finding.code in _ASLEEP:
         return f"{run_id} is {status}, and nothing will wake it."
     if finding.code == "Q3" and facts.holder is not None:
-        return f"{run_id} is held by {facts.holder.id}, whom this store does not know."
+        return f"{run_id} is held by {facts.holder.id}, which this store does not know."
     title = CATALOGUE[finding.code].title
-    return f"{run_id} needs to be put right: {title[0].lower()}{title[1:]}."
+    return f"{run_id} needs repair: {title[0].lower()}{title[1:]}."
 
 
 def _advice(hint: Hint, facts: Facts, words: Wording) -> Advice:
-    """What the catalogue advises, for this run."""
+    """The catalogue's advice, with the id of this run."""
     if not hint.command:
         return act(hint.text)
     run_id = facts.document.run_id
@@ -125,7 +125,7 @@ def _advice(hint: Hint, facts: Facts, words: Wording) -> Advice:
 
 
 def policy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
-    """What the run's policy makes of it, where that is not simply to go on."""
+    """What the run's policy does, unless it simply resumes."""
     action = decide(finding, facts.document.policy, facts).action
     if action not in _BY_POLICY or finding.remedy not in ("branch", "release", "compensate"):
         return ()
@@ -137,9 +137,9 @@ def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
     if finding.remedy in ("none", "report", "adopt"):
         return ()
     if any(each.role in ("worker", "sweeper") for each in facts.runners):
-        return (f"When: at the next look of a live worker's sweeper, within {in_words(SWEEP_S)}.",)
+        return (f"When: at the next whole sweep of a live worker, within {in_words(SWEEP_S)}.",)
     more = "Nothing more" if "lost_to" in finding.evidence else "Nothing"
-    return (f"When: not by itself as things are, since no worker and no sweeper is alive. {more} is lost meanwhile.",)
+    return (f"When: as soon as you start a worker or a sweeper; none is alive. {more} is lost until then.",)
 
 
 def finding_text(finding: Finding) -> str:
@@ -148,9 +148,9 @@ def finding_text(finding: Finding) -> str:
 
 
 def _evidence(finding: Finding) -> str:
-    """`A1 (answer not taken up), on this: document status awaiting_input, last stable event 4`."""
+    """`A1 (answer not taken up), on this evidence: document status awaiting_input, last stable event 4`."""
     known = [_fact(name, value) for name, value in finding.evidence.items() if value not in (None, "")]
-    return f"{named(finding.code)}, on this: {', '.join(known)}" if known else ""
+    return f"{named(finding.code)}, on this evidence: {', '.join(known)}" if known else ""
 
 
 def _fact(name: str, value: str | int | float | bool | None) -> str:
@@ -160,17 +160,17 @@ def _fact(name: str, value: str | int | float | bool | None) -> str:
 
 
 def children_lines(facts: Facts) -> tuple[str, ...]:
-    """How the children that a run waits for stand."""
+    """The status of each child that the run waits for."""
     return tuple(f"child {child} is {status}" for child, status in facts.children.items())
 
 
 def child_troubles(told: Narrative, facts: Facts, words: Wording) -> Narrative:
-    """A run that waits for a child in trouble says so, and where to look."""
+    """Adds the children in trouble that the run waits for, and where to look."""
     if facts.document.ended or not facts.child_troubles:
         return told
     names = list(facts.child_troubles)
     wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
-    see = tuple(words.advise(f"see why child {child} does not go on", "why", child) for child in names[:3])
+    see = tuple(words.advise(f"see why child {child} does not continue", "why", child) for child in names[:3])
     named = phrases.listed([str(child) for child in names])
     first = f"It waits for {named}: look there first."
     return replace(

@@ -1,4 +1,4 @@
-"""Told: the words about one run, before the evidence is added, and the commands that many of them name."""
+"""Narrative: the explanation of one run before evidence, and advice that several explanations share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from buoy.core.spec.model import is_spec
 
 
 class Narrative(msgspec.Struct, frozen=True, kw_only=True):
-    """The words about one run, before the evidence is added."""
+    """The explanation of one run before evidence."""
 
     headline: str
     now: str
@@ -30,12 +30,12 @@ Teller = Callable[[Facts, Wording], Narrative]
 
 
 def under_way(facts: Facts) -> str:
-    """The steps and compensations that execute, or did when their process ended."""
+    """The steps and compensations that execute, or executed when their process ended."""
     return phrases.listed([phrases.leaf_text(each) for each in phrases.active_leaves(facts.document)])
 
 
 def stops(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How to stop it; one that is being cancelled already need not be asked again."""
+    """How to stop it. A run that is being cancelled already needs no second request."""
     run_id = facts.document.run_id
     pause = words.advise("pause it", "pause", run_id)
     if facts.document.cancel_requested:
@@ -44,12 +44,12 @@ def stops(facts: Facts, words: Wording) -> tuple[Advice, ...]:
 
 
 def answered(facts: Facts) -> frozenset[str]:
-    """The questions whose answer is in the inbox and not taken yet."""
+    """The questions whose answer is still unread in the inbox."""
     return frozenset(each.about for each in facts.messages if each.kind == "answer")
 
 
 def answers(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How to answer each question that nobody has answered."""
+    """How to answer each open question."""
     done = answered(facts)
     asked = [each for each in phrases.questions(facts.document) if each.question_id not in done]
     return tuple(_answer(facts, each, words) for each in asked)
@@ -70,7 +70,7 @@ def signals(facts: Facts, words: Wording) -> tuple[Advice, ...]:
 
 
 def bring_back(facts: Facts, words: Wording, action: str = "resume") -> tuple[Advice, ...]:
-    """How to have a run that was left behind seen to now, without waiting for a sweeper; `action`: by its policy."""
+    """How to recover an abandoned run now, without waiting for a sweeper. `action`: what its policy allows."""
     run_id = facts.document.run_id
     look = words.advise("see first what that would do", "recover", run_id, "--dry-run")
     resume, recover = ("resume", run_id), ("recover", run_id)
@@ -78,26 +78,26 @@ def bring_back(facts: Facts, words: Wording, action: str = "resume") -> tuple[Ad
         case "resume" if facts.holder is None and facts.due_at is not None:
             return words.advise("check it once more, and see who could take it", *resume), look
         case "resume":
-            return words.advise("put it into its queue now, for whichever worker comes", *resume), look
+            return words.advise("put it into its queue now, for the next free worker", *resume), look
         case "hold":
-            return words.advise("let it go on all the same, if you judge that it may", *resume), look
+            return words.advise("continue it anyway, if you judge that it is safe", *resume), look
         case "skip":
             return ()
         case "quarantine":
-            return words.advise("put it aside now", *recover), look
+            return words.advise("quarantine it now", *recover), look
         case _:
             return words.advise(f"do now what its policy says ({action})", *recover), look
 
 
 def served(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """What to start for a run that waits, if nobody could go on with it then."""
+    """What to start for a waiting run that no live worker could take."""
     if facts.holder is not None or what_is_missing(facts.document, facts.runners) is None:
         return ()
     return take_up(facts, words)
 
 
 def take_up(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """What to start so that a run goes on: a worker if none can drive it, or a process of its own."""
+    """What to start to continue a run: a worker if none can drive it, or a process of its own."""
     document = facts.document
     scope = _scope(facts)
     found: list[Advice] = []
@@ -132,7 +132,7 @@ def _calls(facts: Facts) -> tuple[str, ...]:
 
 
 def _scope(facts: Facts) -> dict[str, str]:
-    """What makes a command one of the run's own env and stack; the default env is named where others are in use."""
+    """The variables that put a command into the run's env and stack. The default env is named if others are in use."""
     document = facts.document
     scope = {"BUOY_ENV": document.env, "BUOY_STACK": document.stack}
     named = {name: value for name, value in scope.items() if value is not None}

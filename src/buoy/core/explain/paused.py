@@ -1,6 +1,6 @@
-"""Paused runs in words: who or what stopped them, what stands still meanwhile, and what lets them go on.
+"""Paused runs in words: who or what paused them, what is open, what ends the pause.
 
-Invariant: a command that would only lead to the same pause again is not offered before what removes its cause.
+Invariant: advice that removes the cause comes before a command that would only lead to the same pause again.
 """
 
 from __future__ import annotations
@@ -20,32 +20,36 @@ from buoy.core.spec.model import is_spec
 
 # reason -> (what, what happens next, what a person can do before resuming)
 _PAUSES = {
-    "user": ("somebody asked for it.", "No step starts before it is resumed; what was under way still ends.", ""),
+    "user": (
+        "a person or a program asked for it.",
+        "No step starts until it is resumed. A step that was executing still ends.",
+        "",
+    ),
     "rewind": (
         "a request to go back to an earlier step holds it for a moment.",
-        "The request makes it continue from the earlier step. If the request does not follow, it resumes by itself.",
+        "The request then continues it from the earlier step. If the request fails, the run resumes by itself.",
         "",
     ),
     "version": (
         "the code of the workflow has changed, and the run no longer fits.",
-        "It goes on by itself as soon as a worker has the version that it is bound to, or one that was not tried yet: "
-        f"a worker looks for that when it starts, and at every whole sweep (every {in_words(SWEEP_S)}).",
+        "It continues by itself as soon as a worker has the version that it is bound to, or one that was not tried "
+        f"yet: a worker looks for that when it starts, and at every whole sweep (every {in_words(SWEEP_S)}).",
         "bring back the code that the run is bound to, or make the new code fit what the log has",
     ),
     "nondeterminism": (
-        "its code did not do again what its log says.",
+        "its code did something else than its log says.",
         "Nothing: a person must look at the workflow's code.",
         "correct the code so that it does the same on every replay (time, chance and I/O belong in steps)",
     ),
     "poison": (
-        "it ended the processes that drove it, again and again.",
-        "Nothing: it is kept apart so that it cannot do more harm.",
+        "it crashed the processes that drove it, again and again.",
+        "Nothing: it is in quarantine, so that it crashes no more workers.",
         "correct the step that is named",
     ),
-    "hold": ("it is held for a person to look at.", "Nothing before somebody resumes it.", ""),
+    "hold": ("it is held for a person to look at.", "Nothing until a person resumes it.", ""),
 }
 _SPEC_HELD = (
-    "It goes on by itself once the definition that it is bound to is in this store: a worker looks for that when it "
+    "It continues by itself once the definition that it is bound to is in this store: a worker looks for that when it "
     f"starts, and at every whole sweep (every {in_words(SWEEP_S)})."
 )
 # The reasons that the code gave, not a person.
@@ -65,11 +69,11 @@ def paused(facts: Facts, words: Wording) -> Narrative:
     if reason == "nondeterminism" and _last_migration(facts) is not None:
         following = "Nothing: a person must look at the names that were mapped, or at the workflow's code."
     by = f" by {pause.by}" if pause is not None and pause.by else ""
-    policy = " Its policy is hold: what a lost process had under way is for a person to judge."
+    policy = " Its policy is hold: a person decides about work that a dead process left unfinished."
     held = policy if reason == "hold" and document.policy == "hold" else ""
     return Narrative(
         headline=f"{run_id} is paused: {what}",
-        now=f"Paused{by} {since}.{_said(reason, detail)}{_code(facts)}{held}{_meanwhile(facts)}",
+        now=f"Paused{by} {since}.{_said(reason, detail)}{_code(facts)}{held}{_open(facts)}",
         wrong=() if reason == "user" else (detail or what,),
         evidence=(*(_migrated(facts, words) if reason in _CODE else ()), *_no_task(facts)),
         next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
@@ -78,14 +82,14 @@ def paused(facts: Facts, words: Wording) -> Narrative:
             *([act(can)] if can else []),
             *(_bind(facts, words) if reason == "version" else ()),
             *(_migrate(facts, words) if reason == "version" else ()),
-            _go_on(reason, facts, words),
+            _continue(reason, facts, words),
             words.advise("cancel it", "cancel", run_id),
         ),
     )
 
 
 def _code(facts: Facts) -> str:
-    """What the code of a finding means, if a recovery paused the run for one."""
+    """Where to look up the finding for which a recovery paused the run."""
     claimed, pause = facts.story.claimed, facts.document.pause
     code = None if claimed is None or pause is None or pause.reason == "user" else claimed.evidence.get("finding")
     return f" {named(str(code))} is a code of the catalogue in docs/recovery.md." if code in CATALOGUE else ""
@@ -94,26 +98,26 @@ def _code(facts: Facts) -> str:
 def _no_task(facts: Facts) -> tuple[str, ...]:
     if facts.task is None or facts.task.state not in ("missing", "ended"):
         return ()
-    return ("it is in no queue, and need not be while it is paused: resuming it puts it into its queue",)
+    return ("it is in no queue, and needs none while it is paused: `resume` puts it into its queue",)
 
 
 def _said(reason: str, detail: str) -> str:
-    """The reason that was given; a person's word is told as such."""
+    """The recorded reason, marked as such if a person gave it."""
     if not detail:
         return ""
     return f" Reason: {detail.rstrip('.')}." if reason == "user" else f" {detail.rstrip('.')}."
 
 
 def _bind(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How a run of a spec gets another definition."""
+    """How to bind a run of a spec to another definition."""
     if not is_spec(facts.document.workflow):
         return ()
     command = ("migrate", facts.document.run_id, "--spec", Blank("FILE.yaml"))
     return (words.advise("bind it to another file that fits", *command),)
 
 
-def _meanwhile(facts: Facts) -> str:
-    """What was open when it was paused."""
+def _open(facts: Facts) -> str:
+    """What was open when the run was paused."""
     active = phrases.active_leaves(facts.document)
     if active and facts.live_owner:
         return f" Still under way: {phrases.listed([phrases.leaf_text(each) for each in active])}."
@@ -121,11 +125,11 @@ def _meanwhile(facts: Facts) -> str:
     return f" Open: {phrases.listed([phrases.leaf_text(each) for each in waits])}." if waits else ""
 
 
-def _go_on(reason: str, facts: Facts, words: Wording) -> Advice:
+def _continue(reason: str, facts: Facts, words: Wording) -> Advice:
     run_id = facts.document.run_id
     if reason in _CODE:
         return words.advise("try it again with the code that is there", "resume", run_id)
-    return words.advise("let it go on", "release" if reason == "poison" else "resume", run_id)
+    return words.advise("continue it", "release" if reason == "poison" else "resume", run_id)
 
 
 def _versions(facts: Facts) -> tuple[str, ...]:
@@ -147,12 +151,12 @@ def _migrate(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     old, new = (leaf.rpartition("#")[0] for leaf in (found.log_leaf, found.code_leaf))
     if not old or not new or old == new:
         return ()
-    text = f"if {old} was only renamed to {new}, map it (without --dry-run: do it)"
+    text = f"if {old} was only renamed to {new}, map it (drop --dry-run to do it)"
     return (words.advise(text, "migrate", facts.document.run_id, "--rename", f"{old}={new}", "--dry-run"),)
 
 
 def _last_migration(facts: Facts) -> tuple[e.Event, dict[str, str]] | None:
-    """The names that somebody mapped, if nothing but the pause came of it: no step has ended since."""
+    """The last mapping of names, if only the pause followed it: no step has ended since."""
     for event in reversed(facts.log or ()):
         if isinstance(event.body, e.VersionBound) and event.body.renamed:
             return event, event.body.renamed
@@ -171,14 +175,14 @@ def _migrated(facts: Facts, words: Wording) -> tuple[str, ...]:
 
 
 def _map_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How to take a wrong migration back, and to say it rightly at once."""
+    """How to revert a wrong mapping, and how to correct it in one step."""
     found = _last_migration(facts)
     if found is None:
         return ()
     back = [word for old, new in found[1].items() for word in ("--rename", f"{new}={old}")]
     run_id = facts.document.run_id
-    undo = "if the names were mapped wrongly, map them back (without --dry-run: do it)"
-    say = "or map them back and say what was really renamed"
+    undo = "if the names were mapped wrongly, map them back (drop --dry-run to do it)"
+    say = "or map them back and name what was really renamed"
     return (
         words.advise(undo, "migrate", run_id, *back, "--dry-run"),
         words.advise(say, "migrate", run_id, *back, "--rename", Blank("OLD=NEW"), "--dry-run"),
@@ -186,14 +190,14 @@ def _map_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
 
 
 def _not_heard(facts: Facts) -> tuple[str, ...]:
-    """Somebody asked the paused run for something, and nobody is there to do it."""
+    """The paused run has unread requests, and no worker is there to read them."""
     missing = what_is_missing(facts.document, facts.runners)
     if facts.holder is not None or missing is None:
         return ()
     asked = [each for each in facts.messages if each.kind in ("resume", "cancel", "pause", "jump")]
     if asked:
         names = phrases.listed([each.kind for each in asked])
-        return (f"It was asked for ({names}), but nobody has read that: {missing}. It is done when a worker is there.",)
+        return (f"A request ({names}) waits, but no worker has read it: {missing}. The next worker reads it.",)
     if facts.unread:
-        return (f"{counted(facts.unread, 'message')} not read yet; and {missing}, so resuming needs one.",)
-    return (f"To continue after that it needs a worker, and as things are {missing}.",)
+        return (f"{counted(facts.unread, 'message')} not read yet; {missing}, so start a worker before you resume it.",)
+    return (f"To continue after that it needs a worker, and at present {missing}.",)

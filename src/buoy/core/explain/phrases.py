@@ -1,4 +1,4 @@
-"""Phrases: the small parts that explanations are made of: times with ages, commands to type, leaves by their names."""
+"""Phrases: the parts of explanations: times with ages, commands to type, names of leaves."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from buoy.core.log.lifecycle import Status
 from buoy.core.log.questions import Question
 from buoy.errors import BadInput
 
-# How the run of a step is called that is executed by another queue's workers.
+# Prefix of the workflow name of a step that another queue's workers execute.
 REMOTE_STEP = "step:"
-# A time that is later than now by less is now: no two clocks are quite the same.
+# A time up to this much ahead counts as now: two clocks never agree exactly.
 _CLOCKS_AGREE_S = 5.0
 _NAMED_MAX = 3
 _TRACEBACK_MAX = 6
 _OUTPUT_MAX = 6
-# An example of an answer that is longer than this is no help on a command line.
+# A longer example of an answer is no help on a command line.
 _EXAMPLE_MAX = 500
 _FRAME = '  File "'
 _ENGINE = "/buoy/engine/"
 
 
 def utc_text(at: float) -> str:
-    """A time as text, for those who say nothing about their zone."""
+    """A time as text in UTC, for callers that name no zone."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 class Wording(msgspec.Struct, frozen=True):
-    """Where the words are read: how times are written, and what a command needs to find the same store."""
+    """How to write times, and which store option a command needs."""
 
     when: Callable[[float], str] = utc_text
     store: str | None = None
 
     def command(self, *words: str) -> str:
-        """A command that can be typed as it stands. Placeholders in capitals are left as they are."""
+        """A command to type as it stands. Placeholders in capitals stay as they are."""
         option = () if self.store is None else ("--store", self.store)
         return shlex.join(["buoy", *words, *option])
 
     def advise(self, text: str, *words: str, env: dict[str, str] | None = None) -> Advice:
-        """That a person can do this, by that command."""
+        """Advice with the command that follows it."""
         blanks = tuple(str(word) for word in words if isinstance(word, Blank))
         return Advice(kind_of(words), text, self.command(*words), blanks, env or {})
 
@@ -69,7 +69,7 @@ def runner_text(runner: RunnerFacts) -> str:
 
 
 def leaf_text(leaf: OpenLeaf) -> str:
-    """A leaf as people call it: 'step pack (attempt 2)'."""
+    """The name of a leaf for people: 'step pack (attempt 2)'."""
     match leaf.kind:
         case "step" | "module":
             return f"step {leaf.name} (attempt {leaf.attempt})"
@@ -90,7 +90,7 @@ def leaf_text(leaf: OpenLeaf) -> str:
 
 
 def retried_text(leaf: OpenLeaf) -> str:
-    """What is tried again, without its attempt: 'step pack'."""
+    """The name of a leaf that is tried again, without the attempt: 'step pack'."""
     return leaf_text(leaf) if leaf.kind == "compensation" else f"step {leaf.name}"
 
 
@@ -104,7 +104,7 @@ def questions(document: Document) -> list[OpenLeaf]:
 
 
 def traceback_lines(error: ErrorInfo) -> tuple[str, ...]:
-    """The end of a traceback: where it happened in the user's code, and the error itself."""
+    """The last lines of a traceback: the place in the user's code, and the error."""
     lines = [line.rstrip() for line in (error.traceback or "").splitlines() if line.strip(" ~^")]
     own: list[str] = []
     ours = False
@@ -116,7 +116,7 @@ def traceback_lines(error: ErrorInfo) -> tuple[str, ...]:
 
 
 def trouble_lines(error: ErrorInfo) -> tuple[str, ...]:
-    """All that an error has beyond its first line: where it happened, or the last output of a command."""
+    """What an error has beyond its first line: its place, or the last output of a command."""
     if error.traceback:
         return traceback_lines(error)
     more = [line.rstrip() for line in error.message.splitlines()[1:] if line.strip()]
@@ -124,7 +124,7 @@ def trouble_lines(error: ErrorInfo) -> tuple[str, ...]:
 
 
 def status_text(status: Status) -> str:
-    """A status as people call it."""
+    """A status in words."""
     return "awaiting answer" if status is Status.AWAITING_INPUT else status.replace("_", " ")
 
 
@@ -141,8 +141,7 @@ def listed(texts: list[str]) -> str:
 
 
 def current_progress(facts: Facts) -> ProgressFacts | None:
-    """The progress of a step that is under way in its owner's hands. That of a step that has ended, or from before the
-    run was claimed, says nothing about now."""
+    """The progress of a step that executes now. Older progress, or that of an ended step, says nothing about now."""
     found, document, story = facts.progress, facts.document, facts.story
     if found is None:
         return None
@@ -167,7 +166,7 @@ def progress_text(progress: ProgressFacts) -> str:
 
 
 def answer_words(question: Question) -> list[str]:
-    """An example of an answer that fits, as words of the command."""
+    """An example of a valid answer, as words of the command."""
     match question.kind:
         case "confirm":
             return ["yes"]
@@ -182,8 +181,8 @@ def answer_words(question: Question) -> list[str]:
 
 
 def _form_example(question: Question) -> str:
-    """An answer that the form accepts; `JSON` where none that is short enough is found."""
-    # Imported here: most runs never meet a form, and the judge of forms takes long to load.
+    """An answer that the form accepts; `JSON` if no short one is found."""
+    # Imported here: most runs have no form, and the schema validator is slow to load.
     from buoy.core.log.form_fields import example_of
     from buoy.core.log.forms import check_form
 
@@ -227,6 +226,6 @@ def message_text(message: MessageFacts, facts: Facts) -> str:
 
 
 def _not_waited_for(message: MessageFacts, facts: Facts) -> str:
-    """A signal is kept, whatever its name is; one that nobody waits for may be a slip of the pen."""
+    """Marks a signal that the run does not wait for: its name may be a typing error."""
     waits = {leaf.name for leaf in facts.document.open if leaf.kind == "signal"}
     return "" if message.kind != "signal" or message.about in waits else " (not what it waits for now)"

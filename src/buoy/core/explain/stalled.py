@@ -1,6 +1,6 @@
-"""Stalled runs in words: nothing will wake them, or nobody alive can take them.
+"""Stalled runs in words: nothing will wake them, or no live worker can take them.
 
-Invariant: a run that was woken by something that it does not wait for still waits, and is told as one that waits.
+Invariant: a run that was woken by something it does not wait for still waits, and the text says so.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from buoy.core.spec.model import knows
 
 
 def stalled(facts: Facts, words: Wording) -> Narrative:
-    """It should go on, and nobody will wake it, or nobody alive can take it."""
+    """The run should continue, but nothing will wake it, or no live worker can take it."""
     document = facts.document
     missing = what_is_missing(document, facts.runners)
     if facts.due_at is None:
         return Narrative(
             headline=f"{document.run_id} is {document.status.replace('_', ' ')}, and nothing will wake it.",
-            now="Nobody holds it, and no time is set" + (" to read its messages." if facts.unread else "."),
+            now="No runner holds it, and no wake-up is set" + (" to read its messages." if facts.unread else "."),
             wrong=("an active run has no wake-up",),
             next=(
-                f"The next whole sweep puts it into its queue again: a live worker sweeps every {in_words(SWEEP_S)}.",
+                f"The next whole sweep puts it into its queue again. A live worker sweeps every {in_words(SWEEP_S)}.",
             ),
             you_can=(*take_up(facts, words), *bring_back(facts, words)),
         )
@@ -37,19 +37,19 @@ def stalled(facts: Facts, words: Wording) -> Narrative:
     at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
     told = TELLERS[document.status](facts, words)
     if document.status is Status.PAUSED:
-        wrong = (*told.wrong, missing or "nobody can take it")
+        wrong = (*told.wrong, missing or "no worker can take it")
         return replace(told, wrong=wrong, you_can=(*told.you_can, *take_up(facts, words)))
     if document.status in RESTING and not _called(facts):
         return _woken_for_nothing(told, missing)
     queued = document.status in (Status.PENDING, Status.INTERRUPTED)
-    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should go on"
-    left = f"Nobody works on it. To go on with: {busy or 'its own code'}."
+    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should continue"
+    left = f"No process works on it. Next: {busy or 'its own code'}."
     return Narrative(
-        headline=f"{begun}, but nobody alive can run it.",
+        headline=f"{begun}, but no live worker can run it.",
         now=left if at_work else told.now,
-        wrong=(missing or "nobody can take it",),
+        wrong=(missing or "no worker can take it",),
         next=(
-            "It stays in its queue, nothing is lost. A worker that knows it takes it at once.",
+            "It stays in its queue, and nothing is lost. A worker that knows it takes it at once.",
             *_scope_rule(facts),
         ),
         you_can=(
@@ -63,7 +63,7 @@ def stalled(facts: Facts, words: Wording) -> Narrative:
 
 
 def _scope_rule(facts: Facts) -> tuple[str, ...]:
-    """Workers that know the workflow are there, but none of the run's own env and stack."""
+    """Workers that know the workflow are alive, but none in the run's env and stack."""
     document = facts.document
     others = [each for each in facts.runners if each.role == "worker" and not each.gone]
     if any(can_run(document, each) for each in others) or not any(
@@ -80,14 +80,14 @@ def _scope_rule(facts: Facts) -> tuple[str, ...]:
 
 
 def _called(facts: Facts) -> bool:
-    """Whether something that it waits for is there, so that it would go on if somebody took it."""
+    """True if something that it waits for is there, so that it would continue if a worker took it."""
     late = facts.document.wake_at is not None and facts.document.wake_at <= facts.now
     return late or not facts.messages or any(would_use(facts, each) for each in facts.messages)
 
 
 def _woken_for_nothing(told: Narrative, missing: str | None) -> Narrative:
-    """It still waits for what it waited for: what came is kept, and is nothing that it uses now."""
+    """It still waits. What came is kept, and is nothing that it uses now."""
     return replace(
         told,
-        wrong=(f"{missing or 'nobody can take it'}; what woke it is nothing that it waits for now",),
+        wrong=(f"{missing or 'no worker can take it'}; what woke it is not what it waits for",),
     )

@@ -1,6 +1,6 @@
-"""Runs that do not move, in words: their owner stands still, a step takes long, or nothing could ever wake them.
+"""Runs that do not move, in words: a blocked owner, a long step, or a wait that nothing can end.
 
-Invariant: what would end a healthy step is offered only with what it costs: a step that is ended is executed again.
+Invariant: advice that would kill a healthy step also says what that costs: the step runs again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TAKEN_OVER = "As soon as the end of the process is proven, the run is taken ove
 
 
 def suspect(facts: Facts, words: Wording) -> Narrative:
-    """Its owner lives and does not move it on."""
+    """Its owner lives but does not move it."""
     document, holder = facts.document, facts.holder
     assert holder is not None
     still = standing_still(facts) or Standstill("silent", "it does not move")
@@ -41,7 +41,7 @@ def suspect(facts: Facts, words: Wording) -> Narrative:
 
 
 def _unrecorded(busy: str) -> str:
-    return "What its step has done since is not recorded yet." if busy else ""
+    return "The work of its step is not recorded until the step ends." if busy else ""
 
 
 def _by_cause(still: Standstill, facts: Facts, holder: RunnerFacts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
@@ -51,31 +51,31 @@ def _by_cause(still: Standstill, facts: Facts, holder: RunnerFacts) -> tuple[str
         case "stopped":
             return (
                 "does not move: the process that drives it is stopped.",
-                ("Nothing happens before that process is continued or ended: it lives, and Buoy waits.",),
-                (f"continue it where it stands: kill -CONT {holder.pid}",),
+                ("Nothing happens until that process is continued or ended: it lives, and Buoy waits.",),
+                (f"continue it: kill -CONT {holder.pid}",),
             )
         case "loop":
             return _held_up(facts, holder)
         case "overdue" | "unread":
             return (
-                "should have moved on, and its worker does not react.",
+                "should have continued, and its worker does not react.",
                 (
-                    f"It moves on as soon as {place} reacts: it may be overloaded, or held up by a blocking call "
+                    f"It continues as soon as {place} reacts: it may be overloaded, or held up by a blocking call "
                     "(time.sleep, a request) in an async step.",
                 ),
-                (f"look at what {place} does, and at what it writes",),
+                (f"see what {place} does and writes",),
             )
         case _:
             silent = "" if holder.beat_age_s is None else f" for {in_words(holder.beat_age_s)}"
             return (
                 f"may hang: the process that drives it has been silent{silent}.",
                 ("Buoy waits: a living process may be silent (a long call into C code, a suspended machine).",),
-                (f"if it was only stopped (SIGSTOP, Ctrl-Z), let it go on: kill -CONT {holder.pid}",),
+                (f"if it was only stopped (SIGSTOP, Ctrl-Z), continue it: kill -CONT {holder.pid}",),
             )
 
 
 def _held_up(facts: Facts, holder: RunnerFacts) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """One call holds the event loop of the whole worker."""
+    """One call blocks the event loop of the whole worker."""
     loop = holder.loop
     assert loop is not None
     what = "blocks its whole worker" if loop.run_id == facts.document.run_id else "does not move: its worker is blocked"
@@ -94,7 +94,7 @@ def _capital(text: str) -> str:
 
 
 def with_standstill(told: Narrative, facts: Facts, words: Wording) -> Narrative:
-    """Words about a run that is healthy by all signs, and yet has not moved for long, or can never move again."""
+    """Adds that a run which looks healthy has not moved for long, or can never move again."""
     stuck = waits_for_nothing(facts)
     if stuck is not None:
         return _waits_for_nothing(told, facts, certain=stuck == "certainly")
@@ -113,7 +113,7 @@ def _waits_for_nothing(told: Narrative, facts: Facts, *, certain: bool) -> Narra
             told,
             headline=f"{run_id} runs its own code, and has asked for nothing for {quiet}.",
             next=(
-                "If its code computes, it continues by itself when that is done.",
+                "If its code computes, it continues by itself when the computation ends.",
                 "If its code waits (an asyncio.Event, Queue or Future that no part of it sets), it waits for ever: "
                 f"{nothing}.",
             ),
@@ -123,8 +123,8 @@ def _waits_for_nothing(told: Narrative, facts: Facts, *, certain: bool) -> Narra
         headline=f"{run_id} can never continue: its code waits for something that nothing will bring.",
         now=f"Its code has run as far as it can, and {nothing}. {told.now}".strip(),
         next=(
-            "Nothing: no event could wake it. It would wait in the same place after a restart, too.",
-            "Signals that are sent to it are kept, but its code does not wait for any.",
+            "Nothing: no event can wake it. After a restart it would wait in the same place.",
+            "Signals to it are kept, but its code waits for none.",
         ),
     )
 
@@ -141,14 +141,14 @@ def _long(told: Narrative, facts: Facts, long_s: float) -> Narrative:
         told,
         next=(
             *told.next,
-            f"It has not moved for {age}, and may hang: its worker is alive{beat}, so Buoy waits as long as it takes "
+            f"It has not moved for {age}, and may hang: its worker is alive{beat}, so Buoy waits "
             f"({named('H3')}, a notice).",
         ),
         you_can=(
             *told.you_can,
-            act(f"if {what} should be done by now, see what it does: look at process {holder.pid} on {holder.host}"),
+            act(f"if {what} should have ended by now, look at process {holder.pid} on {holder.host}"),
             act(
-                f"if it hangs, end the process; {what} is then executed again, with the same idempotency key: "
+                f"if it hangs, end the process; {what} then runs again, with the same idempotency key: "
                 f"kill -9 {holder.pid}"
             ),
             act("to bound such a step: @buoy.step(timeout=...); to see that it moves: buoy.progress(...) in it"),

@@ -1,6 +1,6 @@
-"""A store that takes no data, in words: what that means for a run, and what ends it.
+"""A store that refuses writes, in words: what that means for a run, and how to end it.
 
-Invariant: the fact is that a test write failed. What the store has taken before is never in doubt.
+Invariant: the evidence is a failed test write. Data that the store accepted before is never in doubt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from buoy.core.explain.narrative import Narrative
 _WORDS = {
     "full": ("no space is left on its disk", "free some space on the disk that holds it"),
     "quota": ("the disk quota is used up", "free some space, or raise the quota"),
-    "read_only": ("its disk is mounted read-only", "mount the disk for writing again; look first why it is not"),
+    "read_only": ("its disk is mounted read-only", "find out why, then mount the disk for writing again"),
     "not_permitted": ("this user may not write there", "give this user permission, or use the user of the workers"),
     "file_size": ("a limit on the size of files is reached", "raise the limit (ulimit -f)"),
     "other": ("the system refuses", "look at what the system says about that disk"),
@@ -23,37 +23,37 @@ _WORDS = {
 
 
 def refusal_text(store: StoreFacts) -> str:
-    """One line about a store that takes no data."""
+    """One line about a store that refuses writes."""
     words, _ = _WORDS.get(store.cause, _WORDS["other"])
     free = "" if store.free_bytes is None else f", {store.free_bytes:,} bytes free"
     return f"the store cannot be written: {words} ({store.place}: {store.detail}{free})"
 
 
 def with_store(told: Narrative, facts: Facts, health: Health) -> Narrative:
-    """The words about a run whose store takes no data now."""
+    """Adds that the store of the run refuses writes."""
     store, document = facts.store, facts.document
     if store is None or document.ended:
         return told
     words, advice = _WORDS.get(store.cause, _WORDS["other"])
     if store.cause == "not_permitted":
-        # That is about the one who asks, not about the workers.
+        # This concerns the user who asks, not the workers.
         return replace(told, evidence=(*told.evidence, f"seen by a user who may not write: {store.place}"))
     if health is Health.DEAD:
         return replace(
             told,
             wrong=(*told.wrong, refusal_text(store)),
-            next=(f"Nothing before the store can be written again: {words}.", *told.next),
+            next=(f"Nothing until the store can be written again: {words}.", *told.next),
             you_can=(act(advice), *told.you_can),
         )
     return replace(
         told,
-        headline=f"{document.run_id} cannot move on: its store cannot be written, since {words}.",
+        headline=f"{document.run_id} cannot continue: its store cannot be written, since {words}.",
         now=f"{told.now.rstrip('.')}. What happens now cannot be recorded: a step may have ended already.".lstrip(". "),
         wrong=(refusal_text(store), *told.wrong),
         next=(
-            "Nothing before the store can be written again. A live worker keeps what it has to write, tries again by "
-            "itself, and then continues. What was recorded is safe.",
-            "If the worker ends before that, the step that was under way is executed again, under the same key.",
+            "Nothing until the store can be written again. A live worker keeps its unwritten events, tries again by "
+            "itself, and then continues. Recorded events are safe.",
+            "If the worker ends before that, the step that it executed runs again, with the same idempotency key.",
         ),
         you_can=(act(advice), *told.you_can),
     )

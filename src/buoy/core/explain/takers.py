@@ -1,7 +1,6 @@
-"""Who would take a run, in words: what is true of those who could, and would otherwise show only when they try.
+"""Live workers that could take a run, in words: what would otherwise show only when they try.
 
-Invariant: nothing is said about a run that somebody holds, that has ended, or that nobody can take: that is said
-elsewhere.
+Invariant: the text covers only runs that wait for a worker and have one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from buoy.core.spec.model import is_spec
 
 
 def about_takers(facts: Facts) -> tuple[str, ...]:
-    """What a person should know before somebody takes the run."""
+    """What a person should know before a worker takes the run."""
     document = facts.document
     if facts.holder is not None or document.ended or facts.unreadable is not None or document.pause is not None:
         return ()
@@ -24,19 +23,21 @@ def about_takers(facts: Facts) -> tuple[str, ...]:
 
 
 def _silent(able: list[RunnerFacts]) -> tuple[str, ...]:
-    """A process that lives and is not heard of takes nothing."""
+    """A live process without a heartbeat may be blocked, and then takes nothing."""
     ages = [each.beat_age_s or 0.0 for each in able]
     if min(ages) <= 2 * BEAT_S:
         return ()
     names = phrases.listed([phrases.runner_text(each) for each in able])
-    return (f"But who could take it has not been heard of for {in_words(min(ages))} and may stand still: {names}.",)
+    return (
+        f"The workers that could run it have sent no heartbeat for {in_words(min(ages))} and may be blocked: {names}.",
+    )
 
 
 def _other_code(able: list[RunnerFacts], facts: Facts) -> tuple[str, ...]:
-    """A run that began under other code than the live workers have is tried, and paused if it does not fit."""
+    """Live workers try their version of the code on the log, and pause the run if it does not fit."""
     document = facts.document
     have = sorted({version for each in able for version in each.workflows.get(document.workflow, ())})
-    # Before its first event of work nothing can misfit.
+    # Before the first claim the log has nothing that could differ.
     if (
         is_spec(document.workflow)
         or not document.version
@@ -46,6 +47,6 @@ def _other_code(able: list[RunnerFacts], facts: Facts) -> tuple[str, ...]:
     ):
         return ()
     return (
-        f"It is bound to version {document.version} of its code, and live workers have {phrases.listed(have)}: that "
-        "is tried on its log; if it does not fit, the run is paused, and nothing is lost.",
+        f"It is bound to version {document.version} of its code, and live workers have {phrases.listed(have)}. A "
+        "worker tries its version on the log. If it does not fit, the worker pauses the run, and nothing is lost.",
     )
