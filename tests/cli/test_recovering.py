@@ -56,7 +56,8 @@ def test_one_sweep_puts_a_killed_run_back_into_its_queue(buoy: Buoy, spawn: Spaw
     assert {word: swept[word] for word in words} == dict.fromkeys(words, 0) | {"scanned": 1, "resumed": 1}
     assert swept["reconciled"] == {"replayed": 0, "skipped": 0, "troubles": [], "cursor": None}
     assert (
-        "left behind and is queued" in buoy("why", "p1").stdout or "no live worker can run it" in buoy("why", "p1").stdout
+        "left behind and is queued" in buoy("why", "p1").stdout
+        or "no live worker can run it" in buoy("why", "p1").stdout
     )
     # Nobody is there to drive it. That is said, and a sweep that leaves a run stuck is no success.
     assert "Q5" in buoy("sweeper", "--once", "--stale-after", "0", code=1).stdout

@@ -106,7 +106,7 @@ def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spa
     told = sections(text)
     assert "policy of its workflow is fail" in told["Wrong"] and "RecoveryRefused" not in text
     assert f"process {worker.popen.pid}" in told["Evidence"] and "H1 (dead worker)" in told["Evidence"]
-    assert "it is over" in told["Next"]
+    assert "it has ended" in told["Next"]
     assert "how much of slow#1 was done" in told["You can"] and "buoy retry r" in told["You can"]
 
 
@@ -147,7 +147,7 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
         text = buoy("why", "r").stdout
         told = sections(text)
         assert "health suspect" in told[""] and f"process {worker.popen.pid}" in told["Wrong"]
-        assert "Nothing happens before that process is continued or ended" in told["Next"]
+        assert "Nothing happens until that process is continued or ended" in told["Next"]
         assert f"kill -CONT {worker.popen.pid}" in told["You can"] and "goes on by itself" not in text
         assert "is stopped" in buoy("status", code=1).stdout and "is stopped" in buoy("why", "--all", code=1).stdout
         buoy("start", f"{lab}:waits", "--id", "q")
@@ -193,7 +193,7 @@ def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: S
     until(lambda: "can never continue" in buoy("why", "r").stdout, worker)
     told = sections(buoy("why", "r").stdout)
     assert "no step, question, signal, timer or child is open" in told[""] and "health stalled" in told[""]
-    assert "W1 (waits for nothing)" in told["Wrong"] and "no event could wake it" in told["Next"]
+    assert "W1 (waits for nothing)" in told["Wrong"] and "no event can wake it" in told["Next"]
     assert "buoy cancel r" in told["You can"]
     assert "W1 (waits for nothing)" in buoy("why", "--all", code=1).stdout
     buoy("cancel", "r")
@@ -278,7 +278,7 @@ def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spa
     told = sections(text)
     assert code == 0 and "cannot continue: its store cannot be written" in told[""], text
     assert "File too large" in told["Wrong"] and str(buoy.folder) in told["Wrong"] and "bytes free" in told["Wrong"]
-    assert "Nothing until the store can be written again" in told["Next"] and "same key" in told["Next"]
+    assert "Nothing until the store can be written again" in told["Next"] and "same idempotency key" in told["Next"]
     assert "raise the limit" in told["You can"] and "When the step ends" not in text
     for words in (("status",), ("why", "--all")):
         code, text = limited(buoy, *words)
@@ -302,7 +302,7 @@ def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: 
     change(buoy, "DELETE FROM tasks WHERE run_id = 'r'")
     told = sections(buoy("why", "r").stdout)
     assert "health idle" in told[""] and "Paused by" in told[""] and "look first" in told[""]
-    assert "it is in no queue, and need not be" in told["Evidence"] and "Wrong" not in told
+    assert "it is in no queue, and needs none" in told["Evidence"] and "Wrong" not in told
     assert "buoy resume r" in told["You can"]
     swept = buoy.json("sweeper", "--once", "--stale-after", "0")
     assert (swept["scanned"], swept["healthy"], swept["resumed"]) == (1, 1, 0)
@@ -330,7 +330,7 @@ def test_a_broken_state_says_what_happened_and_what_buoy_does(
     buoy("import", "--as-found", str(CASES / case / "bundle.json"))
     told = sections(buoy("why", run_id).stdout)
     assert happened in told[""] and does in told["Next"]
-    assert "not by itself as things are" in told["Next"] and "no worker" in told["Next"]
+    assert "as soon as you start a worker" in told["Next"] and "none is alive" in told["Next"]
     assert f"buoy recover {run_id}" in told["You can"]
 
 

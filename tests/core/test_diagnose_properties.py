@@ -13,7 +13,7 @@ from buoy.core.diagnosis.diagnose import diagnose
 from buoy.core.diagnosis.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts, story
 from buoy.core.diagnosis.findings import REMEDIES, first_trouble
 from buoy.core.diagnosis.health import judge
-from buoy.core.explain.explain import explain, headline_of
+from buoy.core.explain.explain import explain
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.append import append
@@ -195,10 +195,3 @@ def test_a_loss_is_written_down_before_anything_else_and_hides_nothing(facts: Fa
 def test_crashes_can_be_counted_in_any_log(events: list[e.Event]) -> None:
     counted = crashes(events)
     assert 0 <= counted.solo <= counted.in_a_row
-
-
-@given(FACTS)
-def test_one_line_is_one_line(facts: Facts) -> None:
-    line = headline_of(facts)
-    assert line.startswith(facts.document.run_id)
-    assert "\n" not in line

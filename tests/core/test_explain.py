@@ -124,7 +124,8 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
             Status.INTERRUPTED, due_at=NOW, runners=ABLE,
             story=Milestones(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
         ),
-        ["r was interrupted and is queued to continue.", "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
+        ["r was interrupted and is queued to continue.",
+         "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
          "A live worker takes it in its turn."],
     ),
     (

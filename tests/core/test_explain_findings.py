@@ -9,7 +9,7 @@ import pytest
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
 from buoy.core.diagnosis.health import Health
-from buoy.core.explain.explain import explain, headline_of
+from buoy.core.explain.explain import explain
 from buoy.core.explain.phrases import Wording
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
@@ -162,14 +162,6 @@ def test_every_command_names_the_store(given: Facts) -> None:
 def test_findings_are_handed_on_with_the_words() -> None:
     told = explain(drifted(ANSWERED, Status.AWAITING_INPUT, **DUE))
     assert (told.health, [each.code for each in told.findings if each.trouble]) == (Health.DRIFTED, ["A1"])
-
-
-def test_one_line_says_the_worst() -> None:
-    line = headline_of(facts_of(BUSY, holder=DEAD))
-    assert line.startswith("run-1: running, dead: ")
-    assert "is dead and still holds the run" in line
-    calm = headline_of(facts_of(BUSY, holder=WORKER))
-    assert calm == "run-1: running, live: is running step a (attempt 1)."
 
 
 def test_a_run_that_is_well_has_nothing_wrong() -> None:

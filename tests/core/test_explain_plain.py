@@ -244,10 +244,10 @@ def broken(kind: str, policy: str = "resume") -> str:
 def test_of_a_failure_only_the_remedy_of_its_class_is_told() -> None:
     transient = broken("transient")
     assert "b#1 runs again, on a branch cut before it: its error is of class transient (try 1 of 3)." in transient
-    assert "at most twice" not in transient and "held for a person" not in transient
+    assert "at most twice" not in transient and "paused for a person" not in transient
     permanent = broken("permanent")
     assert "The run reacts to the failure of b#1" in permanent and "Buoy first undoes" in permanent
-    assert "It is held for a person: an error of class misconfiguration" in broken("misconfiguration")
+    assert "It is paused for a person: an error of class misconfiguration" in broken("misconfiguration")
     assert "the run's policy decides" in broken("unknown", "restart")
     assert "Its policy is restart" in broken("unknown", "restart")
 
