@@ -30,7 +30,6 @@ ASSEMBLED_SQL = {
 # By file, or by file and expression.
 READING_PROSE = {
     "core/log/upcasts.py": "stored events of version 1 have only the sentence; it is read here, once",
-    "core/explain/explain.py:told.headline.removeprefix(document.run_id)": "decides nothing",
     "stores/objects/lists.py": "`query.text` is what somebody searches for, not a sentence",
     "testing/crashtest/code_findings.py": "a note of the kit's own, written and read by it",
     "testing/crashtest/judge.py": "shortens for its report what the log has, and reads notes of the kit's own",
@@ -61,6 +60,7 @@ CLI_IMPORTS = (
     "buoy.errors",
     "buoy.config",
     "buoy.wiring",
+    "buoy.worker",
     "buoy.inspection",
     "buoy.worker_processes",
 )

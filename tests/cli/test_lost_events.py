@@ -70,7 +70,7 @@ def test_a_dry_run_names_what_would_be_left(buoy: Buoy) -> None:
 
 def test_a_run_whose_policy_is_none_is_left_alone_and_told_so(buoy: Buoy) -> None:
     run, store = brought(buoy, "h1_policy_that_is_none")
-    assert "is none (resume, restart, fail, hold are), so sweepers skip it" in buoy("why", run, *store).output
+    assert "is unknown (known: resume, restart, fail, hold), so sweepers skip" in buoy("why", run, *store).output
 
 
 def test_a_document_without_a_log_is_said_to_have_none(buoy: Buoy) -> None:

@@ -138,7 +138,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "owner dead, nobody is there",
         facts(Status.RUNNING, STEP, holder=runner(proof={"proof": "the host was rebooted"}), completed_count=1),
-        ["1 completed part will not", "the machine was started anew since", "Nothing until you start a worker",
+        ["1 completed part will not", "the machine has rebooted since", "Nothing until you start a worker",
          "buoy worker FILE.py", "or drive it in this terminal: buoy run FILE.py:order --id r"],
     ),
     (

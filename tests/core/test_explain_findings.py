@@ -86,7 +86,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a document that lies",
         facts_of(BUSY, stored=lying(BUSY, queue="x"), drift="its document says queue", **DUE),
-        ["the document and the log disagree", "mend it now: buoy recover run-1", "written anew from it.",
+        ["the document and the log disagree", "repair it now: buoy recover run-1", "rewrites the document from it.",
          "at once: buoy doctor --fix"],
     ),
     (
@@ -94,7 +94,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         facts_of(BUSY, stored=lying(BUSY, head_seq=8), drift="its document is at event 8", **DUE),
         ["R2 (wrong summary): its document is at event 8, its log ends at 3: events 4 to 8 may have been lost",
          "lost from 4, lost to 8",
-         "written into the log first", "goes on from where its log ends", "buoy recover run-1"],
+         "Buoy first records in the log", "continues where its log ends", "buoy recover run-1"],
     ),
     (
         "an owner that lives and does not move",

@@ -255,7 +255,7 @@ def test_of_a_failure_only_the_remedy_of_its_class_is_told() -> None:
 def test_a_run_without_anything_stable_is_told_to_begin_anew_and_nothing_else() -> None:
     events = log(created(), claimed("w0"), started("a#1"))
     text = told(events, claims=Status.AWAITING_INPUT, runners=(), drift="its document says awaiting_input")
-    assert "A new branch at 0: the run begins anew" in text and "at the last stable event" not in text
+    assert "A new branch at 0: the run begins again from the start" in text and "at the last stable event" not in text
     assert "buoy worker FILE.py" in text, "and then somebody must drive it"
 
 

@@ -73,10 +73,10 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "held by somebody unknown",
         Facts(document=doc(Status.RUNNING, STEP), now=NOW, holder=RunnerFacts(id="x", registered=False)),
         Health.DEAD,
-        "nobody whom this store knows",
+        "unknown to this store",
     ),
     (
-        "waits for an answer, nobody holds it",
+        "waits for an answer, no runner holds it",
         Facts(document=doc(Status.AWAITING_INPUT, ASK), now=NOW),
         Health.IDLE,
         "a message will wake it",
@@ -88,7 +88,7 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "is dead",
     ),
     (
-        "tried again later, nobody holds it, nobody could",
+        "tried again later, no runner holds it, nobody could",
         Facts(document=doc(Status.WAITING, RETRY, wake_at=NOW + 60), now=NOW, due_at=NOW + 60),
         Health.IDLE,
         "due in 1 min",
@@ -127,7 +127,7 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "running, parked for ever",
         Facts(document=doc(Status.RUNNING, STEP), now=NOW, runners=ABLE),
         Health.STALLED,
-        "nobody holds it",
+        "no runner holds it",
     ),
     ("paused, nobody there", Facts(document=doc(Status.PAUSED), now=NOW), Health.IDLE, "paused"),
     (

@@ -50,7 +50,7 @@ def test_the_loss_is_told_by_every_way_of_looking_and_nothing_is_changed_by_it(t
         facts, _ = await facts_of_run(yard.store, await read_fleet(yard.store, yard.deaths), before)
         told = explain(facts)
         assert any(SAID in text for text in told.wrong)
-        assert any("written into the log first" in text for text in told.next)
+        assert any("first records in the log" in text for text in told.next)
         dry = await recover_run(yard.client, run, dry_run=True)
         assert dry.needed and SAID in (dry.reason or "") and dry.new_branch_id is None
         report = await examined(yard)

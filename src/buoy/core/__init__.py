@@ -2,5 +2,5 @@
 
 from buoy.core.log import transitions as _transitions
 
-# The transitions register themselves with the state; whoever imports any part of the core has them.
+# The transitions register themselves with the state; every import of the core loads them.
 assert _transitions

@@ -86,7 +86,7 @@ def child_run_id(run: RunId, leaf: LeafId, epoch: int) -> RunId:
 
 
 def successor_id(run: RunId) -> RunId:
-    """The id of the run that goes on where this one leaves off."""
+    """The id of the run that continues this one."""
     root, number = chain_of(run)
     return RunId(f"{root[:120]}.c{number + 1}")
 

@@ -85,7 +85,7 @@ BEAT_ATTEMPT_S = 20.0
 # On networked stores: a runner that could not confirm a beat for so long must assume that it was declared dead.
 SELF_FENCE_AFTER_S = 90.0
 # Across hosts two looks must find the same beat: one whole beat apart, and some slack. An observer that looked away for
-# longer than the slack begins anew: the store may have been away, and everybody must get a full beat after that.
+# longer than the slack starts over: the store may have been away, and every runner must get a full beat after that.
 LOOKS_SLACK_S = 15.0
 LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 
@@ -120,7 +120,7 @@ STALE_AFTER_S = 600.0
 # were started together are spread over twice that time, but never over more than these seconds.
 SWEEP_DELAY_S = 5.0
 SWEEP_SPREAD_MAX_S = 10.0
-# Orphans that one look takes up, and runs that one sweep of a worker looks at closely; the next one goes on from there.
+# Orphans that one look takes up, and runs that one sweep of a worker looks at closely; the next one continues there.
 SWEEP_ORPHANS_MAX = 500
 SWEEP_LOOKS_MAX = 1_000
 # Pages of active runs that such a sweep reads, however few of them are stale.
@@ -186,5 +186,5 @@ QUESTION_OLD_S = 7 * 24 * 3600.0
 WAKE_SLACK_S = 5.0
 # A living owner that has not acted on a due time or a message for so long stands still: busy workers are late by less.
 OVERDUE_S = 15.0
-# An event loop that one call has held for so long is told as a trouble of its runner.
+# An event loop that one call has held for so long counts as a trouble of its runner.
 LOOP_HELD_S = 10.0

@@ -1,7 +1,7 @@
 """Scoping: whether something belongs to a stack and an env.
 
-Invariants: the env must be the very same, and no env is an env of its own, so that a test never recovers what belongs
-to production; what has no stack belongs to every stack, and whoever asks for none asks for all of them.
+Invariants: the env must be the same, and no env is an env of its own: a test never recovers a run of production. A run
+without a stack belongs to every stack. A caller that names no stack asks for all of them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bundles as they were found: whether an incident can be kept with its document, envelope and task just as they were.
+"""Bundles as found: whether an incident can be imported with its document, envelope and task unchanged.
 
-The log must be one that a store can keep, as ever; a document that lies about it is only doubtful, since that is what
-incidents are made of. What is kept is checked for its form: it will be shown on terminals and sorted by.
-A foreign document has no log at all: no Buoy drove what it is about. It is kept as it is, and driven by nobody.
+The log must be one that a store can keep. A document that contradicts it is only doubtful, because that is what
+incidents look like. Checks cover the form of all kept values: terminals show them and lists sort by them.
+A foreign document has no log, because Buoy never drove its run. It is kept as it is, and no worker drives it.
 Absent on purpose: whether the run is in trouble. `core.diagnose` judges what was brought.
 """
 
@@ -20,7 +20,7 @@ from buoy.core.limits import DOCUMENT_LIST_MAX, PAYLOAD_BYTES_MAX
 from buoy.core.log.document import Document, document
 from buoy.core.log.state import State
 
-# More tasks than ever drive one run would be a mistake of whoever wrote the file.
+# More generations than a run can ever have: the file is wrong.
 GENERATION_MAX = 1_000_000
 _TEXTS = ("workflow", "version", "queue", "policy", "stack", "env", "owner")
 

@@ -175,7 +175,7 @@ def _wrong_definitions(bundle: Bundle) -> Iterator[str]:
     """A store keeps a definition under its hash, for all runs: a wrong one would harm others."""
     for version, data in bundle.definitions.items():
         if spec_hash(bytes(data)) != version:
-            yield f"definition {version[:40]!r} is not what its hash says; its bytes must not be formatted anew"
+            yield f"definition {version[:40]!r} is not what its hash says; keep its bytes exactly as exported"
 
 
 def _doubtful(bundle: Bundle) -> Iterator[str]:
@@ -200,7 +200,7 @@ def _noted_caches(bundle: Bundle, state: State) -> Iterator[str]:
 def _noted(bundle: Bundle) -> Iterator[str]:
     for version in versions(bundle.log):
         if version not in bundle.definitions:
-            yield f"definition {version!r} is not in the bundle; the run can be looked at, but not go on without it"
+            yield f"definition {version!r} is not in the bundle; the run can be shown, but cannot continue without it"
     for before, after in zip(bundle.log, bundle.log[1:], strict=False):
         if after.at < before.at:
             yield f"event {after.seq} is dated before event {before.seq}; the numbers were believed"

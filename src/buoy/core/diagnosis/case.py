@@ -52,7 +52,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def judged(self) -> bool:
-        """Whether document and log may be held against each other: nobody is about to write either."""
+        """True if document and log may be compared: no live owner is about to write either."""
         return self.folded is not None and self.claims_current and not self.facts.live_owner
 
     def questions(self) -> list[e.Event]:

@@ -1,7 +1,7 @@
-"""Catalogue: every state in which a run may be found after something went wrong, or seemed to. Data, and nothing else.
+"""Catalogue: every trouble, or apparent trouble, that a diagnosis can find. Data only.
 
-Invariant: the docs page, `buoy why` and the web page are made from this table, so they cannot disagree with it. A code
-never changes its meaning.
+Invariant: the docs page, `buoy why` and the web page are generated from this table, so they cannot disagree with it. A
+code never changes its meaning.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from buoy.core.advice import Blank, Hint
 
 _RECOVER = (
     Hint("do it now", ("recover", "RUN")),
-    Hint("see first what that is", ("recover", "RUN", "--dry-run")),
+    Hint("see first what it would do", ("recover", "RUN", "--dry-run")),
 )
 _ANSWER = Hint("answer it", ("answer", "RUN", Blank("ANSWER")))
 _WORKER = Hint("start a worker that can run it", ("worker", Blank("FILE.py")))
 # R2: what is done about a document that is wrong, and about one that is ahead of its log.
-WRITTEN_ANEW = "The log is the truth: the document is written anew from it."
+WRITTEN_ANEW = "The log is the truth: Buoy rewrites the document from it."
 LOSS_WRITTEN_DOWN = (
-    "That events may have been lost is written into the log first (workflow_recovered, with both event numbers). The "
-    "run goes on from where its log ends; what completed in lost events is executed again, under the same idempotency "
-    "keys."
+    "Buoy first records in the log that events may have been lost (workflow_recovered, with both event numbers). The "
+    "run continues where its log ends. Steps that completed in lost events run again, with the same idempotency keys."
 )
 
 
@@ -54,7 +53,7 @@ _ENTRIES = (
     Entry(
         code="A2",
         word="question without an owner",
-        title="Status running, but a question is open and nobody drives the run",
+        title="Status running, but a question is open and no process drives the run",
         how="The run asked its question, and its process ended before its summary said so.",
         remedy="Buoy goes back to just before the question and asks it again, under the same id. Completed steps keep "
         "their results. In the log: a new branch at module_started, or before the question where code asks by itself.",
@@ -72,11 +71,11 @@ _ENTRIES = (
     Entry(
         code="A4",
         word="failure not handled",
-        title="A step failed, and nobody acted on it",
-        how="A failure was recorded, and the process ended before the run could act on it.",
+        title="A step failed, and the run did not react",
+        how="A failure was recorded, and the process ended before the run could react.",
         remedy="By class of the error. transient: run again on a branch cut before it, at most 3 times; resource "
         "(memory, time): the same, at most twice, with the limits that it has (the audit notes by which factor it may "
-        "need more; Buoy itself raises none); permanent: the run undoes what is done and fails; "
+        "need more; Buoy itself raises none); permanent: the run undoes its completed steps and fails; "
         "misconfiguration: on hold for a person; unknown: by the run's policy.",
         you_can=(Hint("correct the cause, if it lies with you"), *_RECOVER),
     ),
@@ -85,7 +84,7 @@ _ENTRIES = (
         word="nothing to go back to",
         title="A branch is needed, but no stable event was found",
         how="The run was damaged before anything in it had completed.",
-        remedy="A new branch at 0: the run begins anew, and its audit event says so.",
+        remedy="A new branch at 0: the run begins again from the start, and its audit event says so.",
         you_can=_RECOVER,
     ),
     Entry(
@@ -93,7 +92,7 @@ _ENTRIES = (
         word="open question",
         title="A question is open",
         trouble=False,
-        how="The run asked somebody and waits.",
+        how="The run asked a person and waits.",
         remedy="A run may wait for an answer as long as it takes.",
         you_can=(_ANSWER,),
     ),
@@ -102,7 +101,7 @@ _ENTRIES = (
         word="old question",
         title="A question has been open for long",
         trouble=False,
-        how="Whoever was asked has not answered for a week or more.",
+        how="The person who was asked has not answered for a week or more.",
         remedy="The answer is welcome at any time; questions have no time-out of their own.",
         you_can=(_ANSWER,),
     ),
@@ -112,22 +111,22 @@ _ENTRIES = (
         title="A module or step was started and has not completed",
         trouble=False,
         how="The process ended while it was under way, or it still executes.",
-        remedy="Whoever takes the run executes it again, under the same idempotency key.",
+        remedy="The next owner executes it again, with the same idempotency key.",
     ),
     Entry(
         code="C2",
         word="step half done",
         title="A step was started, and some of its modules have not completed",
         trouble=False,
-        how="The process ended between two modules, or the step still goes on.",
-        remedy="Whoever takes the run goes on with the first module that has no result.",
+        how="The process ended between two modules, or the step still executes.",
+        remedy="The next owner continues with the first module that has no result.",
     ),
     Entry(
         code="D1",
         word="unused branch",
         title="A branch that nothing leads to",
         trouble=False,
-        how="A branch was recorded, and the run went on elsewhere.",
+        how="A branch was recorded, and the run continued on another one.",
         remedy="No lineage refers to it; it does no harm.",
     ),
     Entry(
@@ -135,7 +134,7 @@ _ENTRIES = (
         word="half a jump",
         title="A jump was recorded, but its branch is not active",
         how="The jump was written down, and the process ended before the run moved to its branch.",
-        remedy="A new branch at the event before the jump; the run goes on as if it had not been asked for.",
+        remedy="A new branch at the event before the jump; the run continues as if the jump had not been requested.",
         you_can=(*_RECOVER, Hint("afterwards ask for the jump again", ("jump", "RUN", Blank("STEP")))),
     ),
     Entry(
@@ -144,7 +143,7 @@ _ENTRIES = (
         title="The run names no version",
         how="It comes from another system, or from a Buoy without versions.",
         remedy="Code: nothing, it is bound to the code that takes it and fits. A spec: it is bound to its first "
-        "version if that is known, else it is held: nobody can tell what to run.",
+        "version if that is known, else it is paused for a person: the store does not say what to run.",
         you_can=(
             Hint("bind it to the spec that it is of", ("migrate", "RUN", "--spec", Blank("FILE.yaml"))),
             *_RECOVER,
@@ -155,13 +154,13 @@ _ENTRIES = (
         word="version missing",
         title="The run's version is not in this store",
         how="The definition was never copied here, or was removed by hand.",
-        remedy="It is bound to the version that it began with if that is here, else held: it cannot be recovered as it "
-        "is.",
+        remedy="It is bound to the version that it began with if that is here, else paused for a person: it cannot "
+        "continue without a definition.",
         you_can=(
             Hint(
                 "start the same spec in this store once, so that its definition is there", ("run", Blank("SPEC.yaml"))
             ),
-            Hint("then let the run go on", ("resume", "RUN")),
+            Hint("then continue the run", ("resume", "RUN")),
         ),
     ),
     Entry(
@@ -176,10 +175,10 @@ _ENTRIES = (
     Entry(
         code="F2",
         word="executed, not watched",
-        title="The run executes, and nobody watches",
+        title="The run executes, and no client watches",
         trouble=False,
-        how="The client went away; the work goes on.",
-        remedy="Events are stored whether anybody watches or not.",
+        how="The client went away; the run continues.",
+        remedy="Events are stored with or without a watching client.",
     ),
     Entry(
         code="H1",
@@ -192,7 +191,7 @@ _ENTRIES = (
     Entry(
         code="H2",
         word="interrupted",
-        title="The run was interrupted and nobody took it over",
+        title="The run was interrupted and no worker took it over",
         how="Its runner stopped in good order and gave it back.",
         remedy="It is queued again.",
         you_can=(Hint("bring it back", ("resume", "RUN")),),
@@ -234,7 +233,7 @@ _ENTRIES = (
         word="task ended",
         title="The run is active and its task has ended",
         how="The run had ended and its task with it; it was brought back (jump, retry), and the new task is missing. "
-        "Stores keep no ended tasks: what tells this from Q1 is an end in the log after which nobody drove the run. "
+        "Stores keep no ended tasks: what tells this from Q1 is an end in the log after which no runner drove it. "
         "Between two pieces of work a run keeps its task, so that an ended one is never normal.",
         remedy="A new task is made, its generation raised, so that the ended one never comes back under its key.",
         you_can=_RECOVER,
@@ -242,8 +241,8 @@ _ENTRIES = (
     Entry(
         code="Q3",
         word="unknown holder",
-        title="The run's task is held by somebody whom the store does not know",
-        how="The holder's record was lost, or it comes from another store. A holder whom the store knows is H1 when it "
+        title="The run's task is held by a runner that the store does not know",
+        how="The holder's record was lost, or it comes from another store. A holder that the store knows is H1 when it "
         "is dead, and no trouble while it lives: a hold does not lapse by time.",
         remedy="The task is made due; nothing else is changed.",
         you_can=_RECOVER,
@@ -252,15 +251,15 @@ _ENTRIES = (
         code="Q4",
         word="lost wake-up",
         title="A wake-up was lost",
-        how="A timer or retry is overdue, a message was not read, a child ended, or work is ready, and nobody woke the "
-        "run. Seen only while nobody holds it and it is not queued; the end of a child also under a living owner.",
-        remedy="It is queued again; the end of a child is told to its parent again.",
+        how="A timer or retry is overdue, a message was not read, a child ended, or work is ready, and nothing woke "
+        "the run. Found only while no runner holds it and it is not queued; a child's end also under a live owner.",
+        remedy="It is queued again; the parent gets the message about its child's end again.",
         you_can=_RECOVER,
     ),
     Entry(
         code="Q5",
         word="no worker can run it",
-        title="Nobody alive can run it",
+        title="No live worker can run it",
         how="No live worker knows its workflow, or serves its queue, stack and env. Seen once the run is due.",
         remedy="It is reported, with what is missing. It stays queued; nothing is lost.",
         you_can=(_WORKER,),
@@ -277,10 +276,10 @@ _ENTRIES = (
     Entry(
         code="P1",
         word="poison",
-        title="The run is poison: it ends the processes that drive it",
-        how="From the third crash in a row on it was driven alone, and it crashed alone five times without progress.",
-        remedy="It is kept apart: paused with reason poison, naming the step and how the process ended.",
-        you_can=(Hint("correct the step, then let it go on", ("release", "RUN")),),
+        title="The run is poison: it crashes the processes that drive it",
+        how="From the third crash in a row on it was isolated, and it crashed five more times without progress.",
+        remedy="It is quarantined: paused with reason poison, with the step and how the process ended.",
+        you_can=(Hint("correct the step, then continue it", ("release", "RUN")),),
     ),
     Entry(
         code="R1",
@@ -301,7 +300,7 @@ _ENTRIES = (
         "ahead of it may mean that events were lost: an older copy of the log was put back, or its end was cut off.",
         remedy=f"{WRITTEN_ANEW} If the document is ahead: {LOSS_WRITTEN_DOWN[0].lower()}{LOSS_WRITTEN_DOWN[1:]}",
         you_can=(
-            Hint("mend it now", ("recover", "RUN")),
+            Hint("repair it now", ("recover", "RUN")),
             Hint("or all such runs at once", ("doctor", "--fix")),
         ),
     ),

@@ -1,8 +1,8 @@
-"""Poison: how often a run has ended the processes that drove it, read from its log alone.
+"""Crash loops: how often a run has crashed the processes that drove it, from its log alone.
 
-Invariants: only a takeover from a dead runner is a crash, and only of a run that had a leaf under way; the loss of a
-machine, of an allocation or of a drained runner is nobody's fault. Progress, and a person's word to go on, begin the
-count anew. Progress is a leaf completed that no earlier branch had completed.
+Invariants: only a takeover from a dead runner counts as a crash, and only if a leaf was executing. The loss of a
+machine, an allocation or a drained runner does not count. Progress, and a person's `release`, reset the count. Progress
+is a completed leaf that no earlier branch had completed.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class _Count:
         self._log = named_now(log)
         self._under_way: dict[LeafId, None] = {}
         self._waits: dict[LeafId, None] = {}
-        # The last that happened is that somebody began to drive it: its own code was running.
+        # The last event is a claim: only the workflow's own code was running.
         self._only_claimed = False
         self._completed: set[LeafId] = set()
         self._solo = False

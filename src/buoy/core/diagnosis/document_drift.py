@@ -1,6 +1,6 @@
 """Drift: in what a document that claims to be current differs from its log. Being behind the log is lag, no drift.
 
-A document ahead of its log is the one sign that events were lost: whoever mends it must write that down first.
+A document ahead of its log is the one sign that events were lost: the repair must first record the loss in the log.
 A document of an earlier form says nothing about fields that came later, so these are not compared.
 """
 

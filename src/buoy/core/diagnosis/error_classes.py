@@ -2,7 +2,7 @@
 
 Invariants: the user's own word wins, then what was recorded with the error, then how a process ended, then the name of
 the exception. What nothing speaks for is `unknown`, and the run's policy decides.
-Absent on purpose: the step's own retries. They came before; this is about what failed for good and nobody acted on.
+Absent on purpose: the step's own retries. They came before; this is about final failures without a reaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ErrorClass: TypeAlias = Literal[
     "resource",  # needs more memory or time
     "misconfiguration",  # a person must correct something outside of the run
     "cancelled",
-    "orphaned",  # nobody knows the workflow any more
+    "orphaned",  # no process and no stored definition knows the workflow
     "unknown",
 ]
 CLASSES: tuple[str, ...] = get_args(ErrorClass)
@@ -60,7 +60,7 @@ _EXIT_CODES: dict[int, ErrorClass] = {
     75: "transient", 69: "transient", 64: "permanent", 65: "permanent",
     126: "misconfiguration", 127: "misconfiguration", 77: "misconfiguration", 78: "misconfiguration",
 }  # fmt: skip
-# A kill that nobody of ours sent is mostly the kernel's, for want of memory; then the limits of CPU time and file size.
+# A SIGKILL from outside Buoy is mostly the kernel's, out of memory. Then the limits of CPU time and file size.
 # A request to end (SIGHUP, SIGINT, SIGTERM) says nothing against the work.
 _SIGNALS: dict[int, ErrorClass] = {
     9: "resource", 24: "resource", 25: "resource", 1: "transient", 2: "transient", 15: "transient",

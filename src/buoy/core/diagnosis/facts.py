@@ -1,4 +1,4 @@
-"""Facts: all that is known about one run now, gathered by whoever can read the store, judged by `health` and `explain`.
+"""Facts: everything known about one run now. `recovery.evidence` gathers them, `health` and `diagnose` judge them.
 
 Invariants: facts are what was read, never conclusions. What could not be read is None or said in `unreadable`.
 All times of a run's facts are the run's: `recovery.evidence` translates those of the store (see `times`).
@@ -48,7 +48,7 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     # How many beats it has written, and when the last one, by the clock of its own machine.
     beats: int = 0
     beat_at: float | None = None
-    # Somebody who looked across machines has noted that its last beat did not change.
+    # An observer on another machine has noted that its last heartbeat did not change.
     suspected: bool = False
     # Its process is seen to be stopped by a signal.
     stopped: bool = False
@@ -152,7 +152,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: float
     # Who holds the run's task; a holder that the store does not know has `registered` False.
     holder: RunnerFacts | None = None
-    # When nobody holds it: from when on it may be taken. None: parked until a message comes.
+    # Without a holder: from when on a runner may take it. None: parked until a message comes.
     due_at: float | None = None
     # Every runner that is not known to be gone.
     runners: tuple[RunnerFacts, ...] = ()
@@ -179,11 +179,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     # The modules whose functions the spec calls.
     calls: tuple[str, ...] = ()
     messages: tuple[MessageFacts, ...] = ()
-    # Whether somebody watches the run live; None: not known.
+    # True if a client watches the run live; None: not known.
     stream_open: bool | None = None
     # Written by another system: its document has not the form of ours.
     foreign: bool = False
-    # After how long without any progress a run is told as one that may hang.
+    # After how long without progress a run may hang.
     stale_after_s: float | None = None
     # Set if the store took no data just now. None: it did, or that was not tried.
     store: StoreFacts | None = None
@@ -195,7 +195,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def live_owner(self) -> bool:
-        """Whether somebody holds it of whom nothing proves that he is gone."""
+        """True if a runner holds it and nothing proves that runner gone."""
         return self.holder is not None and not self.holder.gone
 
 
@@ -260,7 +260,7 @@ def _last(found: dict[LeafId, T]) -> T | None:
 
 
 def task_ended(events: Sequence[e.Event]) -> bool:
-    """Whether the run's last task ended with it: the run had ended, was brought back, and nobody has driven it since.
+    """True if the run's last task ended with it: the run had ended, was rewound, and no process has driven it since.
 
     Stores keep no ended tasks, so that only the log can tell one from a task that was lost.
     """

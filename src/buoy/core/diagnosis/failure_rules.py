@@ -1,6 +1,6 @@
-"""A4: a leaf failed, and nobody acted on it. What is done depends on the class of its error, each with its own bound.
+"""A4: a leaf failed, and the run did not react. The class of its error decides, each with its own bound.
 
-Invariant: tries are counted over the whole log, for each leaf and class, so that no branch begins the count anew.
+Invariant: tries are counted over the whole log, for each leaf and class, so a branch does not reset the count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from buoy.core.log.wording import error_text
 
 
 def failure_finding(case: Case, classifier: Classifier | None) -> Finding | None:
-    """The failure that nobody acted on, if it is the last thing that happened."""
+    """The failure to which the run did not react, if it is the last event."""
     if case.status is not Status.RUNNING or case.facts.live_owner:
         return None
     assert case.state is not None
@@ -61,7 +61,7 @@ def _failed_last(case: Case) -> tuple[e.Event, e.StepFailed | e.ModuleFailed] | 
 def _class(error: e.ErrorInfo, classifier: Classifier | None) -> tuple[str, str | None]:
     try:
         return classify(error, classifier), None
-    except Exception as problem:  # noqa: BLE001 - the user's rule; it is told, and the error keeps Buoy's own class
+    except Exception as problem:  # noqa: BLE001 - the user's rule; the finding names its error, Buoy's own class applies
         return classify(error), f"{type(problem).__name__}: {problem}"
 
 
@@ -78,14 +78,14 @@ def _tries(case: Case, leaf: LeafId, kind: str) -> int:
 def _by_class(case: Case, leaf: LeafId, kind: str, tried: int, evidence: Evidence) -> Finding:
     bound = CLASS_BOUNDS.get(kind, 0)
     article = "an" if kind == "unknown" else "a"
-    what = f"{leaf} failed with {article} {kind} error and nobody acted on it"
+    what = f"{leaf} failed with {article} {kind} error, and the run did not react"
     remedy: Remedy
     if tried < bound:
         remedy, text = "retry", f"{what}; try {tried + 1} of {bound} by recovery"
         evidence = evidence | {"bound": bound}
         if kind == "resource":
             evidence["more_factor"] = min(2 ** (tried + 1), MORE_FACTOR_MAX)
-            text = f"{text}, with the limits that it has: whoever sets them may give it more"
+            text = f"{text}, with the same limits: raise them where they are set"
     elif kind == "misconfiguration":
         remedy, text = "hold", f"{what}: a person must correct something"
     else:

@@ -16,7 +16,7 @@ Evidence: TypeAlias = dict[str, str | int | float | bool | None]
 Remedy: TypeAlias = Literal[
     "none",  # nothing is wrong, or nothing may be done
     "report",  # a person or another process must act
-    "branch",  # go on from a sound place, on a new branch
+    "branch",  # continue from a sound place, on a new branch
     "requeue",  # a new or renewed task, due now
     "release",  # take the task from its dead holder
     "retry",  # run the failed leaf again, on a new branch
@@ -26,7 +26,7 @@ Remedy: TypeAlias = Literal[
     "bind",  # bind it to a version that is there
     "adopt",  # take a foreign run in, if that is wanted
     "quarantine",  # pause it as poison
-    "rebuild",  # write the document anew from the log
+    "rebuild",  # rewrite the document from the log
 ]
 REMEDIES: tuple[str, ...] = get_args(Remedy)
 
@@ -52,7 +52,7 @@ NOTICES = frozenset({"F1", "H3", "W1"})
 
 
 def first_notice(findings: Sequence[Finding]) -> Finding | None:
-    """What is told though it is no trouble."""
+    """The first notice: worth a line, but no trouble."""
     return next((each for each in findings if not each.trouble and each.code in NOTICES), None)
 
 

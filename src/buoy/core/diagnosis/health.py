@@ -1,8 +1,8 @@
-"""Health: a verdict of now about a run, from facts alone. Status is what the log says; health is never stored.
+"""Health: a verdict of this moment about a run, from facts alone. It is never stored; status is what the log says.
 
-Invariants: death needs proof, so silence is `suspect` and never `dead`; what could not be read is `unknown`; a run that
-waits and that nobody holds is `idle`, however long it waits, unless what should have woken it did not; a run that
-nobody alive can take says what is missing.
+Invariants: death needs proof, so silence is `suspect` and never `dead`. What could not be read is `unknown`. A waiting
+run without a holder is `idle`, however long it waits, unless a wake-up was lost. A run that no live worker can take
+says what is missing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Health(StrEnum):
     """How a run stands now."""
 
     LIVE = "live"  # a living runner holds it
-    IDLE = "idle"  # queued, waiting, paused or ended: it needs nobody now
+    IDLE = "idle"  # queued, waiting, paused or ended: it needs no process now
     SUSPECT = "suspect"  # its owner is silent, and nothing proves that it ended
     DEAD = "dead"  # its owner has certainly ended
-    STALLED = "stalled"  # it should go on, and nobody will ever wake it
+    STALLED = "stalled"  # it should continue, and nothing will ever wake it
     DRIFTED = "drifted"  # its document and its log disagree
     UNKNOWN = "unknown"  # it could not be read
 
@@ -60,7 +60,7 @@ def judge(facts: Facts) -> Verdict:
 def _judge_holder(facts: Facts, holder: RunnerFacts) -> Verdict:
     if holder.gone:
         known = holder.registered or holder.proof is not None or holder.gone_why is not None
-        what = "is dead" if known else "is nobody whom this store knows"
+        what = "is dead" if known else "is unknown to this store"
         return Verdict(Health.DEAD, (f"runner {holder.id} holds it and {what}", *death_of(holder)))
     if holder.doubt is not None:
         return _verdict(Health.UNKNOWN, f"runner {holder.id} holds it, and whether it lives is unknown: {holder.doubt}")
@@ -80,7 +80,7 @@ def _beat(age_s: float | None) -> str:
     if age_s is None:
         return ""
     late = f"; it should come every {in_words(BEAT_S)}, and counts as silent from {in_words(SUSPECT_AFTER_S)} on"
-    return f", last beat {in_words(age_s)} ago{late if age_s > 2 * BEAT_S else ''}"
+    return f", last heartbeat {in_words(age_s)} ago{late if age_s > 2 * BEAT_S else ''}"
 
 
 def death_of(runner: RunnerFacts) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def death_of(runner: RunnerFacts) -> tuple[str, ...]:
             case "the process is gone":
                 found.append(f"{place} has ended: there is no such process any more")
             case "the host was rebooted":
-                found.append(f"{place} has ended: the machine was started anew since")
+                found.append(f"{place} has ended: the machine has rebooted since")
             case other:
                 found.append(f"{place} has ended: {other}")
     if runner.gone_why is not None:
@@ -105,7 +105,7 @@ def death_of(runner: RunnerFacts) -> tuple[str, ...]:
 
 
 def _judge_free(facts: Facts) -> Verdict:
-    """Nobody holds it."""
+    """No runner holds it."""
     document = facts.document
     if task_gone(facts):
         ended = facts.task is not None and facts.task.state == "ended"
@@ -124,10 +124,10 @@ def _judge_free(facts: Facts) -> Verdict:
             Health.IDLE, f"it has been queued for {in_words(facts.now - facts.due_at)}; runner {able} can take it"
         )
     if facts.due_at is not None:
-        return _verdict(Health.IDLE, f"nobody need hold it: it is due in {in_words(facts.due_at - facts.now)}")
+        return _verdict(Health.IDLE, f"it needs no holder: it is due in {in_words(facts.due_at - facts.now)}")
     if document.status in RESTING and document.wake_at is None:
-        return _verdict(Health.IDLE, "nobody need hold it: a message will wake it")
-    return _verdict(Health.STALLED, f"the run is {document.status}, nobody holds it, and no time is set to wake it")
+        return _verdict(Health.IDLE, "it needs no holder: a message will wake it")
+    return _verdict(Health.STALLED, f"the run is {document.status}, no runner holds it, and no time is set to wake it")
 
 
 def _verdict(health: Health, *reasons: str) -> Verdict:

@@ -134,7 +134,7 @@ def version_findings(case: Case) -> Iterator[Finding]:
         if is_spec(state.created.workflow):
             yield _without_version(case, "E1", "it names no version of its spec", first)
         elif facts.definition == "unneeded" or not first:
-            reason = "it names no version: it is driven by whichever code takes it and fits"
+            reason = "it names no version: any code that fits may drive it"
             yield Finding(code="E1", trouble=False, reason=reason, evidence={"workflow": state.created.workflow})
         return
     if facts.definition == "absent":
@@ -146,7 +146,7 @@ def _without_version(case: Case, code: str, reason: str, fallback: str) -> Findi
     assert case.state is not None
     evidence: Evidence = {"version": case.state.version, "initial_version": fallback or None}
     if case.status is Status.PAUSED:
-        # It is on hold already; binding it is for whoever resumes it.
+        # It is paused already; the person who resumes it binds it.
         return Finding(code=code, trouble=True, reason=reason, remedy="report", evidence=evidence)
     if fallback and case.facts.initial_definition == "present":
         text = f"{reason}; it falls back to the version that it began with, {fallback}"
@@ -188,9 +188,9 @@ def _unfinished(case: Case) -> Iterator[Finding]:
     assert case.state is not None
     for leaf in case.state.open.values():
         if leaf.kind in ("step", "module") and leaf.phase == "open":
-            yield _begun("C1", leaf.id, leaf.started_seq, "whoever takes the run executes it again, under the same key")
+            yield _begun("C1", leaf.id, leaf.started_seq, "the next owner executes it again, with the same key")
         elif leaf.kind == "group":
-            yield _begun("C2", leaf.id, leaf.started_seq, "whoever takes the run goes on with its next part")
+            yield _begun("C2", leaf.id, leaf.started_seq, "the next owner continues with its next part")
 
 
 def _begun(code: str, leaf: LeafId, seq: int, then: str) -> Finding:

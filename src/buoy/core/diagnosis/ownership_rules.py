@@ -1,6 +1,6 @@
 """The part of a diagnosis that asks who cares for the run: its owner, its task, its wake-ups, who could take it.
 
-Invariants: silence is never death; a run that is queued is not lost; a wait needs nobody.
+Invariants: silence is never death; a queued run is not lost; a waiting run needs no owner.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def care_findings(case: Case) -> Iterator[Finding]:
     else:
         yield from _interrupted(case)
     yield from _lost(facts)
-    yield from _nobody(facts)
+    yield from _no_taker(facts)
     yield from _stream(case)
 
 
@@ -86,7 +86,7 @@ def _interrupted(case: Case) -> Iterator[Finding]:
     since_s = max(case.facts.now - (case.facts.document.updated_at if told_at is None else told_at), 0.0)
     evidence: Evidence = {"age_s": round(since_s, 3)}
     if case.facts.due_at is None:
-        reason = f"it was interrupted {in_words(since_s)} ago, and nobody was called to take it over"
+        reason = f"it was interrupted {in_words(since_s)} ago, and no worker was called to take it over"
         yield Finding(code="H2", trouble=True, reason=reason, remedy="requeue", evidence=evidence)
     else:
         reason = f"it was interrupted {in_words(since_s)} ago and is queued"
@@ -98,7 +98,7 @@ def _lost(facts: Facts) -> Iterator[Finding]:
         yield Finding(code="Q4", trouble=True, reason=lost.text, remedy="requeue", evidence=lost.evidence)
 
 
-def _nobody(facts: Facts) -> Iterator[Finding]:
+def _no_taker(facts: Facts) -> Iterator[Finding]:
     if facts.holder is not None or facts.due_at is None or facts.due_at > facts.now:
         return
     missing = what_is_missing(facts.document, facts.runners)
@@ -125,7 +125,7 @@ def _stream(case: Case) -> Iterator[Finding]:
     if facts.stream_open and at_work and not facts.live_owner:
         yield _watched(facts)
     elif facts.stream_open is False and at_work and facts.live_owner:
-        reason = "it executes and nobody watches: its events are stored all the same"
+        reason = "it executes and no client watches: its events are stored all the same"
         yield Finding(code="F2", trouble=False, reason=reason)
 
 

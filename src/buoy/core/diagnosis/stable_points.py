@@ -15,7 +15,7 @@ _OUTCOMES = (e.StepCompleted, e.StepFailed, e.ModuleCompleted, e.ModuleFailed, e
 
 
 def last_stable(lineage: Sequence[e.Event]) -> e.Event | None:
-    """The last `step_completed`, `module_completed` or `interaction_response`, whichever is last."""
+    """The last `step_completed`, `module_completed` or `interaction_response` of the lineage."""
     return _last(lineage, _STABLE)
 
 

@@ -1,8 +1,8 @@
-"""Wakes: what should have woken a run and did not.
+"""Lost wake-ups: what should have woken a run and did not.
 
-Invariants: a run that somebody holds, or that is due, is awake; only the end of a child is missed by a holder too,
-since it waits for the message. A message counts only if the run would use it now: signals that nobody waits for are
-kept, and wake nobody. What is a moment late is on its way.
+Invariants: a run that is held or due is awake. Only the end of a child can be lost on a holder too, since it waits for
+the message. A message counts only if the run would use it now: other signals are kept and wake no run. What is a moment
+late is still on its way.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def lost_wakes(facts: Facts) -> list[LostWake]:
         return found
     found += [*_overdue(facts), *_unread(facts), *_absent_children(facts)]
     if not found and facts.due_at is None and facts.document.status in _NEEDS_A_HAND:
-        text = f"it is {facts.document.status}, nobody holds it, and no time is set to wake it"
+        text = f"it is {facts.document.status}, no runner holds it, and no time is set to wake it"
         found.append(LostWake(text, {"task": "unknown" if facts.task is None else facts.task.id}))
     return found
 

@@ -124,7 +124,7 @@ def as_mermaid(view: GraphView) -> str:
         if scope:
             lines.append("    end")
     lines += [f"    n{one} --> n{other}" for one, other in view.links]
-    # One class each: what a branch hid is told as hidden, whatever became of it.
+    # One class each: a node that a branch hid is shown as hidden, whatever its outcome.
     for name in (*MARKS, "hidden"):
         places = [place for place, node in enumerate(view.nodes) if name == ("hidden" if node.hidden else node.phase)]
         if places:

@@ -182,7 +182,7 @@ def _nodes(events: Sequence[e.Event], *, ended: bool) -> list[Node]:
     for node in book.nodes:
         node.hidden = node.started_seq not in seen
         if node.ended_seq is None and (ended or node.hidden):
-            # It was under way when the run ended or was branched: nobody waits for it any more.
+            # It was under way when the run ended or was branched: no code waits for it any more.
             node.phase = "cancelled"
     return book.nodes
 

@@ -104,7 +104,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     try:
         return _known_decoder(kind)
     except TypeError:
-        # Annotations may hold what has no hash; and what is no type at all is refused here, by whoever makes it.
+        # Annotations may hold what has no hash; and `Decoder` itself refuses what is no type at all.
         return msgspec.json.Decoder(kind, dec_hook=dec_hook)
 
 

@@ -158,7 +158,7 @@ class WorkflowRecovered(Payload, frozen=True, tag="workflow_recovered", kw_only=
 
 
 class VersionBound(Payload, frozen=True, tag="version_bound", kw_only=True):
-    """`version` empty: whichever code takes the run and fits. `renamed`: by which new names all before it is read."""
+    """`version` empty: any code that fits. `renamed`: by which new names all before it is read."""
 
     version: str
     previous: str | None = None
@@ -320,7 +320,7 @@ class CompensationFailed(Payload, frozen=True, tag="compensation_failed", kw_onl
     error: ErrorInfo
 
 
-# Ends. They belong to their branch: a new branch can go on after them.
+# Ends. They belong to their branch: a new branch can continue after them.
 
 
 class WorkflowCompleted(Payload, frozen=True, tag="workflow_completed", kw_only=True):

@@ -114,7 +114,7 @@ def _matches(pattern: str, text: str, budget: Budget) -> bool:
     try:
         found = pattern_of(pattern)
     except BadInput:
-        # Such questions are refused when they are asked. An older version asked this one: nobody could answer it.
+        # Such questions are refused when they are asked. An older version asked this one.
         return True
     return found.search(text, budget)
 

@@ -31,7 +31,7 @@ class Status(StrEnum):
 
 
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
-# Active runs want somebody to care for them, now or when their wait is over.
+# Active runs need an owner, now or when their wait is over.
 ACTIVE = frozenset(Status) - TERMINAL - {Status.PAUSED}
 # Waiting runs execute nothing: they are woken by a time or a message.
 RESTING = frozenset({Status.AWAITING_INPUT, Status.WAITING_SIGNAL, Status.WAITING})

@@ -25,7 +25,7 @@ def branches(events: Sequence[Event]) -> dict[BranchId, BranchCreated]:
 
 
 def current_branch(events: Sequence[Event]) -> BranchId:
-    """The branch that was created last: the run goes on there."""
+    """The branch that was created last: the run continues there."""
     for event in reversed(events):
         if isinstance(event.body, BranchCreated):
             return event.body.branch

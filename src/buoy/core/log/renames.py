@@ -4,7 +4,7 @@ A `version_bound` event may say that steps were renamed. Every event before it i
 new name from the start, on every branch; what was stored stays as it is.
 Invariants: scopes and occurrences stay, and two leaves never become one. A leaf that began keeps the name under which
 its effects are known to others (`Names.identity`): idempotency keys, question ids and child runs outlive a rename. A
-new leaf under a name that was given up is somebody else, so its effects get an identity of their own.
+new leaf under an abandoned name is another leaf, so its effects get an identity of their own.
 """
 
 from __future__ import annotations

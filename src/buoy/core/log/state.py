@@ -142,7 +142,7 @@ class State(msgspec.Struct):
             self.cancel = None
             self.settle()
         elif isinstance(event.body, e.CompensationStarted) and event.body.attempt == 1:
-            # What was undone is done anew, not once more: the old key would get the old, undone effect.
+            # An undone step needs a new key: the old one would return the old, undone effect.
             self.raise_epoch(event.body.leaf)
         elif isinstance(event.body, e.ChildStarted):
             self.hidden_children[event.body.child] = event.body

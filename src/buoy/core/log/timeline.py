@@ -1,5 +1,5 @@
-"""Timeline: at what time workflow code saw each outcome. It is the time of the outcome itself, unless the code could
-act on it only later: when somebody took the run, or when it was resumed.
+"""Timeline: the time at which workflow code saw each outcome. It is the time of the outcome, unless the code could
+react only later: when a runner took the run, or when the run was resumed.
 
 A run that waited for an hour before a worker came must not find its first `sleep` over before it began.
 
@@ -71,7 +71,7 @@ def as_seen(
 
 
 def _drives(claim: e.Event) -> bool:
-    """Whether the code may have waited for this. Whoever makes a run and drives it at once does so in one commit."""
+    """True if the code may have waited for this. A runner that creates and drives a run does so in one commit."""
     body = claim.body
     at_birth = claim.seq == 2 and claim.nonce is None
     return isinstance(body, e.Claimed) and body.cause not in _IN_PASSING and not at_birth

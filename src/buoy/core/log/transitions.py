@@ -23,7 +23,7 @@ def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
 def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
     state.claims += 1
     if body.cause in ("requested", "recovered"):
-        return  # somebody who only appends a request and lets go at once: it drives nothing
+        return  # the claimer only appends a request and releases at once: it drives nothing
     state.owner = body.runner
     state.interrupted = False
 
@@ -50,7 +50,7 @@ def _resumed(state: State, event: e.Event, body: e.Resumed) -> None:
     state.consume(event, body.message)
     state.pause = None
     if body.version is None:
-        state.misfits = ()  # somebody wants it to go on, whatever code there is
+        state.misfits = ()  # a person wants it to continue with any code
 
 
 def _interrupted(state: State, event: e.Event, body: e.Interrupted) -> None:
@@ -67,7 +67,7 @@ def _jump_requested(state: State, event: e.Event, body: e.JumpRequested) -> None
 
 
 def _branch_created(state: State, event: e.Event, body: e.BranchCreated) -> None:
-    """Only counts; `fold` is what hides. A live state must be folded anew after a branch."""
+    """Only counts: `fold` hides the events. A live state must be folded again after a branch."""
     state.branch = body.branch
     state.branch_count += 1
     state.misfits = ()

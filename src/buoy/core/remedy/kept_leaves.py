@@ -1,9 +1,8 @@
-"""Keeping: which leaves a recovery's branch keeps, and which are run again because of it.
+"""Kept leaves: which leaves a recovery's branch keeps, and which run again.
 
-Invariants: a completed leaf is given up only if it was undone, or rests on one that is run again; answers are kept
-wherever a replay can place them. What waits (a timer, a signal, a child, a question) goes on waiting, so that no
-time-out begins anew. A part of a spec rests on another if the graph says so, a leaf of code if it began when the
-other's outcome was known.
+Invariants: a completed leaf is dropped only if it was undone, or depends on one that runs again. Answers are kept
+wherever a replay can place them. Waits (timers, signals, children, questions) stay open: no time-out restarts. A part
+of a spec depends on another if the graph says so. A leaf of code depends on another if it began after that outcome.
 Absent on purpose: where to cut (`core.recovery_plan`), and going back on a user's word (`core.branching`).
 """
 
@@ -66,7 +65,7 @@ def _last_events(lineage: Sequence[e.Event]) -> dict[LeafId, int]:
 
 
 def _unsettled(leaf: Leaf, cutoff: int) -> bool:
-    """Whether the cut leaves nothing of it to go on from: it began after the cut, and has no outcome that stands."""
+    """True if the cut leaves nothing to continue from: it began after the cut and has no lasting outcome."""
     if leaf.phase in _SETTLED:
         return False
     if leaf.phase == "failed":
@@ -100,7 +99,7 @@ def _begun_after(parts: list[Leaf], lost: list[Leaf]) -> set[LeafId]:
 
 
 def _inside(parts: list[Leaf], dropped: set[LeafId]) -> set[LeafId]:
-    """What an executing part has open of its own: it begins that anew."""
+    """The open leaves inside of an executing part: the part starts them again."""
     places = {each.rpartition("#")[0] for each in dropped}
     return {leaf.id for leaf in parts if not leaf.ended_seq and any(path in places for path in _paths(leaf.id))}
 

@@ -1,9 +1,9 @@
 """Recovery plan: what is appended to a run's log about a finding, and what runs again because of it.
 
 Invariants: a cutoff is inclusive, and 0 keeps nothing before it; the branch's parent is the branch that is current, but
-for a jump that is taken back. Recovery never raises an epoch, so a question keeps its id and a payment its key. What
-hides history is told by `workflow_recovered`, and so is the loss of history; all other plans hide nothing.
-Absent on purpose: the claim, the task and the commit, which are one write of whoever recovers.
+for a jump that is taken back. Recovery never raises an epoch, so a question keeps its id and a payment its key. A
+`workflow_recovered` event records each plan that hides history, and each loss of history. All other plans hide nothing.
+Absent on purpose: the claim, the task and the commit; the caller makes them one write.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from buoy.core.remedy.policy import Action, Decision
 from buoy.core.spec.model import is_spec
 
 _EXECUTED = ("step", "module", "compensation")
-FROM_THE_START = "no stable event was found: it begins anew"
+FROM_THE_START = "no stable event was found: it begins again from the start"
 
 
 class RecoveryPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +155,7 @@ def _go_on(
 
 
 def _loss(log: Sequence[e.Event], finding: Finding, decision: Decision, actor: str) -> e.WorkflowRecovered:
-    """That events may have been lost: the branch stays, and the document that said so may be written anew."""
+    """Records that events may have been lost. The branch stays, and the document may be rewritten after it."""
     here = log_branch(log)
     return e.WorkflowRecovered(
         reason=finding.text(),
@@ -170,7 +170,7 @@ def _loss(log: Sequence[e.Event], finding: Finding, decision: Decision, actor: s
 
 
 def _restart(run_id: RunId, log: Sequence[e.Event], finding: Finding, decision: Decision, actor: str) -> RecoveryPlan:
-    """From the beginning. Nobody is asked twice: code finds its answers kept, a spec those whose message is unread."""
+    """From the beginning. Answers stay: code finds them kept, a spec finds those whose message is unread."""
     parent = log_branch(log)
     state, _ = _on_branch(run_id, log, parent)
     leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
@@ -225,7 +225,7 @@ def _branch(
 
 
 def _parent(log: Sequence[e.Event], finding: Finding) -> BranchId:
-    """The branch to go on from; for a jump that did not take effect the one from before it."""
+    """The branch to continue from; for a jump that did not take effect the one from before it."""
     named = finding.evidence.get("parent_branch")
     if finding.code == "D2" and isinstance(named, int) and (named == 0 or named in branches(log)):
         return BranchId(named)

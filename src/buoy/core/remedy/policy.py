@@ -1,8 +1,8 @@
 """Policy: which remedy a workflow allows for a finding, and where its policy is looked up.
 
-Invariants: the policy is about work that was under way when it was lost. What is only lost on its way (a task, a
-wake-up), what was stopped in good order, what waits and what is being undone always goes on: nothing of it is in
-doubt. A lookup that fails skips the run and says so; only a positive "nobody knows it" fails the run.
+Invariants: the policy decides about work that was executing when its owner died. A run that lost only a task or a
+wake-up always continues. So does one that stopped in good order, waits, or is being undone: nothing of it is unclear.
+A lookup that fails skips the run and says so. Only a run whose workflow is certainly unknown fails.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class Ruling(msgspec.Struct, frozen=True):
 
     @property
     def orphaned(self) -> bool:
-        """Positively nobody knows the workflow."""
+        """True if the workflow is certainly unknown."""
         return self.source == "nobody"
 
 
 def lookup_policy(
     document: Document, callback: Lookup | None = None, registry: Lookup | None = None, stored: str | None = None
 ) -> Ruling:
-    """Callback, registry of this process, stored definition or `workflow_created`; else nobody knows it: `fail`."""
+    """From the callback, the registry, the stored definition or `workflow_created`; else `fail`."""
     for source, lookup in (("callback", callback), ("registry", registry)):
         if lookup is None:
             continue
@@ -67,7 +67,7 @@ def _ruling(found: str, source: str) -> Ruling:
     if found in POLICIES:
         return Ruling(found, source)
     known = ", ".join(POLICIES)
-    return Ruling(None, source, f"the policy {found!r} ({source}) is none; there are: {known}")
+    return Ruling(None, source, f"unknown policy {found!r} (from {source}); choose one of {known}")
 
 
 def decide(finding: Finding, policy: str, facts: Facts, *, orphaned: bool = False, adopt: bool = False) -> Decision:
@@ -82,11 +82,13 @@ def decide(finding: Finding, policy: str, facts: Facts, *, orphaned: bool = Fals
         case "adopt" if not adopt:
             return Decision("skip", "a foreign run is taken in only when that is asked for (--adopt)", policy)
         case "quarantine":
-            return Decision("quarantine", "it ends the processes that drive it", policy)
+            return Decision("quarantine", "it crashes the processes that drive it", policy)
         case "retry":
             return Decision("retry", f"an error of class {finding.evidence.get('class')} is tried again", policy)
         case "compensate":
-            return Decision("compensate", "the run acts on the failure: it undoes what is done and fails", policy)
+            return Decision(
+                "compensate", "the run acts on the failure: it undoes its completed steps and fails", policy
+            )
         case "hold" | "fail":
             return Decision(finding.remedy, finding.reason, policy, str(finding.evidence.get("class", "unknown")))
         case "bind" | "rebuild" | "requeue" | "adopt":
@@ -115,7 +117,7 @@ def _by_policy(finding: Finding, policy: str, facts: Facts, *, orphaned: bool) -
         case "resume" | "restart" | "hold":
             return Decision(policy, f"its policy is {policy}", policy)
         case "fail" if orphaned:
-            return Decision("fail", "nobody knows its workflow any more", policy, "orphaned")
+            return Decision("fail", "no process and no stored definition knows its workflow", policy, "orphaned")
         case "fail":
             return Decision("fail", "its policy is fail", policy)
         case _:

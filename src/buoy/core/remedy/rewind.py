@@ -1,8 +1,8 @@
 """Branching: what going back to a step means: which events the new branch keeps, and what runs again.
 
-Invariants: nothing is removed; a leaf is kept only if it completed and had begun before the leaf that is run again had
-its outcome, since only then its own outcome cannot depend on it. Every leaf that will run again is named in `dropped`,
-so that its epoch rises: the user asked for it, so a payment gets a new key.
+Invariants: nothing is removed. A leaf is kept only if it completed, and began before the repeated leaf had its outcome:
+only then its result cannot depend on that outcome. `dropped` names every leaf that will run again, so its epoch rises:
+the user asked for it, so a payment gets a new key.
 Absent on purpose: the store, and who may ask for it.
 """
 
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False) -> Plan:
-    """The branch on which the run goes on from before that step (default: the last one that failed)."""
+    """The branch on which the run continues from before that step (default: the last one that failed)."""
     state = fold(run_id, events)
     target = find_leaf(state, to) if to is not None else _failed_last(state)
     leaves = [leaf for leaf in state.leaves.values() if leaf.kind != "compensation"]
@@ -69,7 +69,7 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
     again = set(undone)
     if target is not None:
         again |= {target.id} | {leaf.id for leaf in leaves if _holds(target, leaf)}
-    # Without a step to run again only the end is hidden: the code itself failed, and goes on from where it was.
+    # Without a step to run again only the end is hidden: the code itself failed, and continues from where it was.
     cutoff = min((leaf.started_seq for leaf in leaves if leaf.id in again), default=state.ending_seq) - 1
     _check_before_cancel(state, events, target, cutoff)
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
@@ -144,7 +144,9 @@ def _failed_last(state: State) -> Leaf | None:
         # A step may have failed and been caught, before the code failed by itself.
         return next((leaf for leaf in failed if _is_cause(leaf, state)), None)
     if not failed:
-        raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
+        raise WrongState(
+            f"no step of run {state.run_id} failed; name the step to continue from, for example --from STEP"
+        )
     return max(failed, key=lambda leaf: leaf.ended_seq)
 
 

@@ -31,14 +31,14 @@ def plan_spec_return(
     *,
     keep_answers: bool = False,
 ) -> Plan:
-    """The branch on which the run goes on from before that step (default: all that failed)."""
+    """The branch on which the run continues from before that step (default: all that failed)."""
     state = fold(run_id, events)
     target = find_leaf(state, to) if to is not None else _failed_last(state)
     lost = [leaf for leaf in state.leaves.values() if leaf.phase in ("failed", "cancelled") and leaf.kind != "group"]
     again = _with_what_follows(state, lost if target is None else [target, *lost])
     below = descendants({step_of(leaf) for leaf in again})
     dropped = again | {leaf for leaf in state.leaves if step_of(leaf) in below}
-    # A group that ended without a result, whatever the reason, must be ended anew.
+    # A group that ended without a result, whatever the reason, must end again.
     dropped |= {leaf.id for leaf in state.leaves.values() if leaf.phase in ("failed", "cancelled")}
     if keep_answers:
         dropped -= {leaf.id for leaf in state.leaves.values() if _answered(leaf) and leaf is not target}
@@ -64,7 +64,9 @@ def _failed_last(state: State) -> Leaf | None:
     """What failed last; None if all steps completed, and only the run's result could not be made."""
     failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed"]
     if not failed and state.status is not Status.FAILED:
-        raise WrongState(f"no step of run {state.run_id} failed; say from which step to go on, for example --from STEP")
+        raise WrongState(
+            f"no step of run {state.run_id} failed; name the step to continue from, for example --from STEP"
+        )
     # A group failed because of one of its leaves: that one is what is run again.
     failed = [leaf for leaf in failed if leaf.kind != "group"] or failed
     return max(failed, key=lambda leaf: leaf.ended_seq, default=None)
@@ -81,7 +83,7 @@ def _with_what_follows(state: State, leaves: Sequence[Leaf]) -> set[LeafId]:
     begins: dict[str, int] = {}
     for leaf in leaves:
         step = step_of(leaf.id)
-        # The step itself may have begun anew after modules that were kept: all of it is meant.
+        # The step itself may have started again after kept modules: all of it counts.
         begin = 0 if leaf.id.partition("#")[0] == step else _module_of(state, leaf).started_seq
         begins[step] = min(begins.get(step, begin), begin)
     for leaf in state.leaves.values():

@@ -1,6 +1,6 @@
-"""Versions: when a run that was paused for want of fitting code is worth another try.
+"""Version fit: whether a run that was paused for its version is worth another attempt.
 
-Invariant: each version of the code gets one try: a pause for this reason has the versions that did not fit as a field.
+Invariant: each version of the code gets one attempt: the pause has the versions that did not fit as a field.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from buoy.errors import Diverged
 
 
 def pause_for(error: Exception, state: State, version: str, *, at_claim: bool) -> list[Body]:
-    """What is recorded of a run whose code and log disagree. A pause for reason `version` is read by `may_fit`.
+    """What is recorded of a run whose code and log disagree. A pause for reason `version` is read by `worth_retrying`.
 
-    A run that was paused, and was claimed because somebody wants something of it, waits for fitting code from now on.
+    A paused run that was claimed for a request waits for fitting code from now on.
     """
     if state.pause is not None and not at_claim:
         return []

@@ -20,7 +20,7 @@ from buoy.core.schedule.cron import fire_before, fires_after, parse_cron
 from buoy.errors import BadInput
 
 CatchUp: TypeAlias = Literal["none", "last", "all"]
-# A worker that is busy, or a machine that is started anew, is not an outage.
+# A worker that is busy, or a machine that reboots, is not an outage.
 ON_TIME_S = 60.0
 
 
@@ -105,7 +105,7 @@ def due(schedule: Schedule, now: float, zone: tzinfo) -> Due | None:
     if not found:
         return None
     if schedule.catch_up == "all":
-        # Those beyond the limit stay due: the next look goes on with them.
+        # Those beyond the limit stay due: the next look continues with them.
         return Due(tuple(found), 0, found[-1])
     if len(found) == SCHEDULE_FIRES_MAX:
         # A long outage: of all these times only the latest matter.

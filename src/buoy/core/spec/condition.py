@@ -1,11 +1,11 @@
 """Conditions of specs: `steps.check.result.rows > 0 and not parameters.dry`.
 
-    condition := or-list; and, or, not, parentheses
-    comparison := value (== != < <= > >= in, not in) value
+    condition := or-list; and, or, not, parentheses.
+    comparison := value (== != < <= > >= in, not in) value.
     value := number | 'text' | "text" | true | false | null | {k} | a reference as in templates, without its braces
 
 Invariants: a condition is parsed and then walked by this module alone, it can call nothing; values of different types
-are never equal and cannot be ordered, which is told instead of guessed.
+are never equal and cannot be ordered: that is an error, not a guess.
 """
 
 from __future__ import annotations

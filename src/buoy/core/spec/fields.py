@@ -1,6 +1,6 @@
 """Spec fields: single values of a spec, each read with what was expected there.
 
-Invariant: every method gives a sound value in any case, and notes what was wrong, so that reading can go on.
+Invariant: every method gives a sound value in any case, and notes what was wrong, so that reading continues.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Fields:
             return None
 
     def _template(self, text: str, place: Place) -> str | None:
-        """The text; None if it is no template, so that nobody stumbles over it again."""
+        """The text; None if it is no template, so that no later check repeats the error."""
         if "{" in text and self._attempt(lambda: parse(text), place) is None:
             return None
         return text

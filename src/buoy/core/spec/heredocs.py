@@ -12,7 +12,7 @@ _END_WORD = re.compile(r"(?:[^\s;&|<>()'\"\\]|'[^'\n]*'|\"[^\"\n]*\"|\\[^\n])+")
 
 
 class HereDocument(NamedTuple):
-    """`<<END`, `<<-END` or `<<'END'`; `after`: where the text goes on."""
+    """`<<END`, `<<-END` or `<<'END'`; `after`: where the text continues."""
 
     end: str
     quoted: bool

@@ -44,7 +44,7 @@ class Plan:
         self.after: list[list[int]] = []
         # Files that no step makes, each with the place where it is first named.
         self.outside: dict[str, Place] = {}
-        # Steps whose results somebody refers to; the others need not be kept in memory.
+        # Steps whose results another step refers to; the others need not stay in memory.
         self.referred: set[str] = set()
         self.several = {each.name: each.values for each in parameters.values() if len(each.values) > 1}
         self.singles: dict[str, Scalar] = {
@@ -95,7 +95,7 @@ def plan_spec(
 ) -> Plan:
     """The plan of a run with these parameters, or `BadSpec` with everything that is wrong.
 
-    `problems` has what was found wrong with the spec before: it is told together.
+    `problems` has what was found wrong with the spec before; one error reports all of it.
     """
     problems = problems or Problems()
     plan = Plan(spec, chosen_parameters(spec, given))

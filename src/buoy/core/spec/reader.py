@@ -48,7 +48,7 @@ _ID_EXPECTED = "expected letters, digits, '_' and '-', beginning with a letter"
 
 
 def _unnamed(place: Place) -> str:
-    """Stands for an id that is missing or wrong, which was told already."""
+    """Stands for an id that is missing or wrong and already reported."""
     return f"unnamed-{'-'.join(str(each) for each in place if isinstance(each, int))}"
 
 

@@ -17,7 +17,7 @@ from buoy.core.spec.template import Bound, Param, Ref, dig, fill_segment, parse,
 
 
 class Scope:
-    """The sight of one step. `results` has those of the steps that somebody refers to; a skipped one has none."""
+    """What one step can refer to. `results` has those of referenced steps; a skipped step has none."""
 
     def __init__(
         self,

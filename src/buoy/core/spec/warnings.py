@@ -1,7 +1,7 @@
 """Spec warnings: what is sound as a spec, and probably not what was meant.
 
 Invariant: a warning refuses nothing. Braces belong to shells, JSON and other languages too, so only `{name.key}` whose
-name is one of this spec's own is told: a reference has two braces, and with one it is plain text.
+name is one of this spec's own is reported: a reference has two braces, and with one it is plain text.
 """
 
 from __future__ import annotations
