@@ -75,7 +75,7 @@ def test_a_run_whose_policy_is_none_is_left_alone_and_told_so(buoy: Buoy) -> Non
 
 def test_a_document_without_a_log_is_said_to_have_none(buoy: Buoy) -> None:
     run, store = brought(buoy, "q6_foreign_document")
-    assert "there is no log; its document is of" in buoy("why", run, *store).output
+    assert "there is no log; its summary is of" in buoy("why", run, *store).output
 
 
 def test_a_run_in_quarantine_is_released_and_not_resumed(buoy: Buoy) -> None:
