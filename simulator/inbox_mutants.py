@@ -1,4 +1,4 @@
-"""Inbox mutants: planted bugs of inboxes, each between a process and the real store."""
+"""Inbox mutants: planted bugs of inboxes, and of what a run makes of its messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core.ids import RunId
+from buoy.core.log.state import Leaf
 from buoy.engine import read_log
+from buoy.engine.run.mailbox import ChildEnd, Mailbox, Reason
 from buoy.ports.records import Message, Outcome, Receipt, Write
 from buoy.ports.store import Store
 from simulator.mutants import Mutant
@@ -22,7 +24,7 @@ class ForgetInbox(Mutant):
     """A message that somebody looked at is never shown again, although nobody consumed it."""
 
     name = "forget-inbox"
-    rules = ("runs end or wait for something real", "runs end when all is answered")
+    rules = ("runs end or wait for something real", "runs end when all is answered", "signals come in their order")
     enough = 80
 
     def __init__(self) -> None:
@@ -111,10 +113,40 @@ class PageBorder(Mutant):
         self.patch(read_log, "inbox_pages", inbox_pages)
 
 
+class RefuseAnEnd(Mutant):
+    """The end of a child is refused while its parent waits for it."""
+
+    name = "refuse-the-child"
+    rules = ("what is refused has a reason", "runs end or wait for something real")
+    enough = 20
+
+    def install(self, world: World) -> None:
+        def child(mailbox: Mailbox, end: ChildEnd) -> Leaf | None:
+            return None
+
+        self.patch(Mailbox, "_child", child)
+
+
+class RefuseResume(Mutant):
+    """A request to resume is refused though the run is paused."""
+
+    name = "refuse-a-resume"
+    rules = ("what is refused has a reason", "runs end or wait for something real", "runs end when all is answered")
+    enough = 60
+
+    def install(self, world: World) -> None:
+        def resume(mailbox: Mailbox, message: Message, body: Reason) -> None:
+            mailbox._refuse(message, "the run is not paused")
+
+        self.patch(Mailbox, "_resume", resume)
+
+
 INBOX_MUTANTS: tuple[type[Mutant], ...] = (
     ForgetInbox,
     TimestampCursor,
     ForgetDedupe,
     LoseMessage,
     PageBorder,
+    RefuseAnEnd,
+    RefuseResume,
 )

@@ -8,10 +8,11 @@ from simulator.evidence import Check, Evidence
 from simulator.families import FAMILIES
 from simulator.invariants import CHECKS
 from simulator.mail import MAIL
+from simulator.refusals import REFUSALS
 from simulator.times import TIMES
 from simulator.witness import Violation
 
-ALL_CHECKS: dict[str, Check] = {**CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES}
+ALL_CHECKS: dict[str, Check] = {**CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS}
 
 
 def broken(found: Evidence) -> list[Violation]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 import buoy
+from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
+from buoy.core.log.append import append
+from buoy.engine.services.commits import write_of
 from buoy.errors import InboxFull
+from buoy.ports.records import Held, RunnerInfo
 
 from .faults import opened_with_faults
 from .lab import bodies_of, log_of, opened, result_of, until, until_event, until_status
@@ -132,3 +137,25 @@ async def test_signals_do_not_keep_the_end_of_a_child_from_its_parent(
             await client.signal("run", "noise", number)
     async with opened(any_url, parent_of_one, works) as app:
         assert await result_of(app, await app.get("run")) == 1
+
+
+async def test_an_execution_that_is_not_durable_calls_no_message_seen(any_url: str) -> None:
+    """A parent asks for its child while the same runner takes that child from a dead runner."""
+    created = e.WorkflowCreated(workflow=collects.name, input=msgspec.Raw(b'{"count":1}'), version=collects.version)
+    bodies = [created, e.Claimed(runner="dead", cause="created"), e.SignalWaited(leaf=LeafId("signal:go#1"), name="go")]
+    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects) as (app, store):
+        runner = app.runner
+        assert runner is not None
+        await client.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
+        commits = store.hold("commit")
+        new = append(RunId("run"), (), bodies, 100.0, "n1")
+        await client.store.commit([write_of(new, Held(RunnerId("dead")))])
+        await client.store.declare_dead(RunnerId("dead"), "lock free", cause="taken_over", evidence={"proof": "x"})
+        await until(lambda: store.calls["commit"] > 0, "the claim to be under way")
+        made = runner.create(collects, RunId("run"), created)
+        await client.signal("run", "go", 7)
+        looks = store.calls["unread_runs"]
+        await until(lambda: store.calls["unread_runs"] > looks + 1, "the runner to look at its inboxes")
+        commits.set()
+        assert not await made
+        assert await result_of(app, await app.get("run")) == [7]

@@ -110,6 +110,7 @@ DONE = e.StepCompleted(leaf=STEP)
 OTHER_DONE = (e.StepStarted(leaf=OTHER, name="work"), e.StepCompleted(leaf=OTHER))
 ENDED = e.ChildFinished(leaf=CHILD, child=RunId("run-1.c"), status="completed", message=1)
 LATER = msgspec.structs.replace(SIGNAL, number=2, dedupe="d2")
+REFUSED = (e.MessageRefused(message=1, reason="?"),)
 SECOND = (e.SignalWaited(leaf=WAIT, name="go"), e.SignalReceived(leaf=WAIT, message=2, payload=msgspec.Raw(b"{}")))
 
 MORE: list[tuple[str, Callable[[], Evidence]]] = [
@@ -150,6 +151,8 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, kept=(OTHER,)))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, STEP))),
     ("branches keep what stands", lambda: _story((DONE,), _back(cutoff=2, cause="recovery"))),
+    ("what is refused has a reason", lambda: _story(REFUSED, inbox=[SIGNAL])),
+    ("what is refused has a reason", lambda: _story((e.Paused(reason="user"),), REFUSED, inbox=[_resume()])),
 ]
 
 
@@ -210,6 +213,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("one request goes back once", lambda: _story(_back(STEP), _back(STEP), backs={"me": 2})),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, OTHER))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, cutoff=4))),
+    ("what is refused has a reason", lambda: _story(REFUSED, inbox=[_resume()])),
 ]
 
 

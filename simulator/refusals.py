@@ -1,0 +1,64 @@
+"""Refusals: a message is consumed without effect only for a reason that the log shows.
+
+Pure, as `invariants`: evidence in, complaints out; and each can fail. Absent on purpose: answers that the question's
+schema refuses. The client checks those before it sends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from buoy.core.log import events as e
+from buoy.engine.run.mailbox import Answer, ChildEnd, Reason
+from buoy.ports.records import Message
+from simulator.evidence import Check, Evidence
+from simulator.reading import parts_of, pause_of, walked
+
+
+def what_is_refused_has_a_reason(found: Evidence) -> Iterator[str]:
+    """Twins are always refused, everything else only if it asks for what the run cannot do then."""
+    inbox = {message.number: message for message in found.inbox}
+    for event, seen in walked(found.log):
+        if not isinstance(event.body, e.MessageRefused):
+            continue
+        message = inbox.get(event.body.message)
+        if message is None or any(
+            each.dedupe == message.dedupe and each.number < message.number for each in found.inbox
+        ):
+            continue
+        # `seen` ends with the refusal itself.
+        if _could_be_met(message, found.log[: event.seq - 1], seen):
+            yield f"event {event.seq} refuses message {message.number} ({message.kind}), which the run could meet"
+
+
+def _could_be_met(message: Message, log: list[e.Event], seen: list[e.Event]) -> bool:
+    match message.kind:
+        case "signal":
+            return True
+        case "answer":
+            question = msgspec.json.decode(message.body, type=Answer).question_id
+            return any(
+                part.outcome == "open" and getattr(part.begun.body, "question_id", None) == question
+                for part in parts_of(seen).values()
+            )
+        case "child_finished":
+            child = msgspec.json.decode(message.body, type=ChildEnd).child
+            return any(
+                part.outcome == "open" and getattr(part.begun.body, "child", None) == child
+                for part in parts_of(seen).values()
+            )
+        case "pause":
+            # A person who goes back to an earlier step takes the pause back that this needed.
+            return pause_of(log) is None and msgspec.json.decode(message.body, type=Reason).hold_s is None
+        case "resume":
+            takes_back = msgspec.json.decode(message.body, type=Reason).takes_back
+            return pause_of(log) is not None and takes_back is None
+        case "cancel":
+            return not any(isinstance(each.body, e.CancelRequested) for each in log)
+        case _:
+            return False
+
+
+REFUSALS: dict[str, Check] = {"what is refused has a reason": what_is_refused_has_a_reason}
