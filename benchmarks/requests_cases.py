@@ -26,8 +26,8 @@ from buoy.operations.status import store_status
 
 STEPS = 50
 RUNS = 30
-# Between the first whole sweep, which comes within 15 s, and the next one.
-_QUIET_AFTER_S, _MINUTE_S = 20.0, 60.0
+# After a quiet minute, and between the first whole sweep, which comes within 15 s, and the next one.
+_QUIET_AFTER_S, _MINUTE_S = 90.0, 60.0
 # Longer than a writer trusts what it saw of a run.
 _LONG_S = 31.0
 

@@ -207,9 +207,18 @@ def _name(work: Work[T]) -> str:
 class _Bucket(MemoryBucket):
     """A bucket whose writes may arrive after their sender gave them up: a request that timed out is not undone."""
 
-    def __init__(self, data: MemoryData, on_call: OnCall, gate: Gate) -> None:
+    def __init__(self, data: MemoryData, on_call: OnCall, gate: Gate, *, metered: bool) -> None:
         super().__init__(data, on_call)
         self._gate = gate
+        self._metered = metered
+
+    def pulse(self) -> int | None:
+        """None as S3 has it: what others did shows by the poke alone."""
+        return None if self._metered else super().pulse()
+
+    async def put(self, key: str, data: bytes) -> str:
+        self._perhaps_late(f"put {key}", lambda: self.data.put(key, data), lambda: True)
+        return await super().put(key, data)
 
     async def create(self, key: str, data: bytes) -> str:
         self._perhaps_late(f"create {key}", lambda: self.data.put(key, data), lambda: key not in self.data.objects)
@@ -263,7 +272,8 @@ class ObjectStorage:
             else:
                 await gate.after(f"{operation} {key}")
 
-        return cast(Store, ObjectStore(_Bucket(self._data, on_call, gate), clock, single_host=self._one_host))
+        bucket = _Bucket(self._data, on_call, gate, metered=not self._one_host)
+        return cast(Store, ObjectStore(bucket, clock, single_host=self._one_host))
 
     def log(self, run_id: RunId, after: int = 0) -> list[Event]:
         found: list[Event] = []

@@ -25,7 +25,7 @@ from buoy.recovery.sweep.scope import Scope
 
 # How often all schedules are read anew; in between they are known, and read again when one of them is due. On this very
 # machine a look costs little, and a new schedule should not miss its first time by seconds.
-_RELOAD_S = 10.0
+_HINTED_S = 10.0
 _LOOK_S = 1.0
 
 
@@ -46,7 +46,9 @@ class Scheduler:
         self._ids = ids
         self._known: list[Schedule] = []
         self._read_at: float | None = None
-        self._reload_s = _LOOK_S if store.single_host else _RELOAD_S
+        self._reload_s = _LOOK_S if store.single_host else store.pace.schedules_s
+        # A store with a slow pace hints at changes: so many seconds after a reading they are read again.
+        self._hinted = False
         self._task: asyncio.Task[None] | None = None
         self.errors = 0
         self.last_error: str | None = None
@@ -65,6 +67,8 @@ class Scheduler:
                 await self.look()
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self._note(error)
+            if self._reload_s > _HINTED_S:
+                self._hinted |= await self._store.wait_for_change(0.0)
             await asyncio.sleep(_LOOK_S)
 
     def _note(self, error: Exception) -> None:
@@ -79,7 +83,7 @@ class Scheduler:
             return Fired()
         # Read again before anything is started: it may have been paused, changed or fired meanwhile.
         self._known = [each for each in await self._store.schedules.schedules() if self._scope.covers(each)]
-        self._read_at = self._clock.monotonic()
+        self._read_at, self._hinted = self._clock.monotonic(), False
         started = skipped = 0
         for schedule in list(self._known):
             try:
@@ -92,7 +96,9 @@ class Scheduler:
         return Fired(started, skipped)
 
     def _fresh(self) -> bool:
-        return self._read_at is not None and self._clock.monotonic() - self._read_at < self._reload_s
+        return self._read_at is not None and self._clock.monotonic() - self._read_at < (
+            min(_HINTED_S, self._reload_s) if self._hinted else self._reload_s
+        )
 
     def _is_due(self, schedule: Schedule, now: float) -> bool:
         try:

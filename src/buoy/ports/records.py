@@ -88,6 +88,18 @@ class Lanes(msgspec.Struct, frozen=True):
     writes: int = COMMIT_WRITES_MAX
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """How often the loops of a process look at a store without a hint. Where each request is billed: seldom."""
+
+    # Due tasks and unread messages.
+    look_s: float = 1.0
+    # The other runners.
+    fleet_s: float = 1.0
+    orphans_s: float = 30.0
+    # Schedules, where other machines may change them.
+    schedules_s: float = 10.0
+
+
 class Envelope(msgspec.Struct, frozen=True):
     """What belongs to a run's document but not to its log: who drives it."""
 

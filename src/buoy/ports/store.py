@@ -39,6 +39,7 @@ from buoy.ports.records import (
     Message,
     Orphan,
     Outcome,
+    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -203,6 +204,10 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
     @property
     def self_fencing(self) -> bool:
         """Whether a runner stops its work when its beats are not confirmed, before others declare it dead."""
+
+    @property
+    def pace(self) -> Pace:
+        """How often to look without a hint. A store with a slow pace gives a hint of all that a look would find."""
 
     @property
     def has_clock(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from buoy.errors import StoreLost
+from buoy.ports.host import Clock
 from buoy.ports.store import Store
 
 # Without a hint, each loop looks this often.
@@ -22,6 +23,7 @@ class Watchman(Protocol):
     """The runner, as its loops see it."""
 
     store: Store
+    clock: Clock
     gone: str | None
 
     def declared_gone(self, why: str) -> None: ...
@@ -71,14 +73,19 @@ class Round:
 
 
 def listener(runner: Watchman, rounds: Sequence[Round]) -> Round:
-    """Waits for hints of the store, in one task, and wakes the other loops with each."""
+    """Waits for hints of the store, in one task, and wakes the other loops with each, and once in the store's pace."""
+    looked_at = runner.clock.monotonic()
 
     async def listen() -> bool:
+        nonlocal looked_at
+        changed = True
         try:
-            await runner.store.wait_for_change(POLL_S)
+            changed = await runner.store.wait_for_change(POLL_S)
         finally:
-            for each in rounds:
-                each.wake()
+            if changed or runner.clock.monotonic() - looked_at >= runner.store.pace.look_s:
+                looked_at = runner.clock.monotonic()
+                for each in rounds:
+                    each.wake()
         return True
 
     return Round(runner, "listener", listen)

@@ -1,7 +1,7 @@
 """Sweeper: the loop that sweeps, inside of a worker or as a process of its own.
 
-Every second it looks for dead runners, every half minute for orphans; a whole sweep, with a reconcile after it, comes
-after a delay and then once in an interval. Both are spread by the runner's id, so that workers that were started
+It looks for dead runners and for orphans in the store's pace (`Store.pace`). A whole sweep, with a reconcile after it,
+comes after a delay and then once in an interval. Both are spread by the runner's id, so that workers that were started
 together do not sweep together.
 Invariants: those of `sweep`. Its own health is kept, and travels with the beats: a sweeper that fails in silence is
 worse than none. Without a client it can look for the dead and for orphans, and no more.
@@ -17,6 +17,8 @@ import msgspec
 
 from buoy.core.ids import RunnerId
 from buoy.core.limits import (
+    BEAT_S,
+    LOOKS_SLACK_S,
     SWEEP_DELAY_S,
     SWEEP_LOOKS_MAX,
     SWEEP_ORPHANS_MAX,
@@ -35,9 +37,6 @@ from buoy.recovery.sweep.reconcile import Reconciled, reconcile
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from buoy.recovery.sweep.tally import Swept, Tally
-
-_LOCKS_S = 1.0
-_ORPHANS_EVERY = 30
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -74,7 +73,15 @@ class Sweeper:
         self._interval_s = interval_s
         # From its start on; to be set before that.
         self.delay_s = delay_s
-        self._coroner = None if client is None else FailureDetector(store, liveness, client.clock, once=once)
+        self._look_s = store.pace.fleet_s
+        self._orphans_every = max(round(store.pace.orphans_s / self._look_s), 1)
+        # Two looks in a row must fit into the slack, or every look would begin anew.
+        slack_s = max(LOOKS_SLACK_S, 2 * self._look_s)
+        self._coroner = None
+        if client is not None:
+            self._coroner = FailureDetector(
+                store, liveness, client.clock, once=once, slack_s=slack_s, apart_s=BEAT_S + slack_s
+            )
         # Where the next look at stale runs, and at waiting ones, begins.
         self._cursor: str | None = None
         self._waiting: str | None = None
@@ -112,14 +119,14 @@ class Sweeper:
         whole_at = self._monotonic() + self.delay_s + min(2 * self.delay_s, SWEEP_SPREAD_MAX_S) * spread
         while True:
             try:
-                await self.sweep(orphans=self.looks % _ORPHANS_EVERY == 0)
+                await self.sweep(orphans=self.looks % self._orphans_every == 0)
                 self.looks += 1
                 if self._client is not None and self._monotonic() >= whole_at:
                     whole_at = self._monotonic() + self._interval_s * (0.9 + 0.2 * spread)
                     await self.whole()
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
                 self._note(error)
-            await asyncio.sleep(_LOCKS_S)
+            await asyncio.sleep(self._look_s)
 
     def _monotonic(self) -> float:
         return 0.0 if self._client is None else self._client.clock.monotonic()
@@ -191,7 +198,7 @@ class Sweeper:
         until = self._monotonic() + patience_s
         sweep = Sweep(self._client, self._coroner, self._options, told=self.told)
         while self._coroner.pending and self._monotonic() < until:
-            await asyncio.sleep(_LOCKS_S)
+            await asyncio.sleep(self._look_s)
             await sweep.dead()
         return sweep.tally.total()
 

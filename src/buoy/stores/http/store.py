@@ -29,6 +29,7 @@ from buoy.ports.records import (
     Message,
     Orphan,
     Outcome,
+    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -94,6 +95,10 @@ class HttpStore:
     @property
     def self_fencing(self) -> bool:
         return False
+
+    @property
+    def pace(self) -> Pace:
+        return Pace()
 
     @property
     def has_clock(self) -> bool:

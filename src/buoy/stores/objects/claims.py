@@ -8,6 +8,7 @@ claim, since a task that is held by somebody who does not know it would wait for
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -56,6 +57,8 @@ class Claims:
         self._runners = runners
         self._clock = clock
         self._hints: dict[str, WorkHint] = {}
+        # When the first task comes due that the last look met and left.
+        self.next_due: float | None = None
         # Taken or perhaps taken, but not yet told to the runner.
         self._owed: dict[RunnerId, dict[RunId, TaskState]] = {}
 
@@ -79,6 +82,9 @@ class Claims:
             self._owed.pop(runner, None)
         return list(taken.values())
 
+    def next_due_in_s(self) -> float:
+        return math.inf if self.next_due is None else self.next_due - self._clock.now()
+
     async def _deliver(self, runner: RunnerId, taken: dict[RunId, Task]) -> None:
         """What an earlier call took without being able to say so."""
         for run_id, task in list(self._owed[runner].items()):
@@ -92,7 +98,7 @@ class Claims:
 
     async def _look(self, runner: RunnerId, wants: Wants, limit: int, taken: dict[RunId, Task]) -> None:
         """Page after page of all queues, until enough is taken."""
-        now = self._clock.now()
+        now, self.next_due = self._clock.now(), None
         woken = [Woken(run_id, entries) for run_id, entries in (await self._inboxes.woken()).items()]
         places: dict[str, str | None] = dict.fromkeys(wants.queues)
         for turn in range(PAGES_MAX):
@@ -129,6 +135,8 @@ class Claims:
         found: list[layout.TaskEntry] = []
         for entry in entries:
             if not entry.at_once and entry.due_us > layout.microseconds(now):
+                due_at = entry.due_us / 1e6
+                self.next_due = due_at if self.next_due is None else min(self.next_due, due_at)
                 place = place if entry.key not in keys else None
                 break
             hint = await self._hint(entry)

@@ -1,6 +1,7 @@
 """Layout: under which keys the object store keeps what, and how they are read back.
 
     buoy.json                               what this bucket is
+    poke                                    changes after there is new work; only where a bucket has no pulse
     workflow/{run}/state.json               document, envelope and task; compare-and-swap
     workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
     workflow/{run}/inbox/{number}.json      one message; create-if-absent
@@ -36,6 +37,7 @@ from urllib.parse import quote
 from buoy.core.ids import RunId, RunnerId, is_run_id
 
 MARKER = "buoy.json"
+POKE = "poke"
 WORKFLOW = "workflow/"
 TASKS = "tasks/"
 WAKE = "wake/"

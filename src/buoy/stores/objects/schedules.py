@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from buoy.core.ids import check_run_id
@@ -19,8 +21,9 @@ _SCHEDULES = msgspec.json.Decoder(Schedule)
 class ObjectTimetable:
     """The timetable of one object store."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, changed: Callable[[str], Awaitable[None]]) -> None:
         self._bucket = bucket
+        self._changed = changed
 
     async def schedules(self) -> list[Schedule]:
         return [one for one in await self._all() if isinstance(one, Schedule)]
@@ -71,4 +74,5 @@ class ObjectTimetable:
             if now is None or now[0].number < schedule.number:
                 raise
             return now[0] == schedule
+        await self._changed(f"schedule {schedule.name} {schedule.number}")
         return True

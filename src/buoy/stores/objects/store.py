@@ -28,6 +28,7 @@ from buoy.ports.records import (
     Message,
     Orphan,
     Outcome,
+    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -51,6 +52,7 @@ from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectCheckup
 from buoy.stores.objects.lists import Lists
 from buoy.stores.objects.moves import Moves
+from buoy.stores.objects.poke import Poke
 from buoy.stores.objects.probe import PROBE, PROBED
 from buoy.stores.objects.reclaim import Sweeps
 from buoy.stores.objects.retirement import Retirement
@@ -60,6 +62,8 @@ from buoy.stores.objects.schedules import ObjectTimetable
 from buoy.stores.store_clock import StoreClock
 
 FORMAT = 1
+# Where each request is billed. Work of others is hinted at by the poke.
+METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=120.0, schedules_s=120.0)
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -89,7 +93,9 @@ class ObjectStore:
         self._counts = Counts(bucket, self._runs, self._lists)
         self.archive = ObjectArchive(bucket, self.index, self._runs, clock)
         self.integrity = ObjectCheckup(bucket, self.index, self._runs, self._runners, clock)
-        self.schedules = ObjectTimetable(bucket)
+        self._metered = bucket.pulse() is None
+        self._poke = Poke(bucket, self.index, clock)
+        self.schedules = ObjectTimetable(bucket, self._changed)
         self._moves = Moves(bucket)
         self._watch = ChangeFeed(bucket.pulse)
 
@@ -126,6 +132,10 @@ class ObjectStore:
         return Lanes(groups=COMMIT_LANES_MAX, writes=1)
 
     @property
+    def pace(self) -> Pace:
+        return METERED_PACE if self._metered else Pace()
+
+    @property
     def has_clock(self) -> bool:
         """False for a bucket: its times are those of the machine that wrote them."""
         return self._clock.own
@@ -139,8 +149,15 @@ class ObjectStore:
         outcomes = await self._commits.commit(writes)
         self._moves.note(write.run_id for write in writes)
         if any(map(wakes_others, writes)):
-            self._watch.notify()
+            told = any(wakes_others(write) and not _parks(write.task) for write in writes)
+            await self._changed(f"commit {writes[0].run_id}", told=told)
         return outcomes
+
+    async def _changed(self, what: str, *, told: bool = True) -> None:
+        """There may be work: for the loops of this process, and if `told` for those of others."""
+        self._watch.notify()
+        if self._metered and told:
+            await self._poke.tell(what)
 
     async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
         return await self._commits.landed(writes)
@@ -155,7 +172,7 @@ class ObjectStore:
     async def send(self, message: Message) -> Receipt:
         receipt = await self._inboxes.send(message)
         if not receipt.duplicate:
-            self._watch.notify()
+            await self._changed(f"message {message.run_id} {receipt.number}")
         return receipt
 
     async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
@@ -181,7 +198,7 @@ class ObjectStore:
     ) -> bool:
         done = await self._claims.release(run_id, runner, change, head_seq)
         if isinstance(change, Released):
-            self._watch.notify()
+            await self._changed(f"release {run_id}", told=done and not _parks(change))
         return done
 
     async def unread_runs(self, runner: RunnerId) -> list[RunId]:
@@ -215,7 +232,7 @@ class ObjectStore:
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
         freed = await self._sweeps.declare_dead(runner, why, cause, evidence, beat_number)
-        self._watch.notify()
+        await self._changed(f"burial {runner}", told=bool(freed))
         return freed
 
     async def orphans(self, limit: int) -> list[Orphan]:
@@ -223,7 +240,7 @@ class ObjectStore:
 
     async def requeue_orphan(self, orphan: Orphan) -> bool:
         adopted = await self._sweeps.requeue_orphan(orphan)
-        self._watch.notify()
+        await self._changed(f"orphan {orphan.run_id}", told=adopted)
         return adopted
 
     async def define(self, version: str, data: bytes) -> None:
@@ -239,13 +256,32 @@ class ObjectStore:
         return StoreTime(self._clock.now())
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        return await self._watch.wait(timeout_s)
+        if not self._metered:
+            return await self._watch.wait(timeout_s)
+        until = self._clock.monotonic() + timeout_s
+        while True:
+            left_s = until - self._clock.monotonic()
+            if await self._watch.wait(max(min(left_s, self._poke.due_in_s, self._claims.next_due_in_s()), 0.0)):
+                return True
+            if self._claims.next_due_in_s() <= 0.0:
+                self._claims.next_due = None
+                self._watch.notify()
+            elif self._poke.due_in_s <= 0.0:
+                if await self._poke.look():
+                    self._watch.notify()
+            elif self._clock.monotonic() >= until:
+                return False
 
     async def reopen(self) -> ObjectStore:
         return ObjectStore(await self._bucket.reopen(), self._clock, single_host=self._one_host)
 
     async def close(self) -> None:
         await self._bucket.close()
+
+
+def _parks(change: object) -> bool:
+    """Whether only a message can make it work for anybody."""
+    return isinstance(change, Released) and change.due_at is None
 
 
 async def mark(bucket: Bucket) -> None:

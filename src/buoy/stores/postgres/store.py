@@ -23,6 +23,7 @@ from buoy.ports.records import (
     Message,
     Orphan,
     Outcome,
+    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -98,6 +99,10 @@ class PostgresStore:
     def lanes(self) -> Lanes:
         """One group for each writing session: the server syncs them together."""
         return Lanes(groups=WRITERS)
+
+    @property
+    def pace(self) -> Pace:
+        return Pace()
 
     @property
     def has_clock(self) -> bool:

@@ -25,6 +25,7 @@ from buoy.ports.records import (
     Message,
     Orphan,
     Outcome,
+    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -115,6 +116,10 @@ class SqliteStore:
     def lanes(self) -> Lanes:
         """One group at a time: there is one writer, and the runs of a group share its sync."""
         return Lanes()
+
+    @property
+    def pace(self) -> Pace:
+        return Pace()
 
     @property
     def has_clock(self) -> bool:
