@@ -13,15 +13,23 @@ import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import psycopg
+
+from buoy.ports.host import Clock
+from buoy.stores.postgres.address import address_of
+from buoy.stores.postgres.store import PostgresStore
+from buoy.testing.postgres_clock import timed_session, use_test_clock
 
 VERSIONS = (16, 18)
 _FOLDERS = {16: "pginstall", 18: "pginstall18"}
 _SCHEMAS = itertools.count(1)
 # The number of the user `nobody`.
-_UNPRIVILEGED = 65534
+UNPRIVILEGED = 65534
 
 
 class Server(NamedTuple):
@@ -41,7 +49,9 @@ class Server(NamedTuple):
 
     def control(self, *arguments: str) -> None:
         """`pg_ctl` on this server."""
-        _run([str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-w", *arguments])
+        # With a log file of its own: the server would otherwise keep our pipe open.
+        log = ("-l", str(self.folder / "log")) if arguments[0] in ("start", "restart") else ()
+        _run([str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-w", *log, *arguments])
 
     def stop(self) -> None:
         self.control("stop", "-m", "immediate")
@@ -54,9 +64,13 @@ def binaries(version: int) -> Path:
     return Path(found.origin).parent / _FOLDERS[version] / "bin"
 
 
-@cache
 def server(version: int = VERSIONS[-1]) -> Server:
     """The server of this process, started at the first call."""
+    return _server(version)
+
+
+@cache
+def _server(version: int) -> Server:
     return start_server(version)
 
 
@@ -65,14 +79,14 @@ def start_server(version: int, *settings: str) -> Server:
     # A short path: that of a unix socket has 107 characters at most.
     folder = Path(tempfile.mkdtemp(prefix="buoy-pg-"))
     if os.geteuid() == 0:
-        os.chown(folder, _UNPRIVILEGED, _UNPRIVILEGED)
+        os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
     made = Server(version, folder)
     data = folder / "data"
     _run([str(made.bin / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync", "-N"])
     chosen = ("listen_addresses=''", f"unix_socket_directories='{folder}'", "max_connections=200", *settings)
     with (data / "postgresql.conf").open("a") as file:
         file.writelines(f"{setting}\n" for setting in chosen)
-    made.control("start", "-l", str(folder / "log"))
+    made.control("start")
     atexit.register(_remove, made)
     return made
 
@@ -87,6 +101,26 @@ def fresh_url(version: int = VERSIONS[-1]) -> str:
     return server(version).url(fresh_schema())
 
 
+async def open_timed(url: str, clock: Clock, own_clock: Clock) -> PostgresStore:
+    """That store, whose clock is `own_clock`. The store must have the clock of tests."""
+    return await PostgresStore.open(url, clock=clock, session=timed_session(own_clock))
+
+
+def timed_url(version: int = VERSIONS[-1]) -> str:
+    """A store of its own with the clock of tests."""
+    url = fresh_url(version)
+    use_test_clock(url)
+    return url
+
+
+def query(url: str, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Rows, or nothing, by a session of its own. `{schema}` stands for the schema of the URL."""
+    address = address_of(url)
+    with psycopg.connect(address.conninfo, autocommit=True) as session:
+        found = session.execute(statement.replace("{schema}", address.quoted).encode(), values or None)
+        return found.fetchall() if found.description is not None else []
+
+
 def _remove(made: Server) -> None:
     if (made.folder / "data" / "postmaster.pid").exists():
         made.stop()
@@ -95,7 +129,7 @@ def _remove(made: Server) -> None:
 
 def _run(command: list[str]) -> None:
     """As this user, or as one without rights if this one is root: PostgreSQL refuses root."""
-    user = _UNPRIVILEGED if os.geteuid() == 0 else None
+    user = UNPRIVILEGED if os.geteuid() == 0 else None
     done = subprocess.run(
         command,
         capture_output=True,

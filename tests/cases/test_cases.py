@@ -1,4 +1,4 @@
-"""The cases: each folder is a run as it was found, and what must be found and done about it, on both kinds of store.
+"""The cases: each folder is a run as it was found, and what must be found and done about it, on every kind of store.
 
 `bundle.json` is what `buoy import --as-found` takes; further ones (`bundle-2.json`) are other runs that it is about.
 `expect.json` says, besides a line about the case:
@@ -46,6 +46,7 @@ from buoy.recovery.recover import Recovery, recover_run
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S
+from tests.postgres_server import open_timed, query, timed_url
 from tests.recovery.yard import KINDS, Deaths, Yard
 
 FOLDER = Path(__file__).parent
@@ -74,6 +75,8 @@ EXPECTATIONS = {
     *("audit", "status", "task", "generation", "messages", "drives", "once", "refused", "runners", "adopt", "watched"),
     *("stale_after_s", "doubts", "error", "reason", "document_left", "asked_once", "question"),
 }
+_SINCE_THEN = """UPDATE {schema}.runs
+    SET updated_at = coalesce(({schema}.as_json(doc) ->> 'updated_at')::double precision, updated_at)"""
 # What cannot be read is refused as a bundle.
 NOT_IN_BUNDLES = {"R1"}
 
@@ -189,14 +192,15 @@ async def _check_settled(case: Case, yard: Yard) -> None:
     assert await read_log(yard.store, case.run_id) == before
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, "postgres"])
 @pytest.mark.parametrize("name", CASES)
 def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, name: str, kind: str) -> None:
     case = Case(name)
 
     async def play() -> None:
         clock = ManualClock(NOW)
-        store = await open_store(case.url(tmp_path, kind), clock)
+        url = timed_url() if kind == "postgres" else case.url(tmp_path, kind)
+        store = await (open_timed(url, clock, clock) if kind == "postgres" else open_store(url, clock))
         try:
             yard = Yard(store, clock, Deaths())
             if "refused" in case.expect:
@@ -206,6 +210,9 @@ def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, n
                 assert (await yard.client.runs()).runs == ()
                 return
             done = await _brought(case, yard)
+            if kind == "postgres":
+                # A store with a clock dates a copy by its import. The case is that it has had the run all the while.
+                query(url, _SINCE_THEN)
             assert case.expect.get("doubts", "") in " ".join(done.doubts)
             _, found = await _findings(case, yard)
             _check_findings(case, found)
@@ -215,7 +222,7 @@ def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, n
         finally:
             await store.close()
         if "drives" in case.expect:
-            await _drive(case, case.url(tmp_path, kind))
+            await _drive(case, url)
 
     asyncio.run(play())
 

@@ -72,8 +72,11 @@ async def logs_of(url: str, runs: list[str]) -> dict[str, list[e.Event]]:
 
 @pytest.mark.parametrize(
     ("store", "workers", "kills"),
-    [("sqlite", 1, 25), ("sqlite", 2, 25), ("sqlite", 8, 25), ("file", 1, 10), ("file", 2, 10)],
-    ids=["one", "two", "eight", "one on a folder", "two on a folder"],
+    [
+        *(("sqlite", 1, 25), ("sqlite", 2, 25), ("sqlite", 8, 25), ("file", 1, 10), ("file", 2, 10)),
+        *(("postgres", 1, 6), ("postgres", 2, 8)),
+    ],
+    ids=["one", "two", "eight", "one on a folder", "two on a folder", "one on PostgreSQL", "two on PostgreSQL"],
 )
 def test_every_run_survives_workers_killed_at_random(store: str, workers: int, kills: int, yard: Yard) -> None:
     """Other moments: BUOY_SEED=1, 2, 3..."""
@@ -96,7 +99,7 @@ def test_every_run_survives_workers_killed_at_random(store: str, workers: int, k
         result, log = found[run_id]
         assert result == expected(n)
         assert [event.seq for event in log] == list(range(1, len(log) + 1))
-        extra += check_executions(seen, log, run_id, yard.killed_at)
+        extra += check_executions(seen, log, run_id, yard.killed_at, own_clock=store == "postgres")
     claims = [event.body for _, log in found.values() for event in log if isinstance(event.body, e.Claimed)]
     taken_over = sum(claim.cause == "taken_over" for claim in claims)
     assert taken_over >= kills // 4, "the kills hit nothing: the test shows nothing"

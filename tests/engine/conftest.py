@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.postgres_server import fresh_url
+
 # Longer than any wait inside of a test, which then says for what it waited.
 TEST_LIMIT_S = 240.0
 
@@ -37,5 +39,13 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture(params=["sqlite", "file"])
 def any_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store of each kind that is built in."""
+    """A store of each kind that needs no server and has no clock of its own."""
+    return f"sqlite:///{tmp_path}/runs.db" if request.param == "sqlite" else f"file://{tmp_path}/folder"
+
+
+@pytest.fixture(params=["sqlite", "file", "postgres"])
+def every_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The same, and a store on a server with a clock of its own."""
+    if request.param == "postgres":
+        return fresh_url()
     return f"sqlite:///{tmp_path}/runs.db" if request.param == "sqlite" else f"file://{tmp_path}/folder"

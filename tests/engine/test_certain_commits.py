@@ -118,8 +118,8 @@ async def failed(url: str, run_id: str = "r") -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_commit_whose_answer_is_lost_stands_once(form: str, any_url: str) -> None:
-    async with client_at(any_url) as (app, store):
+async def test_a_commit_whose_answer_is_lost_stands_once(form: str, every_url: str) -> None:
+    async with client_at(every_url) as (app, store):
         lose(store, form, for_ever=False)
         write = created("r", "mine")
         assert await commit_surely(app.store, write)
@@ -128,8 +128,8 @@ async def test_a_commit_whose_answer_is_lost_stands_once(form: str, any_url: str
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_group_is_read_back_by_one_question(form: str, any_url: str) -> None:
-    async with client_at(any_url) as (app, store):
+async def test_a_group_is_read_back_by_one_question(form: str, every_url: str) -> None:
+    async with client_at(every_url) as (app, store):
         await app.store.commit([created("r3", "theirs")])
         store.calls.clear()
         lose(store, form, for_ever=False)
@@ -161,16 +161,16 @@ async def test_an_error_that_a_person_must_mend_is_not_tried_again(url: str) -> 
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_start_whose_answer_is_lost_makes_one_run(form: str, any_url: str) -> None:
-    async with client_at(any_url) as (app, store):
+async def test_a_start_whose_answer_is_lost_makes_one_run(form: str, every_url: str) -> None:
+    async with client_at(every_url) as (app, store):
         lose(store, form, for_ever=False)
         run = await app.start(order)
         assert [each.document.run_id for each in (await app.runs()).runs] == [run.id]
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_start_that_is_repeated_under_its_key_makes_one_run(form: str, any_url: str) -> None:
-    async with client_at(any_url) as (app, store):
+async def test_a_start_that_is_repeated_under_its_key_makes_one_run(form: str, every_url: str) -> None:
+    async with client_at(every_url) as (app, store):
         lose(store, form, for_ever=True)
         with pytest.raises(Unclear) as caught:
             await app.start(order)
@@ -181,8 +181,8 @@ async def test_a_start_that_is_repeated_under_its_key_makes_one_run(form: str, a
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_start_in_a_process_that_drives_it_makes_one_run(form: str, any_url: str) -> None:
-    async with opened_with_faults(any_url, asks) as (app, store):
+async def test_a_start_in_a_process_that_drives_it_makes_one_run(form: str, every_url: str) -> None:
+    async with opened_with_faults(every_url, asks) as (app, store):
         store.fail("commit", _HOW[form])
         run = await app.start(asks)
         await run.question()
@@ -190,8 +190,8 @@ async def test_a_start_in_a_process_that_drives_it_makes_one_run(form: str, any_
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_parent_whose_commits_lose_their_answers_has_each_child_once(form: str, any_url: str) -> None:
-    async with opened_with_faults(any_url, parent, child) as (app, store):
+async def test_a_parent_whose_commits_lose_their_answers_has_each_child_once(form: str, every_url: str) -> None:
+    async with opened_with_faults(every_url, parent, child) as (app, store):
         store.fail("commit", _HOW[form], times=4)
         run = await app.start_as("p", parent)
         assert await result_of(app, run) == 3
@@ -240,10 +240,10 @@ Ask = Callable[..., Awaitable[object]]
 
 @pytest.mark.parametrize("way", BACK)
 @pytest.mark.parametrize("form", FORMS)
-async def test_going_back_whose_answer_is_lost_makes_one_branch(form: str, way: str, any_url: str) -> None:
+async def test_going_back_whose_answer_is_lost_makes_one_branch(form: str, way: str, every_url: str) -> None:
     prepare, ask = BACK[way]
-    await prepare(any_url)
-    async with client_at(any_url) as (app, store):
+    await prepare(every_url)
+    async with client_at(every_url) as (app, store):
         lose(store, form, for_ever=False)
         await ask(app)
         count, epochs = await branches(app, "r")
@@ -253,10 +253,10 @@ async def test_going_back_whose_answer_is_lost_makes_one_branch(form: str, way: 
 @pytest.mark.parametrize("way", BACK)
 @pytest.mark.parametrize("keyed", [True, False])
 @pytest.mark.parametrize("form", FORMS)
-async def test_going_back_that_is_repeated_makes_one_branch(form: str, keyed: bool, way: str, any_url: str) -> None:
+async def test_going_back_that_is_repeated_makes_one_branch(form: str, keyed: bool, way: str, every_url: str) -> None:
     prepare, ask = BACK[way]
-    await prepare(any_url)
-    async with client_at(any_url) as (app, store):
+    await prepare(every_url)
+    async with client_at(every_url) as (app, store):
         planned = await app.plan_retry("r", "work" if way == "jump" else None)
         lose(store, form, for_ever=True)
         with pytest.raises(Unclear) as caught:
@@ -267,13 +267,13 @@ async def test_going_back_that_is_repeated_makes_one_branch(form: str, keyed: bo
         assert (count, set(epochs.values())) == (1, {1})
 
 
-async def test_a_jump_under_its_key_is_done_once_even_if_the_run_has_moved_on(any_url: str) -> None:
-    await waiting(any_url)
-    async with client_at(any_url) as (app, store):
+async def test_a_jump_under_its_key_is_done_once_even_if_the_run_has_moved_on(every_url: str) -> None:
+    await waiting(every_url)
+    async with client_at(every_url) as (app, store):
         lose(store, "landed", for_ever=True)
         with pytest.raises(Unclear) as caught:
             await jump(app)
-    async with opened(any_url, order) as app:
+    async with opened(every_url, order) as app:
         await until_status(app, "r", "waiting_signal")
         assert len(await bodies_of(app, "r", e.StepStarted)) == 2
         await jump(app, caught.value.key)
@@ -288,9 +288,9 @@ async def test_a_jump_under_its_key_is_done_once_even_if_the_run_has_moved_on(an
 
 @pytest.mark.parametrize("for_ever", [False, True])
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_migration_binds_the_run_once(form: str, for_ever: bool, any_url: str) -> None:
-    await waiting(any_url)
-    async with client_at(any_url) as (app, store):
+async def test_a_migration_binds_the_run_once(form: str, for_ever: bool, every_url: str) -> None:
+    await waiting(every_url)
+    async with client_at(every_url) as (app, store):
         lose(store, form, for_ever=for_ever)
         key = None
         if for_ever:
@@ -305,9 +305,9 @@ async def test_a_migration_binds_the_run_once(form: str, for_ever: bool, any_url
 @pytest.mark.parametrize("for_ever", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", ["pause", "cancel"])
-async def test_a_request_has_one_effect(kind: str, form: str, for_ever: bool, any_url: str) -> None:
-    await waiting(any_url)
-    async with client_at(any_url) as (app, store):
+async def test_a_request_has_one_effect(kind: str, form: str, for_ever: bool, every_url: str) -> None:
+    await waiting(every_url)
+    async with client_at(every_url) as (app, store):
         ask = getattr(app, kind)
         lose(store, form, for_ever=for_ever)
         if for_ever:
@@ -325,9 +325,9 @@ async def test_a_request_has_one_effect(kind: str, form: str, for_ever: bool, an
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_signal_whose_answer_is_lost_is_one_message(form: str, any_url: str) -> None:
-    await waiting(any_url)
-    async with client_at(any_url) as (app, store):
+async def test_a_signal_whose_answer_is_lost_is_one_message(form: str, every_url: str) -> None:
+    await waiting(every_url)
+    async with client_at(every_url) as (app, store):
         store.fail("send", _HOW[form])
         assert not (await app.signal("r", "go", 1)).duplicate
         assert len(await app.store.inbox(RunId("r"))) == 1
@@ -339,10 +339,10 @@ async def test_a_signal_whose_answer_is_lost_is_one_message(form: str, any_url: 
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_an_answer_whose_receipt_is_lost_is_no_second_answer(form: str, any_url: str) -> None:
-    async with opened(any_url, asks) as app:
+async def test_an_answer_whose_receipt_is_lost_is_no_second_answer(form: str, every_url: str) -> None:
+    async with opened(every_url, asks) as app:
         await (await app.start_as("r", asks)).question()
-    async with client_at(any_url) as (app, store):
+    async with client_at(every_url) as (app, store):
         store.fail("send", _HOW[form])
         await app.answer("r", True)
         assert len(await app.store.inbox(RunId("r"))) == 1
@@ -351,8 +351,8 @@ async def test_an_answer_whose_receipt_is_lost_is_no_second_answer(form: str, an
             await app.answer("r", False)
 
 
-async def test_the_end_of_a_child_is_sent_again_until_its_parent_has_room_for_it(any_url: str) -> None:
-    async with opened_with_faults(any_url, parent, child) as (app, store):
+async def test_the_end_of_a_child_is_sent_again_until_its_parent_has_room_for_it(every_url: str) -> None:
+    async with opened_with_faults(every_url, parent, child) as (app, store):
         store.fail("send", "before", times=2, error=InboxFull("p has 10,000 messages that nobody has read"))
         run = await app.start_as("p", parent)
         assert await result_of(app, run) == 3
@@ -365,12 +365,12 @@ async def test_the_end_of_a_child_is_sent_again_until_its_parent_has_room_for_it
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_a_recovery_claims_the_run_once(form: str, any_url: str) -> None:
+async def test_a_recovery_claims_the_run_once(form: str, every_url: str) -> None:
     log = [e.Event(1, 1.0, e.WorkflowCreated(workflow="order", input=msgspec.Raw(b"{}"), policy="hold"), nonce="n1")]
     log.append(e.Event(2, 1.0, e.Claimed(runner="old", cause="created"), nonce="n2"))
     log.append(e.Event(3, 1.0, e.StepStarted(leaf="a#1", name="a", key="r/a#1/0"), nonce="n3"))  # type: ignore[arg-type]
     log.append(e.Event(4, 1.0, e.StepFailed(leaf="a#1", error=e.ErrorInfo(type="X", message="x"))))  # type: ignore[arg-type]
-    async with client_at(any_url) as (app, store):
+    async with client_at(every_url) as (app, store):
         await plant(app.store, "r", log, cause="created")
         lose(store, form, for_ever=False)
         await recover_run(app, RunId("r"))

@@ -41,9 +41,9 @@ async def holder_is(client: Client, runner: Runner | None) -> bool:
     return (await client.record("run")).holder == (None if runner is None else runner.id)
 
 
-async def test_a_run_that_was_given_back_is_not_taken_again_because_of_an_old_list(any_url: str) -> None:
+async def test_a_run_that_was_given_back_is_not_taken_again_because_of_an_old_list(every_url: str) -> None:
     """The list of what a runner holds is read, then the run is given back, then the list is looked through."""
-    async with opened_with_faults(any_url, waits) as (app, store), buoy.connect(any_url) as client:
+    async with opened_with_faults(every_url, waits) as (app, store), buoy.connect(every_url) as client:
         await app.start_as("run", waits)
         await until_status(app, "run", "waiting_signal")
         assert app.runner is not None
@@ -61,20 +61,20 @@ async def test_a_run_that_was_given_back_is_not_taken_again_because_of_an_old_li
         assert app.runner.holding() == 0
 
 
-async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(any_url: str) -> None:
+async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(every_url: str) -> None:
     """A runner takes a task and sleeps. Its hold on the task is lost, and a living runner executes the run by now."""
-    async with buoy.connect(any_url) as client:
+    async with buoy.connect(every_url) as client:
         await client.start_as("run", executes)
-        async with opened(any_url, executes) as app:
+        async with opened(every_url, executes) as app:
             await until_status(app, "run", "waiting_signal")
-        async with opened_with_faults(any_url, executes) as (slow, store):
+        async with opened_with_faults(every_url, executes) as (slow, store):
             assert slow.runner is not None
             log = store.hold("events")
             await client.signal("run", "go", 1)
             await until(lambda: holder_is(client, slow.runner), "the slow runner to take the task")
             now = slow.runner.clock.now()
             assert await client.store.release(RUN, slow.runner.id, Released(due_at=now, now=now))
-            async with opened(any_url, executes) as quick:
+            async with opened(every_url, executes) as quick:
                 await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
                 claims = len(await bodies_of(client, "run", e.Claimed))
                 looks = store.calls["unread_runs"]
@@ -89,13 +89,13 @@ async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(any_url:
                 assert quick.runner.holding() == 1
 
 
-async def test_a_run_that_nobody_holds_is_taken_without_its_task(any_url: str) -> None:
+async def test_a_run_that_nobody_holds_is_taken_without_its_task(every_url: str) -> None:
     """A process that drives one run for a person claims no tasks. It says which holder makes the run free."""
-    async with buoy.connect(any_url) as client:
+    async with buoy.connect(every_url) as client:
         await client.start_as("run", executes)
-        async with opened(any_url, executes) as app:
+        async with opened(every_url, executes) as app:
             await until_status(app, "run", "waiting_signal")
-        async with opened(any_url, executes) as other:
+        async with opened(every_url, executes) as other:
             assert other.runner is not None
             await other.runner.intake.take(TASK)
             assert other.runner.holding() == 0
@@ -104,16 +104,16 @@ async def test_a_run_that_nobody_holds_is_taken_without_its_task(any_url: str) -
             await until(lambda: holder_is(client, other.runner), "the run to be held")
 
 
-async def test_a_run_is_not_taken_without_its_task_once_another_runner_drives_it(any_url: str) -> None:
-    async with buoy.connect(any_url) as client:
+async def test_a_run_is_not_taken_without_its_task_once_another_runner_drives_it(every_url: str) -> None:
+    async with buoy.connect(every_url) as client:
         await client.start_as("run", executes)
-        async with opened(any_url, executes) as app:
+        async with opened(every_url, executes) as app:
             await until_status(app, "run", "waiting_signal")
-        async with opened_with_faults(any_url, waits) as (slow, store):
+        async with opened_with_faults(every_url, waits) as (slow, store):
             assert slow.runner is not None
             log = store.hold("events")
             taking = asyncio.create_task(slow.runner.intake.take(TASK, free_of=(None,)))
-            async with opened(any_url, executes) as quick:
+            async with opened(every_url, executes) as quick:
                 await client.signal("run", "go", 1)
                 await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
                 claims = len(await bodies_of(client, "run", e.Claimed))
@@ -127,14 +127,14 @@ async def test_a_run_is_not_taken_without_its_task_once_another_runner_drives_it
                 assert quick.runner.holding() == 1
 
 
-async def test_a_runner_that_is_declared_gone_while_it_reads_a_run_drives_nothing(any_url: str) -> None:
-    async with buoy.connect(any_url) as client:
+async def test_a_runner_that_is_declared_gone_while_it_reads_a_run_drives_nothing(every_url: str) -> None:
+    async with buoy.connect(every_url) as client:
         await client.start_as("run", executes)
-        async with opened(any_url, executes) as app:
+        async with opened(every_url, executes) as app:
             await until_status(app, "run", "waiting_signal")
         await client.signal("run", "go", 1)
         before = await log_of(client, "run")
-        async with opened_with_faults(any_url, waits) as (slow, store):
+        async with opened_with_faults(every_url, waits) as (slow, store):
             assert slow.runner is not None
             slow.runner.registry.add(executes)
             inbox = store.hold("inbox")

@@ -40,8 +40,8 @@ def replays_slowly() -> list[Any]:
     return [first, buoy.wait_signal("go")]
 
 
-async def test_a_signal_reaches_its_run_while_another_run_is_taken_over(any_url: str) -> None:
-    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects, works) as (app, store):
+async def test_a_signal_reaches_its_run_while_another_run_is_taken_over(every_url: str) -> None:
+    async with buoy.connect(every_url) as client, opened_with_faults(every_url, collects, works) as (app, store):
         await app.start_as("quick", collects, 1)
         await until_status(client, "quick", "waiting_signal")
         log = store.hold("events")
@@ -54,14 +54,17 @@ async def test_a_signal_reaches_its_run_while_another_run_is_taken_over(any_url:
         await until_status(client, "slow", "completed")
 
 
-async def test_a_run_that_is_being_replayed_takes_messages_afterwards(any_url: str) -> None:
+async def test_a_run_that_is_being_replayed_takes_messages_afterwards(every_url: str) -> None:
     GATE.set()
-    async with opened(any_url, replays_slowly) as first:
+    async with opened(every_url, replays_slowly) as first:
         await first.start_as("run", replays_slowly)
         await first.signal("run", "go", 1)
         await until_event(first, "run", "signal_waited", 2)
     GATE.clear()
-    async with buoy.connect(any_url) as client, opened_with_faults(any_url, replays_slowly, collects) as (app, store):
+    async with (
+        buoy.connect(every_url) as client,
+        opened_with_faults(every_url, replays_slowly, collects) as (app, store),
+    ):
         try:
             await client.signal("run", "go", 2)
             await until(lambda: app.runner is not None and "run" in app.runner.executions, "the replay to begin")
@@ -74,8 +77,8 @@ async def test_a_run_that_is_being_replayed_takes_messages_afterwards(any_url: s
         assert [each.reason for each in await bodies_of(client, "run", e.Paused)] == []
 
 
-async def test_what_a_commit_says_was_seen_is_not_written_once_more(any_url: str) -> None:
-    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects) as (app, store):
+async def test_what_a_commit_says_was_seen_is_not_written_once_more(every_url: str) -> None:
+    async with buoy.connect(every_url) as client, opened_with_faults(every_url, collects) as (app, store):
         await app.start_as("run", collects, 5)
         for number in range(5):
             await until_event(client, "run", "signal_waited", number + 1)
@@ -84,8 +87,8 @@ async def test_what_a_commit_says_was_seen_is_not_written_once_more(any_url: str
         assert store.calls["mark_read"] == 0
 
 
-async def test_a_message_that_changes_nothing_is_marked_as_seen(any_url: str) -> None:
-    async with buoy.connect(any_url) as client, opened_with_faults(any_url, collects) as (app, store):
+async def test_a_message_that_changes_nothing_is_marked_as_seen(every_url: str) -> None:
+    async with buoy.connect(every_url) as client, opened_with_faults(every_url, collects) as (app, store):
         await app.start_as("run", collects, 1)
         await until_status(client, "run", "waiting_signal")
         before = await log_of(client, "run")
@@ -102,10 +105,10 @@ async def parent_of_one() -> int:
 
 
 async def test_a_living_owner_does_not_lift_the_bound_on_what_it_has_not_consumed(
-    any_url: str, monkeypatch: pytest.MonkeyPatch
+    every_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 5)
-    async with opened(any_url, collects) as app:
+    async with opened(every_url, collects) as app:
         await app.start_as("run", collects, 2)
         await until_status(app, "run", "waiting_signal")
         for number in range(5):
@@ -117,9 +120,9 @@ async def test_a_living_owner_does_not_lift_the_bound_on_what_it_has_not_consume
         await until_status(app, "run", "cancelled")
 
 
-async def test_consumed_messages_make_room(any_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_consumed_messages_make_room(every_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 3)
-    async with opened(any_url, collects) as app:
+    async with opened(every_url, collects) as app:
         run = await app.start_as("run", collects, 12)
         for number in range(12):
             await app.signal("run", "go", number)
@@ -128,14 +131,14 @@ async def test_consumed_messages_make_room(any_url: str, monkeypatch: pytest.Mon
 
 
 async def test_signals_do_not_keep_the_end_of_a_child_from_its_parent(
-    any_url: str, monkeypatch: pytest.MonkeyPatch
+    every_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("buoy.core.limits.INBOX_UNREAD_MAX", 2)
-    async with buoy.connect(any_url) as client:
+    async with buoy.connect(every_url) as client:
         await client.start_as("run", parent_of_one)
         for number in range(2):
             await client.signal("run", "noise", number)
-    async with opened(any_url, parent_of_one, works) as app:
+    async with opened(every_url, parent_of_one, works) as app:
         assert await result_of(app, await app.get("run")) == 1
 
 

@@ -62,8 +62,8 @@ async def works(n: int) -> int:
 # ---- starting
 
 
-async def test_starting_an_id_again_gives_the_same_run_back(any_url: str) -> None:
-    async with opened(any_url, waits, works) as app:
+async def test_starting_an_id_again_gives_the_same_run_back(every_url: str) -> None:
+    async with opened(every_url, waits, works) as app:
         first = await app.start_as("mine", waits, 1)
         again = await app.start_as("mine", waits, 1)
         assert first.id == again.id == "mine"
@@ -72,7 +72,7 @@ async def test_starting_an_id_again_gives_the_same_run_back(any_url: str) -> Non
         with pytest.raises(buoy.WrongState, match="is a run of waits"):
             await app.start_as("mine", works, 1)
         await until_status(app, "mine", "waiting_signal")
-    async with opened(any_url, waits) as app:
+    async with opened(every_url, waits) as app:
         run = await app.start_as("mine", waits, 1)
         await run.signal("go", 3)
         assert await result_of(app, run) == [1, 3, 1]
@@ -112,11 +112,11 @@ async def test_an_input_that_does_not_fit_starts_nothing(url: str) -> None:
         assert app.runner.holding() == 0
 
 
-async def test_a_run_started_by_a_client_waits_for_a_worker(any_url: str) -> None:
-    async with buoy.connect(any_url) as client:
+async def test_a_run_started_by_a_client_waits_for_a_worker(every_url: str) -> None:
+    async with buoy.connect(every_url) as client:
         await client.start_as("mine", works, 2)
         assert (await client.state("mine")).status == "pending"
-    async with opened(any_url, works) as app:
+    async with opened(every_url, works) as app:
         assert await result_of(app, await app.get("mine")) == 6
         (claimed,) = await bodies_of(app, "mine", e.Claimed)
         assert (claimed.runner, claimed.cause) == (app.runner.id, "created")
@@ -148,9 +148,9 @@ async def test_two_workers_share_the_runs_and_no_body_runs_twice(kind: str, tmp_
     assert all(set(WITNESS.of(f"run{n}").values()) == {1} for n in range(count))
 
 
-async def test_what_one_worker_gives_back_the_other_finishes(any_url: str) -> None:
-    async with opened(any_url, waits) as two:
-        async with opened(any_url, waits) as one:
+async def test_what_one_worker_gives_back_the_other_finishes(every_url: str) -> None:
+    async with opened(every_url, waits) as two:
+        async with opened(every_url, waits) as one:
             runs = [await one.start_as(f"run{n}", waits, n) for n in range(8)]
             for run in runs:
                 await until_status(one, run.id, "waiting_signal")
@@ -174,9 +174,9 @@ async def test_a_message_sent_by_another_process_reaches_the_owner(url: str) -> 
 # ---- eviction
 
 
-async def test_waiting_runs_leave_memory_and_all_finish_when_signalled(any_url: str) -> None:
+async def test_waiting_runs_leave_memory_and_all_finish_when_signalled(every_url: str) -> None:
     options = buoy.RunnerOptions(waiting_runs_max=2, stop_grace_s=2)
-    async with opened(any_url, waits, options=options) as app:
+    async with opened(every_url, waits, options=options) as app:
         runs = [await app.start_as(f"run{n}", waits, n) for n in range(20)]
         for run in runs:
             await until_status(app, run.id, "waiting_signal")
@@ -234,16 +234,16 @@ async def test_more_runs_than_may_be_driven_at_once_all_finish(url: str) -> None
 # ---- graceful stop
 
 
-async def test_a_stop_lets_a_step_end_and_the_next_worker_goes_on_after_it(any_url: str) -> None:
+async def test_a_stop_lets_a_step_end_and_the_next_worker_goes_on_after_it(every_url: str) -> None:
     @buoy.workflow
     async def two() -> int:
         return await after("one", "let", 1) + await work("two", 2)
 
-    async with opened(any_url, two, options=PATIENT_STOP) as app:
+    async with opened(every_url, two, options=PATIENT_STOP) as app:
         await app.start_as("run", two)
         await until(lambda: bool(WITNESS.ran))
         asyncio.get_running_loop().call_later(0.05, WITNESS.let_pass, "run", {"let"})
-    async with opened(any_url, two) as app:
+    async with opened(every_url, two) as app:
         assert await result_of(app, await app.get("run")) == 3
         log = await log_of(app, "run")
         claims = [body for body in (event.body for event in log) if isinstance(body, e.Claimed)]

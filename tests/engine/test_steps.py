@@ -81,14 +81,14 @@ def sell_in_thread(order: Order, *more: int, note: str = "", **named: int) -> Re
     return Receipt(order, sum(order.lines) + sum(more) + sum(named.values()))
 
 
-async def test_typed_arguments_and_results_arrive_typed(any_url: str) -> None:
+async def test_typed_arguments_and_results_arrive_typed(every_url: str) -> None:
     @buoy.workflow
     async def typed(order: Order) -> list[Any]:
         one = await sell(order, discount=1)
         two = await sell_in_thread.call(order, 1, 2, note="x", extra=4)
         return [type(one).__name__, one.order.id, one.total, type(two.order).__name__, two.total]
 
-    async with opened(any_url, typed) as app:
+    async with opened(every_url, typed) as app:
         run = await app.start(typed, Order("o1", [5, 5]))
         assert await result_of(app, run) == ["Receipt", "o1", 9, "Order", 17]
 
@@ -685,7 +685,7 @@ async def test_a_call_awaited_twice_is_refused(url: str) -> None:
         assert "was awaited twice" in await result_of(app, await app.start(twice))
 
 
-async def test_a_body_starts_only_after_its_start_is_durable(any_url: str) -> None:
+async def test_a_body_starts_only_after_its_start_is_durable(every_url: str) -> None:
     """The witness of law 11: at its first line a body finds its own `step_started` in the store."""
     found: list[bool] = []
     apps: list[Any] = []
@@ -701,7 +701,7 @@ async def test_a_body_starts_only_after_its_start_is_durable(any_url: str) -> No
         await looks()
         return sum(await asyncio.gather(*(looks() for _ in range(10))))
 
-    async with opened(any_url, calls) as app:
+    async with opened(every_url, calls) as app:
         apps.append(app)
         assert await result_of(app, await app.start(calls)) == 10
     assert found == [True] * 11

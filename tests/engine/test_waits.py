@@ -65,9 +65,9 @@ async def asks(kind: str) -> Any:
     ],
 )
 async def test_a_wrong_answer_is_refused_and_the_question_stays_open(
-    kind: str, wrong: Any, right: Any, stored: Any, any_url: str
+    kind: str, wrong: Any, right: Any, stored: Any, every_url: str
 ) -> None:
-    async with opened(any_url, asks) as app:
+    async with opened(every_url, asks) as app:
         run = await app.start_as("run", asks, kind)
         await until_status(app, "run", "awaiting_input")
         before = await types_of(app, "run")
@@ -124,18 +124,18 @@ async def test_with_several_questions_the_answer_must_say_which(url: str) -> Non
         assert await result_of(app, run) == ["run/1/ask#1/0", "run/2/ask#1/0", "run/ask#1/0"]
 
 
-async def test_an_answer_while_nobody_drives_the_run_is_taken_by_the_next_worker(any_url: str) -> None:
-    async with opened(any_url, asks) as app:
+async def test_an_answer_while_nobody_drives_the_run_is_taken_by_the_next_worker(every_url: str) -> None:
+    async with opened(every_url, asks) as app:
         await app.start_as("run", asks, "confirm")
         state = await until_status(app, "run", "awaiting_input")
         first_id = state.questions()[0].question_id
-    async with buoy.connect(any_url) as client:
+    async with buoy.connect(every_url) as client:
         assert (await client.state("run")).questions()[0].question_id == first_id
         await client.answer("run", True, first_id)
         with pytest.raises(buoy.WrongState, match="answered already"):
             await client.answer("run", False, first_id)
         assert (await client.state("run")).status == "awaiting_input"
-    async with opened(any_url, asks) as app:
+    async with opened(every_url, asks) as app:
         assert await result_of(app, await app.get("run")) is True
 
 
@@ -208,8 +208,8 @@ async def collects(names: list[str]) -> list[Any]:
     return [await buoy.wait_signal(name) for name in names]
 
 
-async def test_a_signal_may_come_before_or_after_its_wait(any_url: str) -> None:
-    async with opened(any_url, collects) as app:
+async def test_a_signal_may_come_before_or_after_its_wait(every_url: str) -> None:
+    async with opened(every_url, collects) as app:
         run = await app.start_as("run", collects, ["a", "b", "a"])
         await until_status(app, "run", "waiting_signal")
         await run.signal("b", "b1")
@@ -228,8 +228,8 @@ async def test_signals_of_one_name_come_in_the_order_in_which_they_were_sent(url
         assert await result_of(app, run) == list(range(20))
 
 
-async def test_a_signal_with_a_dedupe_id_counts_once(any_url: str) -> None:
-    async with opened(any_url, collects) as app:
+async def test_a_signal_with_a_dedupe_id_counts_once(every_url: str) -> None:
+    async with opened(every_url, collects) as app:
         run = await app.start_as("run", collects, ["go", "go"])
         receipts = [await run.signal("go", n, dedupe="same") for n in range(3)]
         assert [receipt.duplicate for receipt in receipts] == [False, True, True]
@@ -287,14 +287,14 @@ async def test_two_waits_for_one_signal_are_served_in_their_order(url: str) -> N
         assert [body.leaf for body in await bodies_of(app, "run", e.SignalReceived)] == order
 
 
-async def test_a_signal_sent_while_nobody_drives_the_run_wakes_it(any_url: str) -> None:
-    async with opened(any_url, collects) as app:
+async def test_a_signal_sent_while_nobody_drives_the_run_wakes_it(every_url: str) -> None:
+    async with opened(every_url, collects) as app:
         await app.start_as("run", collects, ["go", "go"])
         await until_status(app, "run", "waiting_signal")
-    async with buoy.connect(any_url) as client:
+    async with buoy.connect(every_url) as client:
         await client.signal("run", "go", 1)
         await client.signal("run", "go", 2)
-    async with opened(any_url, collects) as app:
+    async with opened(every_url, collects) as app:
         assert await result_of(app, await app.get("run")) == [1, 2]
     assert WITNESS.of("run") == {"work#1": 1}
 
@@ -446,12 +446,12 @@ async def has_clock() -> list[float]:
     return times
 
 
-async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(any_url: str) -> None:
+async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(every_url: str) -> None:
     ahead = time.time() + 3600.0
     created = e.Event(1, ahead, e.WorkflowCreated(workflow="has_clock", input=msgspec.Raw(b"{}")))
-    async with store_at(any_url) as store:
+    async with store_at(every_url) as store:
         await plant(store, "early", [created], cause="created")
-    async with opened(any_url, has_clock) as app:
+    async with opened(every_url, has_clock) as app:
         times = await result_of(app, await app.get("early"))
         log = await log_of(app, "early")
     assert [event.at for event in log] == sorted(event.at for event in log)
@@ -460,14 +460,14 @@ async def test_a_log_that_is_ahead_of_this_clock_makes_no_wait_longer(any_url: s
     assert log[-1].at - ahead < 3600.0
 
 
-async def test_a_timer_of_a_dead_runner_whose_clock_was_ahead_is_not_longer(any_url: str) -> None:
+async def test_a_timer_of_a_dead_runner_whose_clock_was_ahead_is_not_longer(every_url: str) -> None:
     ahead = time.time() + 3600.0
     bodies: list[e.Body] = [
         e.WorkflowCreated(workflow="naps", input=msgspec.Raw(b"{}")),
         e.Claimed(runner="dead", cause="created"),
         e.TimerStarted(leaf=LeafId("timer#1"), due_at=ahead + 0.3),
     ]
-    async with store_at(any_url) as store:
+    async with store_at(every_url) as store:
         await plant(store, "nap", [e.Event(seq, ahead, body) for seq, body in enumerate(bodies, 1)])
-    async with opened(any_url, naps) as app:
+    async with opened(every_url, naps) as app:
         assert await result_of(app, await app.get("nap")) == "awake"

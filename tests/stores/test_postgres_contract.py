@@ -7,22 +7,24 @@ from typing import ClassVar
 
 from buoy.ports.host import Clock
 from buoy.ports.store import Store
-from buoy.stores.postgres.store import PostgresStore
 from buoy.testing.contracts import TimedStoreContract
-from buoy.testing.postgres_clock import timed_session, use_test_clock
-from tests.postgres_server import fresh_url
+from tests.postgres_server import open_timed, query, timed_url
+
+_TABLES = "runs, log, inbox, tasks, runners, tombstones, schedules, definitions"
 
 
 class _Postgres(TimedStoreContract):
+    """One schema for all tests of a class: making it takes longer than most of them."""
+
     version: int
-    _urls: ClassVar[dict[Path, str]] = {}
+    _places: ClassVar[dict[int, tuple[str, Path]]] = {}
 
     async def open_timed(self, place: Path, clock: Clock, own_clock: Clock) -> Store:
-        url = self._urls.get(place)
-        if url is None:
-            url = self._urls[place] = fresh_url(self.version)
-            use_test_clock(url)
-        return await PostgresStore.open(url, clock=clock, session=timed_session(own_clock))
+        url, last = self._places.get(self.version) or (timed_url(self.version), place)
+        self._places[self.version] = url, place
+        if last != place:
+            query(url, "TRUNCATE " + ", ".join("{schema}." + each for each in _TABLES.split(", ")))
+        return await open_timed(url, clock, own_clock)
 
 
 class TestPostgres16(_Postgres):

@@ -1,7 +1,7 @@
 """A PostgreSQL store whose clock a test moves.
 
 The schema tells the time by one function. `use_test_clock` replaces it by one that reads a setting of the session, and
-`TimedSession` sends that setting whenever the test's clock has moved.
+`TimedSession` sends that setting whenever the test's clock has moved. Other sessions have the server's time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from buoy.stores.postgres.connection import Connection, Values
 from buoy.stores.postgres.opening import Session, connect, open_database
 
 _REPLACE = """CREATE OR REPLACE FUNCTION {schema}.store_now() RETURNS double precision LANGUAGE sql STABLE
-    AS $$ SELECT current_setting('buoy_test.now')::double precision $$"""
+    AS $$ SELECT coalesce(nullif(current_setting('buoy_test.now', true), '')::double precision,
+        extract(epoch FROM clock_timestamp())::double precision) $$"""
 _SET = "SELECT set_config('buoy_test.now', %s, false)"
 
 

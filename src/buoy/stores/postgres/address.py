@@ -45,6 +45,12 @@ class Address(NamedTuple):
         return '"' + self.schema + '"'
 
     @property
+    def places(self) -> dict[str, str]:
+        """The hosts, ports and database of the address: all of them, not only the one that answered."""
+        given = conninfo_to_dict(self.conninfo)
+        return {name: str(given[name]) for name in ("host", "port", "dbname") if given.get(name)}
+
+    @property
     def channel(self) -> str:
         """The channel of the hints of this store."""
         return f"buoy_{self.schema}"

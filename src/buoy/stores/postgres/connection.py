@@ -40,6 +40,10 @@ class Connection:
         """How many rows the statement changed."""
         return self.run(name, values).rowcount
 
+    def apply(self, DEFINITION: bytes) -> None:
+        """Carries out statements of a migration, in one transaction."""
+        self.raw.execute(DEFINITION)
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Several statements, all or none. When it ends well they are durable."""

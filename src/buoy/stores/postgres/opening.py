@@ -37,7 +37,7 @@ def open_database(address: Address, session: Session = Connection) -> Opened:
     try:
         first = connect(address, sql, session)
         try:
-            name = shown_name(address.schema, first.raw.info.get_parameters())
+            name = shown_name(address.schema, {**first.raw.info.get_parameters(), **address.places})
             shown = name
             pooled = prepare(first, address, load_migrations(address.quoted), name)
         finally:

@@ -11,15 +11,17 @@ from typing import Any
 
 import msgspec
 
+from buoy.core import limits
 from buoy.core.ids import RunId, check_dedupe
-from buoy.core.limits import INBOX_UNREAD_MAX, MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
+from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
 from buoy.core.log.codec import decode_events
 from buoy.core.log.document import Document, document
 from buoy.core.log.events import Event
+from buoy.core.log.inbox_room import check_room
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
-from buoy.errors import BadInput, CorruptLog, InboxFull, TooLarge, UnknownRun
+from buoy.errors import BadInput, CorruptLog, TooLarge, UnknownRun
 from buoy.ports.records import (
     Broken,
     Committed,
@@ -139,16 +141,23 @@ def send_work(message: Message) -> Work[Receipt]:
     about = (storable(message.dedupe), storable(message.kind), storable_or_none(message.by))
 
     def send_message(connection: Connection) -> Receipt:
-        row = connection.row("send_message", (run_id, *about, body, INBOX_UNREAD_MAX))
-        assert row is not None
-        outcome, number = row
+        outcome, number = _send(connection, (run_id, *about, body), limits.INBOX_UNREAD_MAX)
+        if outcome == "full":
+            record = run_record(connection, run_id)
+            if record is not None:
+                check_room(run_id, message.kind, number, record.document)
+            outcome, number = _send(connection, (run_id, *about, body), _ALL)
         if outcome == "unknown":
             raise UnknownRun(f"there is no run {run_id} in this store")
-        if outcome == "full":
-            raise InboxFull(f"{run_id} has {number:,} unread messages; see `buoy why {run_id}`")
         return Receipt(number, duplicate=outcome == "duplicate")
 
     return send_message
+
+
+def _send(connection: Connection, values: tuple[object, ...], head_max: int) -> tuple[str, int]:
+    row = connection.row("send_message", (*values, head_max))
+    assert row is not None
+    return row[0], row[1]
 
 
 def page_of_runs(connection: Connection, query: RunQuery, cursor: str | None, limit: int) -> RunPage:

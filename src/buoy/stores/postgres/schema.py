@@ -95,7 +95,7 @@ def _apply(connection: Connection, address: Address, migrations: Sequence[Migrat
     for each in migrations:
         if each.number not in applied:
             try:
-                connection.raw.execute(each.TEXT)
+                connection.apply(each.TEXT)
             except psycopg.Error as error:
                 error.add_note(f"in migration {each.number}, {each.name}")
                 raise

@@ -34,7 +34,8 @@ SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.nu
 
 -- name: page_ended
 SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number
-    WHERE r.ended AND r.ended_status = %(status)s AND {narrow} {page};
+    WHERE r.ended AND r.ended_status = %(status)s AND -r.number > -%(before)s AND {narrow}
+    ORDER BY -r.number LIMIT %(limit)s;
 
 -- name: page_held
 SELECT {columns} FROM {schema}.tasks t JOIN {schema}.runs r ON r.number = t.run

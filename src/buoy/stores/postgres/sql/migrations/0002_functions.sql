@@ -251,14 +251,14 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Puts a message into an inbox, and wakes the run if no runner holds it. `outcome`: sent, duplicate, full, unknown.
+-- Puts a message into an inbox, and wakes the run if no runner holds it. `outcome`: sent, duplicate, unknown, or full
+-- for an inbox of `p_head_max` messages, whose room the caller has to compute.
 CREATE FUNCTION {schema}.send_message(
-    p_run text, p_dedupe text, p_kind text, p_by text, p_body bytea, p_unread_max bigint
+    p_run text, p_dedupe text, p_kind text, p_by text, p_body bytea, p_head_max bigint
 ) RETURNS TABLE (outcome text, number bigint) LANGUAGE plpgsql AS $$
 #variable_conflict use_column
 DECLARE
     v_run bigint;
-    v_seen bigint;
     v_head bigint;
     v_known bigint;
     v_now double precision := {schema}.store_now();
@@ -276,9 +276,9 @@ BEGIN
         RETURN;
     END IF;
     SELECT coalesce(max(i.number), 0) INTO v_head FROM {schema}.inbox i WHERE i.run = v_run;
-    SELECT t.seen INTO v_seen FROM {schema}.tasks t WHERE t.run = v_run;
-    IF v_seen IS NOT NULL AND v_head - v_seen >= p_unread_max THEN
-        RETURN QUERY SELECT 'full', v_head - v_seen;
+    -- A run that ended has no task and consumes nothing: waiting for room would be in vain.
+    IF v_head >= p_head_max AND EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.run = v_run) THEN
+        RETURN QUERY SELECT 'full', v_head;
         RETURN;
     END IF;
     INSERT INTO {schema}.inbox (run, number, dedupe, kind, by, sent_at, body)
