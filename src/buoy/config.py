@@ -1,7 +1,7 @@
 """Configuration: what the environment and `buoy.toml` say. The only place that reads either.
 
     store = "sqlite:///runs.db"        # a relative path counts from the folder of this file
-    stack = "billing"                  # whose runs are started, driven and recovered here; none: everybody's
+    stack = "billing"                  # only its runs are driven here; none: all stacks
     env = "test"                       # those of another env are never touched; none: the default env
 
     [worker]

@@ -35,7 +35,7 @@ from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 
 def default_store() -> str:
-    """Where runs are kept when nobody says otherwise."""
+    """The URL of the configured store."""
     return configured_store()
 
 
@@ -184,7 +184,7 @@ async def open_app(
     """A store with a runner in this process. Runs of `workflows` that were left behind are taken over.
 
     A step with a queue may stand among `workflows` too: then it is executed here, if `queues` has its queue.
-    `specs`: also runs of any stored spec, whoever started them; their commands then run here.
+    `specs`: also runs of all stored specs; their commands then run here.
 
     Inside, `await app.start(workflow, ...)` starts runs. At the end runs are given back as at a graceful stop.
     """

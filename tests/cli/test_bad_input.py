@@ -16,14 +16,14 @@ from .conftest import FLOWS, Buoy
 WRONG = [
     (["run", f"{FLOWS}:nothing"], "has no workflow 'nothing'; it has divide, hanging"),
     (["run", str(FLOWS)], "has several workflows, say which"),
-    (["run", "missing.py:x"], "there is no file"),
+    (["run", "missing.py:x"], "no such file: "),
     (["run", "missing.module:x"], "there is no file or module 'missing.module'"),
     (["run", f"{FLOWS}:divide"], "missing required field `number`"),
     (["run", f"{FLOWS}:divide", "--input", "{"], "--input is not JSON"),
     (["run", f"{FLOWS}:divide", "--input", "[1]"], "must be a JSON object of arguments by name"),
     (["run", f"{FLOWS}:divide", "--input", "@missing.json"], "cannot be read"),
     (["run", f"{FLOWS}:divide", "--input", '{"number": "x"}'], "Expected `int`, got `str`"),
-    (["run", f"{FLOWS}:divide", "--arg", "number"], "has not the form name=value"),
+    (["run", f"{FLOWS}:divide", "--arg", "number"], "write NAME=VALUE"),
     (["run", f"{FLOWS}:divide", "--arg", "number=x"], "Expected `int`, got `str`"),
     (["start", f"{FLOWS}:divide", "--arg", "number=1", "--arg", "other=1"], "unknown field `other`"),
     (["run", f"{FLOWS}:divide", "--arg", "number=1", "--id", "a/b"], "run id 'a/b' is not allowed"),
@@ -58,7 +58,7 @@ def test_an_unknown_run_is_told(buoy: Buoy, verb: str) -> None:
 
 def test_a_command_that_only_looks_makes_no_store(buoy: Buoy) -> None:
     for words in (["ps"], ["status"], ["why", "x"], ["cancel", "x"]):
-        assert "there is no store at" in buoy(*words, code=5).stderr
+        assert "no store at" in buoy(*words, code=5).stderr
     assert not (buoy.folder / "buoy.db").exists()
 
 

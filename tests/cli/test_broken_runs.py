@@ -170,7 +170,7 @@ def test_a_broken_run_is_copied_and_removed_when_a_person_asks_for_it(buoy: Buoy
     told = buoy.json("why", "bad")
     assert told["status"] is None and told["health"] == "unknown"
     assert any("buoy purge bad --broken" in line for line in told["you_can"])
-    assert "say --yes" in buoy("purge", "bad", "--broken", code=2).stderr
+    assert "add --yes" in buoy("purge", "bad", "--broken", code=2).stderr
     seen = buoy.json("purge", "bad", "--broken", "--dry-run")
     assert not seen["purged"] and seen["reason"]
     done = buoy.json("purge", "bad", "--broken", "--yes", "--export", "kept.zip")

@@ -44,7 +44,7 @@ def test_a_look_at_a_folder_that_is_no_store_writes_nothing(buoy: Buoy, words: t
         (place / "letter.txt").write_text("mine")
     before = os.listdir(place)
     buoy.store = f"file://{place}"
-    assert f"there is no store at {place}" in buoy(*words, code=5).stderr
+    assert f"no store at {place}" in buoy(*words, code=5).stderr
     assert os.listdir(place) == before
 
 

@@ -35,7 +35,7 @@ def test_lost_events_are_told_before_they_are_written_down(buoy: Buoy, kind: str
     assert "that events may have been lost would be written into its log" in dry
     assert "new branch" not in dry
     done = buoy("recover", run, *store).output
-    assert SAID in done and "its document was written anew from its log" in done
+    assert SAID in done and "its document was rebuilt from its log" in done
     events = buoy("events", run, *store).output
     assert f"R2: {SAID}" in events and "R2: R2:" not in events
     assert SAID in buoy("why", run, *store).output, "it stays in the story of the run"

@@ -37,7 +37,7 @@ def test_a_dry_run_shows_it_and_changes_nothing(paused: Buoy) -> None:
     told = paused("migrate", "v1", "--rename", "charge=pay", "--dry-run").stdout
     assert "run v1 would be bound to" in told
     assert "renamed:  charge#1 to pay#1" in told
-    assert "the run:  goes on" in told
+    assert "the run:  continues" in told
     found = paused.json("migrate", "v1", "--rename", "charge=pay", "--dry-run")
     assert (found["leaves"], found["done"], found["goes_on"]) == ({"charge#1": "pay#1"}, False, True)
     assert "version_bound" not in paused("events", "v1").stdout
@@ -74,10 +74,10 @@ def test_a_run_that_has_none_of_the_names_is_left_and_said(paused: Buoy) -> None
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("v1",), "say what was renamed"),
-        (("--rename", "a=b"), "name one RUN"),
-        (("v1", "--all", "flow", "--rename", "a=b"), "name one RUN"),
-        (("v1", "--rename", "a"), "has not the form old=new"),
+        (("v1",), "no renamed step is given"),
+        (("--rename", "a=b"), "which runs is not clear"),
+        (("v1", "--all", "flow", "--rename", "a=b"), "which runs is not clear"),
+        (("v1", "--rename", "a"), "write OLD=NEW"),
         (("v1", "--rename", "a=b", "--rename", "a=c"), "'a' is renamed twice"),
         (("v1", "--rename", "pack=wrap"), "has no step 'pack' that began; it has: charge, signal:go"),
         (("none", "--rename", "a=b"), "none"),
@@ -112,7 +112,7 @@ def test_a_retry_says_that_the_stored_spec_is_what_runs(buoy: Buoy, failed: Path
     version = buoy.json("show", "s1")["document"]["version"]
     failed.write_text(failed.read_text().replace("exit 3", "exit 0"))
     told = buoy("retry", "s1", "--dry-run").stdout
-    assert f"by spec:    {version}, as it was stored when the run was started" in told
+    assert f"by spec:    {version}, as stored at the start of the run" in told
     assert "runs again: b#1" in told
     buoy("retry", "s1", "--yes")
     buoy("worker", "--until-idle")

@@ -105,7 +105,7 @@ def test_a_resumed_or_released_run_that_nobody_can_take_is_not_just_running(buoy
     buoy("start", f"{FLOWS}:sleeper", "--id", "n1")
     buoy.drive()
     refused = buoy("resume", "n1", code=2).stderr
-    assert "not paused, it is waiting: it waits, and goes on by itself" in refused and "`buoy why n1`" in refused
+    assert "not paused, it is waiting: it waits, and continues by itself" in refused and "`buoy why n1`" in refused
 
 
 @pytest.mark.parametrize("command", ["resume", "recover"])
@@ -205,7 +205,7 @@ def test_a_wrong_migration_is_told_and_can_be_taken_back(buoy: Buoy) -> None:
 def test_a_sweep_says_what_is_left_to_do_and_by_whom(buoy: Buoy, spawn: Spawn) -> None:
     killed(buoy, spawn)
     first = buoy("sweeper", "--once", code=1).stderr
-    assert "no worker is alive, so nothing goes on before one is started: buoy worker FILE.py" in first
+    assert "no worker is alive; start one to continue: buoy worker FILE.py" in first
     again = buoy("sweeper", "--once", "--stale-after", "0", code=1).stderr
     assert f"buoy why RUN --store {buoy.store}; about all: buoy why --all" in again and "buoy worker FILE.py" in again
     buoy.drive()
@@ -219,7 +219,7 @@ def test_a_sweep_names_the_runs_that_it_held(buoy: Buoy, spawn: Spawn) -> None:
     until(lambda: "slow" in buoy.seen(), victim)
     victim.send(signal.SIGKILL)
     victim.wait()
-    assert "held until you let them go on: h1; see buoy why h1" in buoy("sweeper", "--once").stderr
+    assert "held until you release them: h1; see buoy why h1" in buoy("sweeper", "--once").stderr
 
 
 def test_a_folder_is_told_as_a_database_is(on_folder: Buoy) -> None:

@@ -36,7 +36,7 @@ def test_a_killed_run_is_explained_and_a_worker_goes_on_where_it_was(buoy: Buoy,
     assert "2 completed parts will not run again" in told
     assert buoy.json("show", "p1")["health"] == "dead"
     assert "dead" in buoy("ps").stdout
-    assert "nobody has buried it yet" in buoy("status", code=1).stdout
+    assert "is dead but still registered" in buoy("status", code=1).stdout
     taken = buoy("worker", str(FLOWS), "--until-idle").stdout
     assert "took p1 (parts): taken over from runner-" in taken
     assert "(lock free)" in taken
@@ -74,7 +74,7 @@ def test_one_interrupt_gives_the_run_back_in_good_order(buoy: Buoy, spawn: Spawn
     until(lambda: "begin 1" in buoy.seen(), owner)
     owner.send(signal.SIGINT)
     assert owner.wait() == 4
-    assert "go on with it: buoy run" in owner.err.read_text()
+    assert "continue it: buoy run" in owner.err.read_text()
     told = buoy("why", "p1").stdout
     assert "was interrupted and is queued to continue" in told
     assert "which stopped on SIGINT" in told

@@ -126,7 +126,7 @@ def test_what_was_left_behind_is_listed_and_brought_back(buoy: Buoy, spawn: Spaw
     assert listed.stdout.startswith("s1  pending") or "p1  running" in listed.stdout
     assert "bring them back: buoy resume --all" in listed.stderr
     assert {each["run_id"] for each in buoy.json("resume")["runs"]} == {"p1", "s1"}
-    assert "name runs, or say --all" in buoy("resume", "p1", "--all", code=2).stderr
+    assert "both RUN and --all were given" in buoy("resume", "p1", "--all", code=2).stderr
     back = buoy.json("resume", "p1")
     assert back["done"] and back["recovery"]["needed"] and back["recovery"]["error"] is None
     assert "put back into its queue" in back["text"]
@@ -188,7 +188,7 @@ def test_a_waiting_client_is_no_trouble_and_neither_is_a_dead_one_that_left_noth
     until(lambda: "w1" in buoy("ps").stdout, watcher)
     watcher.send(signal.SIGKILL)
     watcher.wait()
-    assert "nobody has buried it yet" in buoy("status", code=1).stdout, "it left a run"
+    assert "is dead but still registered" in buoy("status", code=1).stdout, "it left a run"
     buoy("sweeper", "--once", code=1)
     buoy("cancel", "w1")
     assert "no troubles" in buoy("status").stdout
@@ -251,7 +251,7 @@ def test_a_service_shows_no_password(buoy: Buoy) -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["--stack", "a", "--all-stacks"], "either --stack or --all-stacks"),
+        (["--stack", "a", "--all-stacks"], "both --stack and --all-stacks"),
         (["--rate", "0"], "--rate"),
         (["--limit", "0"], "--limit"),
         (["--interval", "soon"], "not a duration"),
@@ -263,7 +263,7 @@ def test_bad_options_of_the_sweeper_are_refused(buoy: Buoy, words: list[str], te
 
 
 def test_a_sweep_of_no_store_makes_none(buoy: Buoy) -> None:
-    assert "there is no store" in buoy("sweeper", "--once", code=5).stderr
+    assert "no store at" in buoy("sweeper", "--once", code=5).stderr
     assert not Path(buoy.folder, "buoy.db").exists()
 
 

@@ -100,7 +100,7 @@ def test_what_is_brought_back_without_a_worker_comes_with_the_command_that_execu
 ) -> None:
     everything_killed(buoy, spawn)
     told = buoy("resume", "--all").stderr
-    assert "no worker is alive, so nothing goes on before one is started" in told
+    assert "no worker is alive; start one to continue" in told
     assert told.count("execute them now, until nothing is due: buoy worker FILE.py --until-idle") == 1
     assert "after every reboot: buoy service --worker FILE.py" in told
     found = buoy.json("resume", "--all")

@@ -118,7 +118,7 @@ def test_calls_are_allowed_by_option_or_configuration(buoy: Buoy) -> None:
     ("words", "expected"),
     [
         (["run", "SPEC", "--arg", "a=1"], "parameters of a spec are given with --param"),
-        (["run", "SPEC", "--param", "k"], "--param 'k' has not the form name=value"),
+        (["run", "SPEC", "--param", "k"], "invalid --param 'k'; write NAME=VALUE"),
         (["run", "SPEC", "--param", "zz=1"], "small has no parameter 'zz'"),
         (["run", "flows.py:order", "--param", "k=1"], "--param is for spec files"),
         (["run", "no.yaml"], "no.yaml: the file: the file cannot be read: No such file"),

@@ -92,7 +92,7 @@ def test_an_interrupt_while_a_question_stands_gives_the_run_back(buoy: Buoy, wor
     terminal = Terminal(*words)
     terminal.until("yes or no: ")
     os.kill(terminal.pid, signal.SIGINT)
-    terminal.until("go on with it: buoy run")
+    terminal.until("continue it: buoy run")
     assert terminal.close() == 4
     assert buoy.json("show", "s1")["health"] == "idle"
 

@@ -21,7 +21,7 @@ def test_a_run_goes_into_a_file_and_comes_into_another_store(buoy: Buoy) -> None
     elsewhere.store = f"file://{buoy.folder / 'lab'}"
     told = elsewhere("import", "s1.json")
     assert "s1: imported" in told.stdout
-    assert "it is on hold; let it go on: buoy resume s1" in told.stderr
+    assert "it is on hold; continue it: buoy resume s1" in told.stderr
     assert "was there already" in elsewhere("import", "s1.json").stdout
     assert elsewhere("export", "s1").stdout.encode() == data
     assert "held for a person to look at" in elsewhere("why", "s1").stdout

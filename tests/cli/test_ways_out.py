@@ -71,8 +71,8 @@ def test_who_resumes_an_answered_run_is_not_asked_again(buoy: Buoy) -> None:
     back = buoy.json("resume", "s1")
     assert "questions" not in back and back["text"] == "its answer is there, and not taken up yet"
     listed = buoy("resume").stderr
-    assert "no worker is alive, so nothing goes on before one is started: buoy worker FILE.py" in listed
-    assert "not go on either: Q5" in buoy("recover", "s1").stdout
+    assert "no worker is alive; start one to continue: buoy worker FILE.py" in listed
+    assert "not continue either: Q5" in buoy("recover", "s1").stdout
 
 
 def test_a_close_look_is_named_where_troubles_are_listed(buoy: Buoy) -> None:

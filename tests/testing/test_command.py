@@ -134,7 +134,7 @@ def test_a_wrong_answer_is_told_with_its_file_and_its_question(script: str) -> N
         ("asks", (), "waits for ever, for: Ship it?"),
         ("nobody", (), "has no workflow 'nobody'"),
         ("checkout", (), "item"),
-        ("double_charge", ("--stub", "charge"), "has not the form STEP=JSON"),
+        ("double_charge", ("--stub", "charge"), "write STEP=JSON"),
         ("double_charge", ("--stub", "charge={"), "--stub charge"),
         ("double_charge", ("--store", "cloud"), "cloud"),
         ("double_charge", ("--real", "--store", "memory"), "dies with a real process; choose sqlite or folder"),

@@ -23,16 +23,16 @@ from buoy.operations.messages import Sent
 @click.command()
 @run_argument
 @click.argument("value", metavar="[VALUE]", required=False)
-@click.option("--question", metavar="ID", help="Which question, if several are open.")
-@click.option("--form", metavar="JSON", help="The answer to a form.")
+@click.option("--question", metavar="ID", help="The question to answer, if several are open.")
+@click.option("--form", metavar="JSON", help="The answer to a form, as a JSON object.")
 @shared_options
 def answer(
     run_id: str, value: str | None, question: str | None, form: str | None, store: str | None, as_json: bool
 ) -> int:
     """Answer an open question of a run.
 
-    VALUE is yes or no, an option, several options with commas between them (or a JSON list), a text, or JSON for a
-    form. Without it you are asked, on a terminal. A wrong answer is refused, and the question stays open.
+    VALUE is yes or no, an option, several options separated by commas (or a JSON list), a text, or JSON for a form.
+    Without VALUE, asks on the terminal. A wrong answer is refused, and the question stays open.
 
     \b
     Example:

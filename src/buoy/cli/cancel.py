@@ -13,7 +13,7 @@ from buoy.operations.messages import RequestMade
 
 @click.command()
 @run_argument
-@click.option("--reason", metavar="TEXT", help="For the record, and for who waits for the result.")
+@click.option("--reason", metavar="TEXT", help="Reason, for the record and for the caller that waits for the result.")
 @shared_options
 def cancel(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:
     """Cancel a run: its code sees a cancellation, cleans up, and the run ends as cancelled.
@@ -22,7 +22,7 @@ def cancel(run_id: str, reason: str | None, store: str | None, as_json: bool) ->
     Example:
       buoy cancel order-1 --reason "ordered twice"
 
-    Exit code: 0 done or asked for, 2 not possible, 5 store unusable.
+    Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
     return tell_request(go(_cancel(run_id, reason, store)), as_json=as_json)
 

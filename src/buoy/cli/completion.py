@@ -1,4 +1,4 @@
-"""`buoy completion`: the script that teaches a shell to complete buoy's words."""
+"""`buoy completion`: the script that completes buoy's commands in a shell."""
 
 from __future__ import annotations
 

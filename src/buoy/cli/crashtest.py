@@ -1,4 +1,4 @@
-"""`buoy crashtest`: crash a workflow of yours at every point, and see whether it comes back."""
+"""`buoy crashtest`: crash a workflow at every point, and check that it recovers."""
 
 from __future__ import annotations
 
@@ -41,35 +41,57 @@ _PHASES = ("before", "after", "twice", "cancel", "undo")
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
 @param_option
 @calls_option
-@click.option("--answers", metavar="FILE", help="A script (YAML or JSON): what is answered and signalled, and when.")
-@click.option("--stub", "stubs", metavar="STEP=JSON", multiple=True, help="A canned result: this step is not executed.")
-@click.option("--repeatable", metavar="STEP", multiple=True, help="A step that may run twice (a name or a pattern).")
-@click.option("--allow", metavar="KIND", multiple=True, help="A kind of finding that is none here, as clock or random.")
+@click.option("--answers", metavar="FILE", help="A script (YAML or JSON) of answers and signals.")
+@click.option(
+    "--stub",
+    "stubs",
+    metavar="STEP=JSON",
+    multiple=True,
+    help="Use this result instead of executing the step; may be repeated.",
+)
+@click.option(
+    "--repeatable",
+    metavar="STEP",
+    multiple=True,
+    help="Allow this step to run twice (a name or a pattern); may be repeated.",
+)
+@click.option(
+    "--allow",
+    metavar="KIND",
+    multiple=True,
+    help="Ignore findings of this kind, such as clock or random; may be repeated.",
+)
 @click.option(
     "--max-crashes", type=int, metavar="N",
     help="Crash at N points only, each before or after a write, chosen by the seed.",
 )  # fmt: skip
-@click.option("--no-cancel", is_flag=True, help="Do not also cancel the run at every point.")
+@click.option("--no-cancel", is_flag=True, help="Skip cancelling the run at every point.")
 @click.option(
     "--no-fresh", is_flag=True,
-    help="Do not also replay the run in fresh processes, where sets have another order; saves a second.",
+    help="Skip replays in fresh processes, where sets have another order; saves a second.",
 )  # fmt: skip
-@click.option("--real", is_flag=True, help="Real processes, real SIGKILL, a store on disk: slower, and beyond doubt.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Decides about points and Python's random.")
+@click.option(
+    "--real", is_flag=True, help="Use real processes, SIGKILL and a store on disk; slower, but the real thing."
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed for the choice of points and for Python's random."
+)
 @click.option("--junit", metavar="FILE", help="Also write a JUnit report, for CI.")
-@click.option("--prints", is_flag=True, help="Show what the steps print; it is hidden else, since they run so often.")
+@click.option(
+    "--prints", is_flag=True, help="Show what the steps print. Hidden by default, because steps run many times."
+)
 @click.option(
     "--store", type=click.Choice(["memory", "sqlite", "folder"]), show_default="memory; with --real sqlite",
-    help="The kind of store to test on; a new one each time, never yours.",
+    help="Kind of store to test on; always a new one, never yours.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **given: Any) -> int:
-    """Crash a workflow before and after everything that it writes, and see whether it comes back.
+    """Crash a workflow before and after every write, and check that it recovers.
 
-    Runs it once without a crash, then once for every point: the process dies there, another one takes the run over,
-    and the outcome is compared. Reported are outcomes that differ, steps that act twice, code that does not repeat
-    itself, calls that block or are never awaited, results that are not JSON, cancellation that is swallowed, and how
-    long recovery took.
+    Runs the workflow once without a crash, then once for every point. At each point the process dies, another one
+    takes the run over, and the outcomes are compared. Reports outcomes that differ, steps that act twice and code
+    that is not deterministic. Reports calls that block or are never awaited, results that are not JSON, and
+    cancellation that is swallowed. Prints how long recovery took.
 
     STEPS ARE REALLY EXECUTED, many times: use test doubles, or --stub STEP=JSON. Time is skipped: a sleep of days
     takes milliseconds. Commands of a spec run in the current folder, in real time.
@@ -107,7 +129,7 @@ def _tested(
     found = named_target(target, given, pairs, params, prefixes)
     script = None if answers is None else read_script(answers)
     canned = dict(_stub(text) for text in stubs)
-    # What the engine logs about processes that are being dropped concerns nobody.
+    # The engine logs every process that the test drops on purpose: hide that.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
     with _progress(quiet=quiet) as told, hidden:
@@ -118,7 +140,7 @@ def _tested(
 def _stub(text: str) -> tuple[str, Any]:
     name, mark, value = text.partition("=")
     if not mark or not name:
-        raise BadInput(f"--stub {text!r} has not the form STEP=JSON")
+        raise BadInput(f"invalid --stub {text!r}; write STEP=JSON")
     return name, parse_json(value, f"--stub {name}")
 
 

@@ -1,4 +1,4 @@
-"""`buoy doctor`: is the store sound, and do its documents and indexes say what the logs say."""
+"""`buoy doctor`: checks the store, its documents and its indexes against the logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_THE_STORE = {
 
 
 class _Progress:
-    """Long work says how far it has come, on standard error, now and then."""
+    """Prints the progress of a long examination to standard error, every two seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -42,24 +42,23 @@ class _Progress:
 
 
 @click.command()
-@click.option("--fix", is_flag=True, help="Mend what can be made anew from the logs: documents, index entries, tasks.")
-@click.option("--rebuild", is_flag=True, help="Also make every document anew, those of ended runs too.")
+@click.option("--fix", is_flag=True, help="Repair what the logs determine: documents, index entries, tasks.")
+@click.option("--rebuild", is_flag=True, help="Also rebuild every document, including those of ended runs.")
 @shared_options
 def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     """Check the store itself, every active run's document against its log, and every index entry.
 
-    Without --fix no run is changed. No event is ever changed or removed. With --fix, that events may have been lost is
-    written into the log (events claimed and workflow_recovered) before the document that tells of it is made anew. No
-    other event is added: runs that need a remedy are 'buoy recover's. Safe at any time, also while workers are at work.
-    On an object store --fix may wait a minute before it removes an entry that points at nothing, since its writer may
-    be about to write the rest.
+    Without --fix no run is changed. No event is ever changed or removed. If events may have been lost, --fix records
+    the loss in the log (events claimed and workflow_recovered) before it rebuilds the document. It adds no other event;
+    'buoy recover' applies remedies. Safe at any time, also while workers run. On an object store --fix may wait a
+    minute before it removes an entry that points at nothing: its writer may still write the rest.
 
     \b
     Example:
       buoy doctor
       buoy doctor --rebuild --json
 
-    Exit code: 0 healthy, or all that was found is mended, 1 troubles are left, 2 bad input, 5 store unusable.
+    Exit code: 0 healthy, or all troubles are repaired, 1 troubles are left, 2 bad input, 5 store unusable.
     """
     report = go(_report(store, fix=fix, rebuild=rebuild))
     if as_json:

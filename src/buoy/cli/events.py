@@ -16,9 +16,11 @@ from buoy.operations.inspect.run_log import LogPage, follow_log, log_page
 
 @click.command()
 @run_argument
-@click.option("--follow", "-f", is_flag=True, help="Go on with the events to come, until the run ends.")
-@click.option("--after", type=click.IntRange(0), default=0, show_default=True, help="Only events after this number.")
-@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="At most so many.")
+@click.option("--follow", "-f", is_flag=True, help="Also print new events, until the run ends.")
+@click.option(
+    "--after", type=click.IntRange(0), default=0, show_default=True, help="Print only events after this number."
+)
+@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="Print at most so many events.")
 @shared_options
 def events(run_id: str, follow: bool, after: int, limit: int | None, store: str | None, as_json: bool) -> int:
     """Print the log of a run. With --follow and --json: one JSON document per line.

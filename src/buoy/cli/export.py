@@ -18,17 +18,17 @@ from buoy.operations.bundles import export_run
 
 @click.command("export")
 @run_argument
-@click.option("-o", "--output", metavar="FILE", help="Where to write the bundle; else standard output.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
-@click.option("--as-found", is_flag=True, help="With document and task as they are, for 'buoy import --as-found'.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--as-found", is_flag=True, help="Keep document and task as they are, for 'buoy import --as-found'.")
 @shared_options
 def export_command(
     run_id: str, output: str | None, force: bool, as_found: bool, store: str | None, as_json: bool
 ) -> int:
     """Write one run as a bundle: its log, inbox and document in one JSON file.
 
-    Nothing is changed. With --json and --output, standard output says what was written. --as-found also tells who
-    holds its task, and keeps a document that disagrees with the log. The format is described in docs/bundle.md.
+    Changes nothing. With --json and --output, standard output describes the file. --as-found includes the holder of
+    the task, and keeps a document that disagrees with the log. docs/bundle.md describes the format.
 
     \b
     Example:
@@ -58,9 +58,9 @@ async def _exported(run_id: str, store: str | None, *, as_found: bool) -> Bundle
 
 
 def _write(path: Path, data: bytes, *, force: bool) -> None:
-    """Whole or not at all: a bundle that was cut off looks like a broken run."""
+    """Writes the whole file or nothing: a truncated bundle looks like a broken run."""
     if path.exists() and not force:
-        raise BadInput(f"{path} exists already; name another file, or write over it with --force")
+        raise BadInput(f"{path} exists already; name another file, or overwrite it with --force")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(data)

@@ -21,15 +21,15 @@ _DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
 @click.command()
 @run_argument
 @click.option(
-    "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="How to draw."
+    "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="Format of the drawing."
 )
-@click.option("-o", "--output", metavar="FILE", help="Where to write it; else standard output.")
-@click.option("--all", "every", is_flag=True, help="Draw each concurrent part, also those that did the same.")
+@click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
+@click.option("--all", "every", is_flag=True, help="Draw every concurrent part, also identical ones.")
 @shared_options
 def graph(run_id: str, form: str, output: str | None, every: bool, store: str | None, as_json: bool) -> int:
     """Draw the steps and waits of a run: order, concurrent parts, durations, tries and branches.
 
-    Concurrent parts that completed in the same way are drawn as one, with their number. --json has every leaf.
+    Concurrent parts that completed in the same way are drawn once, with their count. --json has every leaf.
 
     \b
     Example:

@@ -23,32 +23,31 @@ from buoy.wiring import open_client
 
 @click.command("import")
 @click.argument("file", metavar="FILE")
-@click.option("--resume", is_flag=True, help="Let the run go on here at once.")
-@click.option("--quarantine", is_flag=True, help="Take a doubtful bundle, too; it stays on hold.")
-@click.option("--as-found", is_flag=True, help="Bring document and task as the bundle has them; nothing is held.")
-@click.option("--check", "only_check", is_flag=True, help="Only say what is wrong with the bundle.")
+@click.option("--resume", is_flag=True, help="Continue the run here at once.")
+@click.option("--quarantine", is_flag=True, help="Accept a doubtful bundle; the run stays on hold.")
+@click.option("--as-found", is_flag=True, help="Import document and task as the bundle has them, without a hold.")
+@click.option("--check", "only_check", is_flag=True, help="Only list what is wrong with the bundle.")
 @shared_options
 def import_command(
     file: str, resume: bool, quarantine: bool, as_found: bool, only_check: bool, store: str | None, as_json: bool
 ) -> int:
     """Bring a run from a bundle into the store, under its own id; '-' reads standard input.
 
-    A run that has not ended comes in on hold: nothing of it is executed until 'buoy resume'. A bundle whose log no
-    store could keep is refused; one that is only doubtful comes in with --quarantine. Importing twice is importing
-    once.
+    A run that has not ended is imported on hold: nothing of it is executed until 'buoy resume'. A bundle with an
+    invalid log is refused; a doubtful one needs --quarantine. A second import of the same bundle has no effect.
 
-    --as-found brings an incident to be recovered here: document, envelope and task are those of the bundle, even where
-    they disagree with the log. Workers and sweepers of this store then do with it what they do with any run.
+    --as-found imports an incident to recover it here: with the document, envelope and task of the bundle, even if they
+    disagree with the log. Workers and sweepers of this store then treat it like any run.
 
     \b
     Example:
       buoy import order-1.json
       buoy import --as-found order-1.json && buoy why order-1
 
-    Exit code: 0 imported (or there already), 2 refused: nothing was changed, 5 store unusable.
+    Exit code: 0 imported (or it exists already), 2 refused: nothing was changed, 5 store unusable.
     """
     if resume + quarantine + as_found > 1:
-        raise BadInput("--quarantine keeps a run on hold, --resume lets it go on, --as-found does neither: choose one")
+        raise BadInput("--quarantine holds a run, --resume continues it, --as-found does neither; choose one")
     bundle = parse(_read(file))
     if only_check:
         return _tell_check(bundle, as_found=as_found, as_json=as_json)
@@ -68,7 +67,7 @@ def import_command(
     if done.task is not None:
         click.echo(f"its task is {done.task}; what is wrong with it: {words.command('why', done.run_id)}", err=True)
     elif done.held:
-        click.echo(f"it is on hold; let it go on: {words.command('resume', done.run_id)}", err=True)
+        click.echo(f"it is on hold; continue it: {words.command('resume', done.run_id)}", err=True)
     return Exit.OK
 
 

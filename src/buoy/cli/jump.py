@@ -13,12 +13,12 @@ from buoy.operations.rewind import Rewind
 @click.command()
 @run_argument
 @click.argument("step", metavar="STEP")
-@click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
+@click.option("--keep-answers", is_flag=True, help="Keep answers that people gave already.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run again.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
 def jump(run_id: str, step: str, keep_answers: bool, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> int:
-    """Go back to any step that ran, and go on from there.
+    """Go back to any step that ran, and continue from there.
 
     \b
     Example:

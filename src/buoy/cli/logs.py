@@ -1,4 +1,4 @@
-"""`buoy logs`: what the commands of a spec's run wrote, by step and attempt."""
+"""`buoy logs`: the output of the commands of a spec's run, by step and attempt."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _PIECE_BYTES = 64 * 1024
 @click.command()
 @run_argument
 @click.argument("step", metavar="[STEP]", required=False)
-@click.option("--follow", "-f", is_flag=True, help="Go on with what is written from now on, until the run ends.")
+@click.option("--follow", "-f", is_flag=True, help="Also print new output, until the run ends.")
 @shared_options
 def logs(run_id: str, step: str | None, follow: bool, store: str | None, as_json: bool) -> int:
-    """Print what the commands of a run wrote: of all steps, or of one (a step, step/module or leaf).
+    """Print the output of a run's commands: of all steps, or of one (a step, step/module or leaf).
 
-    With --json: which log files there are. Logs are kept on the machine where the command ran.
+    With --json: list the log files. Logs stay on the machine where the command ran.
 
     \b
     Example:
@@ -67,7 +67,7 @@ class Shown:
         self._last: str | None = None
 
     def print(self, found: StepLogs) -> None:
-        """What the files have by now and was not printed before."""
+        """Prints what the files have gained since the last call."""
         for each in found.logs:
             if each.size <= self._sizes.get(each.path, -1):
                 continue
@@ -78,7 +78,7 @@ class Shown:
 
 
 def _copy(path: Path, start: int) -> int:
-    """Writes the file from there on; where it ended."""
+    """Prints the file from `start`, and returns its end."""
     sys.stdout.flush()
     out = sys.stdout.buffer
     with path.open("rb") as file:

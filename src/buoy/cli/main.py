@@ -1,4 +1,4 @@
-"""The command `buoy`: all verbs in one place. Each is loaded when it is called, so that a short one starts quickly."""
+"""The command `buoy`: all verbs. A verb is loaded when it is called, so a short command starts quickly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`buoy migrate`: tells runs under way that steps have other names now, so that new code can go on with them."""
+"""`buoy migrate`: maps renamed steps of active runs, so that new code can continue the runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ _SHOWN_MAX = 20
 @click.command()
 @optional_run_argument
 @click.option("--rename", "pairs", metavar="OLD=NEW", multiple=True, help="A step and its new name; may be repeated.")
-@click.option("--all", "workflow", metavar="WORKFLOW", help="All runs of it that are paused because no code fits.")
+@click.option(
+    "--all",
+    "workflow",
+    metavar="WORKFLOW",
+    help="Migrate all runs of this workflow that are paused because no code fits.",
+)
 @click.option("--to", "version", metavar="VERSION", help="Bind to this version of the code. [the one that did not fit]")
 @click.option("--spec", "file", metavar="FILE", help="For runs of a spec: the file with the new names.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
@@ -32,24 +37,24 @@ def migrate(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Map renamed steps, for runs that began under the old names.
+    """Map renamed steps for runs that started under the old names.
 
-    What the log has of OLD counts as done by NEW from then on; the log itself is not changed. Idempotency keys,
-    question ids and child runs of steps that began stay what they were. A run that is paused because the code does not
-    fit goes on; one that a live worker drives must be paused first. Modules of a spec are named STEP/MODULE.
+    From then on NEW owns what the log records of OLD; the log itself is not changed. Steps that have started keep
+    their idempotency keys, question ids and child runs. A run that is paused because no code fits continues. Pause a
+    run first if a live worker drives it. Name modules of a spec STEP/MODULE.
 
     \b
     Example:
       buoy migrate order-1 --rename charge=take_payment --dry-run
       buoy migrate --all checkout --rename charge=take_payment
 
-    Exit code: 0 done, 1 with --all: some runs were left, 2 not possible, 5 store unusable.
+    Exit code: 0 done, 1 with --all: some runs were not migrated, 2 not possible, 5 store unusable.
     """
     renamed = _renames(pairs)
     if (run_id is None) == (workflow is None):
-        raise BadInput("name one RUN, or all runs of a workflow with --all WORKFLOW")
+        raise BadInput("which runs is not clear: give either RUN or --all WORKFLOW")
     if not renamed and file is None:
-        raise BadInput("say what was renamed, for example --rename charge=take_payment")
+        raise BadInput("no renamed step is given; add one, for example --rename charge=take_payment")
     found = go(_migrate(run_id, workflow, renamed, version, file, store, dry_run=dry_run))
     if as_json:
         print_json(found if workflow is not None else found.migrated[0])
@@ -64,7 +69,7 @@ def _renames(pairs: tuple[str, ...]) -> dict[str, str]:
     for pair in pairs:
         old, mark, new = pair.partition("=")
         if not mark or not old or not new:
-            raise BadInput(f"--rename {pair!r} has not the form old=new")
+            raise BadInput(f"invalid --rename {pair!r}; write OLD=NEW")
         if old in found:
             raise BadInput(f"--rename {pair!r}: {old!r} is renamed twice")
         found[old] = new
@@ -104,7 +109,7 @@ def _one(found: Migration) -> list[str]:
     verb = "is bound" if found.done else "would be bound"
     shown = [f"{old} to {new}" for old, new in list(found.leaves.items())[:_SHOWN_MAX]]
     more = len(found.leaves) - len(shown)
-    rest = "goes on" if found.goes_on else "stays as it is otherwise"
+    rest = "continues" if found.goes_on else "keeps its status"
     return [
         f"run {found.run_id} {verb} to {found.version or 'the next code that fits'} (was {found.previous or 'none'})",
         f"  renamed:  {', '.join(shown) or 'nothing'}{f' and {more} more' if more else ''}",

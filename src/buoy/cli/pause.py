@@ -13,16 +13,16 @@ from buoy.operations.messages import RequestMade
 
 @click.command()
 @run_argument
-@click.option("--reason", metavar="TEXT", help="For the record.")
+@click.option("--reason", metavar="TEXT", help="Reason, for the record.")
 @shared_options
 def pause(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:
-    """Pause a run: no new step starts; those under way end and are recorded.
+    """Pause a run: no new step starts; running steps finish and are recorded.
 
     \b
     Example:
       buoy pause order-1 --reason "wait for the new price list"
 
-    Exit code: 0 done or asked for, 2 not possible, 5 store unusable.
+    Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
     return tell_request(go(_pause(run_id, reason, store)), as_json=as_json)
 

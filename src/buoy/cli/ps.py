@@ -22,14 +22,18 @@ from buoy.operations.inspect.runs import NOT_ENDED, FoundRuns, RunFilter, list_r
 
 
 @click.command()
-@click.option("--all", "everything", is_flag=True, help="Ended runs, too.")
+@click.option("--all", "everything", is_flag=True, help="Include runs that have ended.")
 @click.option(
-    "--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]), help="May be repeated."
+    "--status",
+    "statuses",
+    multiple=True,
+    type=click.Choice([each.value for each in Status]),
+    help="Only runs with this status; may be repeated.",
 )
 @run_filters
 @click.option("--limit", type=click.IntRange(1, RUNS_PAGE_MAX), default=50, show_default=True, help="Runs per page.")
-@click.option("--cursor", metavar="CURSOR", help="Go on where the last page ended.")
-@click.option("--wide", is_flag=True, help="Show all columns in full, however narrow the terminal is.")
+@click.option("--cursor", metavar="CURSOR", help="Continue where the last page ended.")
+@click.option("--wide", is_flag=True, help="Show all columns in full, on any terminal.")
 @shared_options
 def ps(
     everything: bool,
@@ -41,11 +45,10 @@ def ps(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """List runs, newest first: those that have not ended, unless told otherwise.
+    """List runs, newest first. By default only those that have not ended.
 
-    On a terminal the columns that matter least go first if there is no place for all of them. Ids are shown in full;
-    every command that takes a RUN, but for purge, also takes the beginning of an id, as long as no other id begins so.
-    Runs that cannot be read are named with the reason, whatever their status is.
+    A narrow terminal drops the least important columns. Ids are shown in full. Every command that takes a RUN, except
+    purge, also accepts a unique prefix of an id. Runs that cannot be read are always listed, with the reason.
 
     \b
     Example:
@@ -59,7 +62,7 @@ def ps(
         print_json(found.listed())
         return Exit.OK
     if not found.facts and not found.broken:
-        click.echo("no runs" if everything or statuses else "no runs under way; `buoy ps --all` lists the ended ones")
+        click.echo("no runs" if everything or statuses else "no active runs; `buoy ps --all` lists the ended ones")
         return Exit.OK
     if found.facts:
         _print_runs(found.facts, wide=wide)

@@ -22,19 +22,19 @@ _SHOWN_MAX = 20
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--older-than", "older_than_s", metavar="TIME", callback=duration,
               help="Only runs that ended at least so long ago: 30d, 12h...")  # fmt: skip
-@click.option("--broken", is_flag=True, help="Remove the one RUN, which cannot be read. Copies its bytes first.")
+@click.option("--broken", is_flag=True, help="Remove RUN, which cannot be read. Copies its bytes first.")
 @click.option("--export", "export", metavar="FILE", type=click.Path(path_type=Path),
-              help="With --broken: the new file for its bytes. [RUN.broken.zip]")  # fmt: skip
+              help="With --broken: write the copy to this new file. [RUN.broken.zip]")  # fmt: skip
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     type=click.Choice([each.value for each in sorted(TERMINAL)]),
-    help="May be repeated. [all that ended]",
+    help="Only runs with this status; may be repeated. [all that ended]",
 )
 @click.option("--workflow", metavar="NAME", help="Only runs of this workflow.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be deleted.")
-@click.option("--yes", "-y", is_flag=True, help="Delete without asking.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
 def purge_command(
     run_id: str | None,
@@ -48,13 +48,13 @@ def purge_command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Delete runs that ended long ago, for good: their logs, inboxes and results, and what their commands wrote here.
+    """Delete runs that ended long ago: their logs, inboxes, results and the output of their commands here.
 
-    The only command that deletes anything. Of each run a tombstone is left: 'buoy show' tells what it was, and its id
-    is not used again. Keep what you may need with 'buoy export' before.
+    The only command that deletes events. Each run leaves a tombstone: 'buoy show' says what it was, and its id is not
+    used again. Export what you may need with 'buoy export' first.
 
-    With RUN and --broken: remove one run that cannot be read, whatever its status is. All its bytes are first copied to
-    a zip file. RUN is the whole id. A run that can be read, or that a living process may hold, is refused.
+    With RUN and --broken: remove one run that cannot be read, with any status. Its bytes are copied to a zip file
+    first. RUN must be the whole id. A run that can be read, or that a live process may hold, is refused.
 
     \b
     Example:
@@ -65,7 +65,7 @@ def purge_command(
     """
     if (run_id is None) == broken or (older_than_s is None) != broken or (broken and (statuses or workflow)):
         raise BadInput(
-            "missing or too much: --older-than TIME for runs that ended, RUN and --broken for an unreadable one"
+            "which runs is not clear: give --older-than TIME for ended runs, or RUN and --broken for an unreadable one"
         )
     if run_id is not None:
         return _remove_broken(run_id, export or Path(f"{run_id}.broken.zip"), dry_run, yes, store, as_json=as_json)
@@ -115,7 +115,11 @@ async def _salvage(run_id: str, file: Path, store: str | None, *, dry_run: bool)
 
 
 def _left(done: Purged) -> str:
-    kept = f"; {counted(done.kept, 'run')} kept: moved on meanwhile, or owed something to others" if done.kept else ""
+    kept = (
+        f"; {counted(done.kept, 'run')} kept: they changed in the meantime, or owe a message to another run"
+        if done.kept
+        else ""
+    )
     return kept + (f"; {counted(done.finished, 'purge')} finished that had been cut off" if done.finished else "")
 
 

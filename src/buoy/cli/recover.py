@@ -1,7 +1,4 @@
-"""`buoy recover`: what is wrong with a run, what would be done about it, and then doing it.
-
-Invariants: a run that a living process drives is left alone. What would be done is shown by `--dry-run`, before it is.
-"""
+"""`buoy recover`: check a run, show the plan of its recovery, and apply it."""
 
 from __future__ import annotations
 
@@ -19,20 +16,19 @@ from buoy.operations.recover import Recovered
 @click.command()
 @run_argument
 @click.option("--dry-run", is_flag=True, help="Only show the branch, what is kept and what would run again.")
-@click.option("--plan", metavar="ID", help="Apply only the plan with this id, as 'plan.id' of --dry-run --json has it.")
+@click.option("--plan", metavar="ID", help="Apply only the plan with this id: 'plan.id' of --dry-run --json.")
 @shared_options
 def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_json: bool) -> int:
-    """Check a run, and bring it back if something is wrong with it.
+    """Check a run, and recover it if something is wrong with it.
 
-    Nothing is removed: where the past must be hidden, the run goes on on a new branch of its log. Completed steps that
-    are kept are not executed again. A run that a living process drives is left alone.
+    No event is removed: a recovery that must hide events continues the run on a new branch of its log. Completed steps
+    that are kept are not executed again. A run that a live process drives is not changed.
 
     \b
     Example:
       buoy recover order-1 --dry-run
 
-    Exit code: 0 nothing is wrong, or it was recovered, 1 it could not be, 2 no such run, or another plan than --plan,
-    5 store unusable.
+    Exit code: 0 healthy or recovered, 1 not recovered, 2 no such run or another plan than --plan, 5 store unusable.
     """
     found = go(_recover(run_id, store, dry_run=dry_run, plan=plan))
     if as_json:

@@ -1,4 +1,4 @@
-"""`buoy release`: let a run go on that Buoy quarantined or held."""
+"""`buoy release`: continue a run that Buoy quarantined or held."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from buoy.operations.resume import ReleasedRun, release_run
 @run_argument
 @shared_options
 def release(run_id: str, store: str | None, as_json: bool) -> int:
-    """Let a run go on that Buoy quarantined or held.
+    """Continue a run that Buoy quarantined or held.
 
-    A run that ended the processes that drove it, again and again, is quarantined; its crashes are counted anew from
-    here on. Correct the cause first: `buoy why RUN` names it.
+    Buoy quarantines a run that keeps crashing its worker. Correct the cause first: `buoy why RUN` names it. The release
+    resets the count of crashes.
 
     \b
     Example:
       buoy release order-1
 
-    Exit code: 0 done or asked for, 2 it is not held, 5 store unusable.
+    Exit code: 0 done or requested, 2 the run is not held, 5 store unusable.
     """
     found = go(_release(run_id, store))
     if as_json:

@@ -1,4 +1,4 @@
-"""`buoy result`: what a run gave back, with an exit code that says how it ended."""
+"""`buoy result`: the result of a run, with an exit code for how it ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from buoy.operations.outcome import Outcome, outcome, wait_for_outcome
 @click.command()
 @run_argument
 @click.option("--wait", is_flag=True, help="Wait until the run has ended.")
-@click.option("--timeout", metavar="TIME", callback=duration, help="Wait at most so long, e.g. 30s; means --wait.")
+@click.option(
+    "--timeout", metavar="TIME", callback=duration, help="Wait at most so long, for example 30s; implies --wait."
+)
 @shared_options
 def result(run_id: str, wait: bool, timeout: float | None, store: str | None, as_json: bool) -> int:
     """Print the result of a run as JSON.

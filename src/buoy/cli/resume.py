@@ -1,4 +1,4 @@
-"""`buoy resume`: let runs go on that were left behind or paused."""
+"""`buoy resume`: continue runs that were paused or left behind."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from buoy.operations.resume import AbandonedRuns, Resumed, ResumedRuns, abandone
 
 @click.command()
 @run_arguments
-@click.option("--all", "every", is_flag=True, help="All runs that were left behind.")
+@click.option("--all", "every", is_flag=True, help="Continue all runs that were left behind.")
 @shared_options
 def resume(run_ids: tuple[str, ...], every: bool, store: str | None, as_json: bool) -> int:
-    """Let runs go on: paused ones, and those that dead or stopped processes left behind.
+    """Continue paused runs, and runs that dead or stopped processes left behind.
 
-    Without a RUN, lists what was left behind and does nothing. Whether a run needs a recovery is checked first. A run
-    that waits for an answer shows its question. Nothing is executed here: a worker does that; if none is alive, the
-    command that executes is shown.
+    Without a RUN, only lists the runs that were left behind. Each run is checked first, and recovered if it needs it.
+    If a run waits for an answer, its question is shown. A worker executes the run; if none is alive, the command that
+    starts one is shown.
 
     \b
     Example:
@@ -32,10 +32,10 @@ def resume(run_ids: tuple[str, ...], every: bool, store: str | None, as_json: bo
       buoy resume order-1
       buoy resume --all
 
-    Exit code: 0 done, asked for or listed, 1 with --all: some could not be, 2 not possible, 5 store unusable.
+    Exit code: 0 done, requested or listed, 1 with --all: some runs were refused, 2 not possible, 5 store unusable.
     """
     if run_ids and every:
-        raise BadInput("name runs, or say --all, not both")
+        raise BadInput("both RUN and --all were given; give one of them")
     if not run_ids and not every:
         return _list(store, as_json=as_json)
     if every:
@@ -72,11 +72,11 @@ async def _lost(store: str | None) -> AbandonedRuns:
 def _say_if_unserved(*, served: bool, store: str | None) -> None:
     if not served:
         worker = wording(store, local).command("worker", "FILE.py")
-        click.echo(f"no worker is alive, so nothing goes on before one is started: {worker}", err=True)
+        click.echo(f"no worker is alive; start one to continue: {worker}", err=True)
 
 
 def _say_how_to_execute(done: tuple[Resumed, ...], store: str | None, *, served: bool) -> None:
-    """To be brought back is to be queued: nothing executes here."""
+    """A resumed run is only queued: shows the commands that execute it."""
     commands = dict.fromkeys(each.execute for each in done if each.execute is not None)
     for command in commands:
         click.echo(f"execute them now, until nothing is due: {command}", err=True)

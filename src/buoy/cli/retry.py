@@ -12,11 +12,11 @@ from buoy.operations.rewind import Rewind
 
 @click.command()
 @run_argument
-@click.option("--from", "step", metavar="STEP", help="From this step on; default: the last one that failed.")
-@click.option("--keep-answers", is_flag=True, help="Do not ask people again what they answered already.")
-@click.option("--spec", "file", metavar="FILE", help="For a run of a spec: go on with this file, if it fits.")
+@click.option("--from", "step", metavar="STEP", help="Start from this step. [the last one that failed]")
+@click.option("--keep-answers", is_flag=True, help="Keep answers that people gave already.")
+@click.option("--spec", "file", metavar="FILE", help="For a run of a spec: continue with this file, if it fits.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run again.")
-@click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
 def retry(
     run_id: str,
@@ -30,9 +30,9 @@ def retry(
 ) -> int:
     """Run a failed step again, with all that depends on it.
 
-    The run goes on on a new branch of its log; nothing is removed. Steps that do not depend on it are kept. What runs
-    again gets new idempotency keys, since you asked for it. A run of a spec goes on with the spec as it was stored at
-    its start; --spec binds it to a changed file, which is refused if it does not fit what the run has done.
+    The run continues on a new branch of its log; no event is removed. Steps that do not depend on the failed one are
+    kept. Steps that run again get new idempotency keys. A run of a spec keeps the spec that was stored at its start;
+    --spec binds it to a changed file, if the file fits what the run has done.
 
     \b
     Example:

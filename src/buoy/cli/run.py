@@ -28,8 +28,8 @@ from buoy.wiring import open_driver
 @arg_option
 @param_option
 @calls_option
-@click.option("--id", "run_id", metavar="ID", help="The run's id; one that exists is gone on with.")
-@click.option("--ask", is_flag=True, help="Ask open questions here even if this is no terminal.")
+@click.option("--id", "run_id", metavar="ID", help="Run id. If the run exists, continue it.")
+@click.option("--ask", is_flag=True, help="Ask open questions here even without a terminal.")
 @shared_options
 def run(
     target: str,
@@ -44,15 +44,15 @@ def run(
 ) -> int:
     """Start a run in this process and drive it to its end.
 
-    With the --id of a run that exists, goes on with that run: it is taken over once its owner is proven dead, or
-    watched while somebody else drives it. Ctrl-C gives the run back in good order; a second one ends at once.
+    If the run of --id exists, continue it: take it over once its owner is proven dead, or watch it while another
+    process drives it. Ctrl-C stops gracefully and releases the run; a second Ctrl-C ends the process at once.
 
     \b
     Example:
       buoy run flows.py:order --input '{"item": "lamp"}' --id order-1
       buoy run nightly.yaml --param k=1:5
 
-    Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 given back before its end, 5 store unusable.
+    Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 released before its end, 5 store unusable.
     """
     with results_alone(as_json=as_json):
         found = named_target(target, given, pairs, params, prefixes)
@@ -60,9 +60,9 @@ def run(
     code = tell_outcome(done, as_json=as_json)
     if code is Exit.NOT_ENDED and not as_json:
         again = wording(store, local).command("run", target, "--id", done.run_id)
-        click.echo(f"go on with it: {again}", err=True)
+        click.echo(f"continue it: {again}", err=True)
     if left:
-        # Something still executes here and does not listen. The end of this process is what frees the run.
+        # A step still executes and ignores the stop. The run is free once this process has ended.
         end_at_once(code)
     return code
 

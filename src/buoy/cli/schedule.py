@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 @click.group("schedule")
 def schedule_group() -> None:
-    """Start runs by the clock: every worker fires what is due, and no time fires twice.
+    """Start runs by the clock. Every worker fires what is due; each time fires once.
 
-    The run of a time has the id NAME-20260102T030000Z. Each command takes --store and --json.
+    The run of a time gets the id NAME-20260102T030000Z. Each command takes --store and --json.
 
     \b
     Example:
@@ -49,10 +49,16 @@ def schedule_group() -> None:
 @click.argument("name")
 @click.argument("target", metavar="FILE.py:WORKFLOW | FILE.yaml")
 @click.option("--cron", metavar="CRON", help="Minute, hour, day of month, month, day of week: '0 3 * * mon-fri'.")
-@click.option("--every", "every_s", metavar="TIME", callback=duration, help="Instead: an interval, as 1h or 90s.")
-@click.option("--zone", metavar="ZONE", help="The time zone of --cron, as Europe/Berlin. [UTC]")
+@click.option(
+    "--every",
+    "every_s",
+    metavar="TIME",
+    callback=duration,
+    help="An interval instead of --cron, for example 1h or 90s.",
+)
+@click.option("--zone", metavar="ZONE", help="The time zone of --cron, for example Europe/Berlin. [UTC]")
 @click.option("--catch-up", type=click.Choice(["none", "last", "all"]), default="last", show_default=True,
-              help="Which of the times to make up for that passed while no worker lived.")  # fmt: skip
+              help="Which times to make up for, if no worker was alive.")  # fmt: skip
 @click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
 @param_option
@@ -72,13 +78,13 @@ def add_command(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Start runs of a workflow from now on, by cron or by interval. Adding the same twice is adding it once.
+    """Start runs of a workflow from now on, by cron or by interval. Adding the same schedule again has no effect.
 
     \b
     Example:
       buoy schedule add nightly flows.py:report --cron "0 3 * * *" --zone Europe/Berlin
 
-    Exit code: 0 added (or there already), 2 bad input, 5 store unusable.
+    Exit code: 0 added (or it exists already), 2 bad input, 5 store unusable.
     """
     with results_alone(as_json=as_json):
         found = named_target(target, given, pairs, params, prefixes)
@@ -100,7 +106,7 @@ async def _added(name: str, target: Target, times: Times, store: str | None) -> 
 @schedule_group.command("list")
 @shared_options
 def list_command(store: str | None, as_json: bool) -> int:
-    """List the schedules, with their last run and their next time.
+    """List the schedules with their last run and their next time.
 
     \b
     Example:
@@ -136,7 +142,7 @@ async def _listed(store: str | None) -> FoundSchedules:
 @click.argument("name")
 @shared_options
 def pause_command(name: str, store: str | None, as_json: bool) -> int:
-    """Let a schedule rest. Runs that it started go on.
+    """Pause a schedule. Runs that it started continue.
 
     \b
     Example:
@@ -151,7 +157,7 @@ def pause_command(name: str, store: str | None, as_json: bool) -> int:
 @click.argument("name")
 @shared_options
 def resume_command(name: str, store: str | None, as_json: bool) -> int:
-    """Let a paused schedule fire again from now on. Times that passed meanwhile are not made up for.
+    """Resume a paused schedule from now on. Times that passed during the pause are skipped.
 
     \b
     Example:
@@ -166,7 +172,7 @@ def resume_command(name: str, store: str | None, as_json: bool) -> int:
 @click.argument("name")
 @shared_options
 def remove_command(name: str, store: str | None, as_json: bool) -> int:
-    """Remove a schedule, also one that cannot be read. Runs that it started stay.
+    """Remove a schedule, also one that cannot be read. Runs that it started continue.
 
     \b
     Example:

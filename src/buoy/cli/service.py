@@ -1,4 +1,4 @@
-"""`buoy service`: what a machine needs to sweep, or to execute runs, by itself."""
+"""`buoy service`: a systemd unit and a crontab line for a sweeper or a worker."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from buoy.operations.service_units import service as texts_of
 
 @click.command()
 @click.argument("files", metavar="[FILE.py | package.module]...", nargs=-1)
-@click.option("--worker", is_flag=True, help="A worker of these files, which executes runs, instead of a sweeper.")
+@click.option("--worker", is_flag=True, help="Print a worker for these files instead of a sweeper; it executes runs.")
 @click.option("--queue", "queues", metavar="QUEUE", multiple=True,
-              help="With --worker: a queue to serve; may be repeated. [default]")  # fmt: skip
+              help="With --worker: serve this queue; may be repeated. [default]")  # fmt: skip
 @click.option("--interval", metavar="TIME", default=f"{SWEEP_S:g}", show_default=True, callback=span,
-              help="How often to sweep, or to start a worker from cron: seconds, or 5m, 1h...")  # fmt: skip
+              help="Time between sweeps, or between workers that cron starts: seconds, or 5m, 1h...")  # fmt: skip
 @click.option("--form", type=click.Choice(["both", "systemd", "crontab"]), default="both", show_default=True,
-              help="Which text to print.")  # fmt: skip
+              help="Text to print.")  # fmt: skip
 @shared_options
 def service(
     files: tuple[str, ...],
@@ -39,9 +39,9 @@ def service(
 ) -> int:
     """Print a systemd unit and a crontab line that sweep this store, or execute its runs.
 
-    Nothing is installed. A sweeper only puts lost runs back into their queues; --worker also executes them, so that
-    runs go on after a reboot. The texts name the folder, store, stack and env that this command would use. From cron a
-    worker ends when nothing is due. Cron starts at intervals that divide an hour or a day.
+    Installs nothing. A sweeper only queues lost runs again; --worker also executes them, so runs continue after a
+    reboot. The unit names the folder, store, stack and env that this command uses. A worker that cron starts ends when
+    nothing is due. Cron supports only intervals that divide an hour or a day.
 
     \b
     Example:
@@ -79,7 +79,7 @@ def _sweep(files: tuple[str, ...], queues: tuple[str, ...], interval_s: float, u
 
 
 def _work(files: tuple[str, ...], queues: tuple[str, ...], url: str) -> Duty:
-    """A file that is not there would be found out after the next reboot."""
+    """The duty of a worker. A missing file is refused here, not after the next reboot."""
     for each in files:
         if (each.endswith(".py") or "/" in each) and not Path(each).is_file():
             raise BadInput(f"there is no file {each}; name the workflow files of the worker")
@@ -88,7 +88,7 @@ def _work(files: tuple[str, ...], queues: tuple[str, ...], url: str) -> Duty:
 
 
 def _program() -> tuple[str, ...]:
-    """How this very Buoy is called, from anywhere."""
+    """The command that starts this installation of Buoy from any folder."""
     return (sys.executable, "-m", "buoy")
 
 

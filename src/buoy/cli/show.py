@@ -30,8 +30,8 @@ from buoy.operations.inspect.run_detail import InspectedRun, RunDetail, inspect_
 def show(run_id: str, store: str | None, as_json: bool) -> int:
     """Show all that is known about one run.
 
-    Its input and result, its steps and waits with arguments, outcome, attempt and time, who drives it and what is
-    wrong. Long values are cut; --json has them whole.
+    Shows input and result, steps and waits with arguments, outcome, attempt and time, the owner and what is wrong.
+    Long values are cut; --json has them whole.
 
     \b
     Example:

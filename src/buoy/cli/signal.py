@@ -16,12 +16,12 @@ from buoy.operations.targets.inputs import parse_json
 @run_argument
 @click.argument("name", metavar="NAME")
 @click.argument("payload", metavar="[PAYLOAD_JSON]", required=False)
-@click.option("--dedupe", metavar="ID", help="Sending a signal with the same id again does nothing more.")
+@click.option("--dedupe", metavar="ID", help="Dedupe id. A second signal with the same id has no effect.")
 @shared_options
 def signal(run_id: str, name: str, payload: str | None, dedupe: str | None, store: str | None, as_json: bool) -> int:
-    """Send a signal to a run. It is kept until the workflow waits for it.
+    """Send a signal to a run. The signal is kept until the workflow waits for it.
 
-    If the run waits for other names just now, or for none, that is told: the name may be a slip of the pen.
+    Prints a note if the run does not wait for that name now: the name may be a typo.
 
     \b
     Example:

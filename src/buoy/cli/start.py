@@ -1,4 +1,4 @@
-"""`buoy start`: make a run durable for workers to drive."""
+"""`buoy start`: store a new run for workers to drive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ from buoy.wiring import open_client
 @arg_option
 @param_option
 @calls_option
-@click.option("--id", "run_id", metavar="ID", help="The run's id; starting it twice with one input is one run.")
+@click.option(
+    "--id", "run_id", metavar="ID", help="Run id. Starting the same id twice with the same input makes one run."
+)
 @shared_options
 def start(
     target: str,
@@ -34,14 +36,14 @@ def start(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Make a run durable for workers to drive, and print its id.
+    """Store a new run for workers to drive, and print its id.
 
     \b
     Example:
       buoy start flows.py:order --arg item=lamp --id order-1
       buoy start nightly.yaml --param k=1:5
 
-    Exit code: 0 started (or there already), 2 bad input, 5 store unusable.
+    Exit code: 0 started (or it exists already), 2 bad input, 5 store unusable.
     """
     with results_alone(as_json=as_json):
         found = named_target(target, given, pairs, params, prefixes)

@@ -1,4 +1,4 @@
-"""`buoy status`: the store as a whole: what runs, who works, who sweeps, and what is wrong."""
+"""`buoy status`: the store as a whole: runs, workers, sweepers and troubles."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _TROUBLES_SHOWN = 20
 @click.command()
 @shared_options
 def status(store: str | None, as_json: bool) -> int:
-    """Show the store as a whole: runs, workers, who sweeps, and troubles.
+    """Show the store as a whole: runs, workers, sweepers and troubles.
 
     \b
     Example:
       buoy status
 
-    Exit code: 0 all is well, 1 there are troubles, 5 store unusable.
+    Exit code: 0 no troubles, 1 there are troubles, 5 store unusable.
     """
     report = go(_report(store))
     if as_json:
@@ -55,7 +55,7 @@ def _kind(runner: RunnerFacts) -> str:
 
 
 def _last_beat(runner: RunnerFacts) -> str:
-    """By the clock of another machine it says nothing."""
+    """Empty if the beat was stamped by a clock that cannot be compared with ours."""
     return "" if runner.beat_age_s is None else f", last beat {render.ago(runner.beat_age_s)}"
 
 

@@ -1,4 +1,4 @@
-"""`buoy sweeper`: finds runs that nobody cares for any more, and brings them back."""
+"""`buoy sweeper`: finds runs that dead processes left behind, and recovers them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     default=f"{SWEEP_S:g}",
     show_default=True,
     callback=span,
-    help="Between two whole sweeps: seconds, or 5m, 1h... Dead processes are looked for every second.",
+    help="Time between two whole sweeps: seconds, or 5m, 1h... Dead processes are detected every second.",
 )
 @click.option(
     "--stale-after",
@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     default=f"{STALE_AFTER_S:g}",
     show_default=True,
     callback=span,
-    help="Look closely at runs that have not moved for so long.",
+    help="Inspect runs that have made no progress for so long.",
 )
 @click.option(
     "--start-delay",
@@ -68,21 +68,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     default="0",
     show_default=True,
     callback=span,
-    help="Wait so long before the first whole sweep: after a deploy, until the workers are up.",
+    help="Wait so long before the first whole sweep, for example until workers are up after a deploy.",
 )
-@click.option("--once", is_flag=True, help="Sweep once and end: for cron.")
-@click.option("--stack", metavar="NAME", help="Only runs of this stack, and those without one. [the configured one]")
-@click.option("--all-stacks", is_flag=True, help="Runs of all stacks.")
+@click.option("--once", is_flag=True, help="Sweep once and exit, for cron.")
+@click.option("--stack", metavar="NAME", help="Only runs of this stack, and runs without a stack. [the configured one]")
+@click.option("--all-stacks", is_flag=True, help="Include runs of all stacks.")
 @click.option("--env", metavar="NAME", help="Only runs of this env; '' is the default one. [the configured one]")
-@click.option("--adopt", is_flag=True, help="Take in runs that another system wrote.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be done; sweeps once, as with --once.")
-@click.option("--strict", is_flag=True, help="With --once: exit 1 for notices, too, as for a step that takes long.")
+@click.option("--adopt", is_flag=True, help="Adopt runs that another system wrote.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be done; implies --once.")
+@click.option("--strict", is_flag=True, help="With --once: exit 1 for notices too, such as a step that takes long.")
 @click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most so many runs in one sweep.")
 @click.option(
     "--rate",
     metavar="N",
     type=click.FloatRange(0.0, min_open=True),
-    help="Recover at most so many runs per second: after an outage, all at once may be too much.",
+    help="Recover at most so many runs per second, to spread the load after an outage.",
 )
 @shared_options
 def sweeper(
@@ -101,24 +101,24 @@ def sweeper(
     store: str | None,
     as_json: bool,
 ) -> int:
-    """Find runs that were left behind, and bring them back.
+    """Find runs that were left behind, and recover them.
 
-    What dead processes held, runs whose task or wake-up was lost, and runs whose state is broken are put back into
-    their queues, restarted, failed or held, as their workflow says. The sweeper runs no workflow itself. Any number of
-    sweepers may work at once. Every worker sweeps by itself; this is for when none is there, or for cron.
+    Finds runs of dead processes, lost tasks and wake-ups, and broken state. Each run is queued again, restarted,
+    failed or held, by the policy of its workflow. The sweeper executes no workflow. Any number of sweepers may run at
+    once. Every worker sweeps by itself; use this command when no worker runs, or from cron.
 
     \b
     Example:
       buoy sweeper --interval 300
       buoy sweeper --once --dry-run
 
-    A step that takes long in a living worker is a notice: it is printed, and fails nothing unless --strict is given.
+    A long step in a live worker is a notice: it is printed, and only --strict makes it a failure.
 
-    Exit code: 0 swept, 1 with --once: some runs are still in trouble, or were brought back while no worker is alive,
-    2 bad input, 5 store unusable.
+    Exit code: 0 swept, 1 with --once: runs are still in trouble, or were recovered while no worker is alive, 2 bad
+    input, 5 store unusable.
     """
     if stack is not None and all_stacks:
-        raise BadInput("say either --stack or --all-stacks")
+        raise BadInput("both --stack and --all-stacks were given; give one of them")
     options = SweepOptions(
         scope=_scope(None if all_stacks else stack or configured_stack(), env),
         stale_after_s=stale_after,
@@ -155,7 +155,7 @@ async def _once(plan: Plan) -> Exit:
 
 
 async def _loop(plan: Plan) -> Exit:
-    """Until somebody stops it."""
+    """Sweeps until a signal asks for a stop."""
     dry_run = plan.options.dry_run
     url = check_store(plan.store)
     async with open_lookout(url, plan.options, interval_s=plan.interval_s) as lookout:
@@ -190,7 +190,7 @@ async def _until(lookout: SweeperProcess, asked: asyncio.Event) -> None:
 
 
 def _hints(report: SweepReport, words: Wording) -> list[str]:
-    """What is left for a person, and how to do it."""
+    """What a person still has to do, with the commands for it."""
     done, found, dry_run = report.done, report.found, report.dry_run
     lines: list[str] = []
     troubles = (*done.swept.troubles, *done.reconciled.troubles)
@@ -203,7 +203,7 @@ def _hints(report: SweepReport, words: Wording) -> list[str]:
         )
     held = [str(each.run_id) for each in found if each.action in ("hold", "quarantine")]
     if held and not dry_run:
-        lines.append(f"held until you let them go on: {listed(held)}; see {words.command('why', held[0])}")
+        lines.append(f"held until you release them: {listed(held)}; see {words.command('why', held[0])}")
     if done.left:
         noted = f"{listed([str(each) for each in done.left])} on another host: its last beat was noted"
         again = words.command("sweeper", "--once")
@@ -211,7 +211,7 @@ def _hints(report: SweepReport, words: Wording) -> list[str]:
     waits = done.swept.moved or any(finding.code == "Q5" for each in found for finding in each.findings)
     if waits and not report.worker_alive and not dry_run:
         worker = words.command("worker", "FILE.py")
-        lines.append(f"no worker is alive, so nothing goes on before one is started: {worker}")
+        lines.append(f"no worker is alive; start one to continue: {worker}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`buoy validate`: checks a spec file whole, and says what it amounts to."""
+"""`buoy validate`: checks a whole spec file, and prints the size of its plan."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from buoy.operations.targets.spec_files import allowed_calls, check_spec_file
 @calls_option
 @shared_options
 def validate(file: str, params: tuple[str, ...], prefixes: tuple[str, ...], store: str | None, as_json: bool) -> int:
-    """Check a spec file: every problem with its line, or what a run of it would be. No store is touched.
+    """Check a spec file: print every problem with its line, or the size of its plan. Needs no store.
 
     \b
     Example:
       buoy validate nightly.yaml --param k=1:5
 
-    Exit code: 0 sound, 2 something is wrong with it.
+    Exit code: 0 valid, 2 the spec has problems.
     """
     try:
         found = check_spec_file(file, params, allowed_calls(prefixes))

@@ -18,19 +18,19 @@ from buoy.operations.inspect.troubles import Troubles, all_troubles
 
 @click.command()
 @optional_run_argument
-@click.option("--all", "every", is_flag=True, help="Every run that is in trouble, one line each.")
+@click.option("--all", "every", is_flag=True, help="List every run that is in trouble, one line each.")
 @shared_options
 def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> int:
-    """Say in plain words what a run is doing or waiting for.
+    """Explain in plain words what a run is doing or waiting for.
 
-    What is wrong if anything, on what evidence, what Buoy will do next and when, and what you can do now.
+    Names what is wrong and the evidence for it, what Buoy does next and when, and what you can do now.
 
     \b
     Example:
       buoy why order-1
       buoy why --all
 
-    Exit code: 0 told, 1 with --all: there are troubles, 2 no such run, 5 store unusable.
+    Exit code: 0 explained, 1 with --all: there are troubles, 2 no such run, 5 store unusable.
     """
     if (run_id is None) != every:
         raise BadInput("name a run, or say --all for every run that is in trouble")

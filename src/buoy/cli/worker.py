@@ -17,29 +17,29 @@ from buoy.worker_processes import MEMBER_OPTION, ParentProcess, parent_process
 
 @click.command()
 @click.argument("files", metavar="[FILE.py | package.module]...", nargs=-1)
-@click.option("--queue", "queues", metavar="QUEUE", multiple=True, help="A queue to serve; may be repeated. [default]")
+@click.option("--queue", "queues", metavar="QUEUE", multiple=True, help="Serve this queue; may be repeated. [default]")
 @click.option("--concurrency", type=click.IntRange(1, DRIVING_RUNS_MAX), default=DRIVING_RUNS_MAX, show_default=True,
-              help="How many runs may execute at the same time, in each process.")  # fmt: skip
+              help="Execute at most so many runs at the same time, in each process.")  # fmt: skip
 @click.option("--processes", metavar="N|auto", callback=process_count,
-              help="Run so many worker processes; one that crashes is started again. 'auto': one for each core. "
+              help="Run so many worker processes, and restart those that crash. 'auto': one for each core. "
               "[this process alone]")  # fmt: skip
 @click.option("--until-idle", is_flag=True, help="End when nothing is due and nothing executes.")
 @click.option("--grace", metavar="TIME", default=f"{STOP_GRACE_S:g}s", show_default=True, callback=duration,
-              help="How long steps may take after a request to stop.")  # fmt: skip
+              help="Give steps so long to finish after a request to stop.")  # fmt: skip
 @calls_option
-@click.option("--no-specs", is_flag=True, help="Take no runs of stored specs: run none of their commands here.")
+@click.option("--no-specs", is_flag=True, help="Take no runs of stored specs, so run none of their commands here.")
 @click.option("--start-delay", metavar="TIME", callback=span,
               help="Wait so long before the first whole sweep; --until-idle waits for it. [5 to 15 s]")  # fmt: skip
-@click.option("--no-sweeper", is_flag=True, help="Do not look for runs that others left behind.")
+@click.option("--no-sweeper", is_flag=True, help="Do not look for runs that dead processes left behind.")
 @click.option(MEMBER_OPTION, "member", hidden=True)
 @shared_options
 def worker(**given: object) -> int:
     """Drive the runs of the workflows in these files, and those of stored specs.
 
-    Takes over what dead processes left behind, and says so. Without files, those of '[worker] files' in buoy.toml are
-    loaded; specs need none. SIGTERM or Ctrl-C: takes no more work, lets steps end within the grace time and gives runs
-    back; a second signal ends at once. With --processes all workers hear both; if their parent is killed, they stop by
-    themselves and give their runs back.
+    Takes over runs that dead processes left behind, and reports it. Without files, loads those of '[worker] files' in
+    buoy.toml; specs need no files. On SIGTERM or Ctrl-C the worker takes no more work, lets steps finish within the
+    grace time and releases its runs; a second signal ends it at once. With --processes all workers get both signals.
+    If their parent is killed, they stop gracefully by themselves.
 
     \b
     Example:

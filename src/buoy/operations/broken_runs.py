@@ -1,7 +1,7 @@
-"""Broken runs: those that cannot be read, how they are told, copied and removed.
+"""Broken runs: shows, copies and removes runs that cannot be read.
 
-Invariants: only a run that certainly cannot be read is removed, only when a person asks for it, and only after all its
-bytes stand in a file. If anything of it changes in between, nothing is removed. Its tombstone says why, and by whom.
+Invariants: a run is removed only if it certainly cannot be read, a person asked for it, and its bytes are in a file. If
+the run changes in between, nothing is removed. The tombstone names the reason and the person.
 """
 
 from __future__ import annotations

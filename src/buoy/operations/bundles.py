@@ -1,8 +1,8 @@
 """Bundles: takes a run out of a store as one file, and brings such a file into a store.
 
-Invariants: an export changes nothing. An import starts nothing by surprise: a run that has not ended comes in on hold,
-by an event that says so, and goes on when somebody resumes it; so no sweeper takes it for lost work. A bundle that is
-wrong is refused whole; one that is only doubtful comes in if asked for, on hold. Importing twice is importing once.
+Invariants: an export changes nothing. An import executes nothing: an event holds a run that has not ended until a
+person resumes it, so no sweeper recovers it. A wrong bundle is refused whole. A doubtful one is imported on request, on
+hold. A second import of the same bundle has no effect.
 An incident may be brought as it was found: document, envelope and task as the file has them, nothing added, so that it
 can be diagnosed and recovered elsewhere. Then workers and sweepers take it for what it is.
 """
@@ -110,7 +110,7 @@ async def _definitions(client: Client, log: tuple[e.Event, ...]) -> dict[str, ms
 async def import_run(
     client: Client, bundle: Bundle, *, quarantine: bool = False, resume: bool = False, as_found: bool = False
 ) -> Imported:
-    """Brings a run into the store of this client, on hold unless it has ended. `resume` lets it go on afterwards.
+    """Brings a run into the store of this client, on hold unless it has ended. `resume` continues it afterwards.
 
     `as_found`: with its document, envelope and task as the bundle has them, however they disagree.
     """
@@ -236,7 +236,7 @@ def _hold(client: Client, state: State, doubts: list[str], name: str) -> list[e.
     """The events that keep the run from being driven; none if it has ended or is paused by a person."""
     if document(state).ended or (state.pause is not None and state.pause.reason in _LASTING):
         return []
-    detail = "imported from a bundle; resume it when it may go on here, and nowhere else"
+    detail = "imported from a bundle; resume it if it may continue here and nowhere else"
     if doubts:
         detail = f"imported from a doubtful bundle: {_few(doubts)}"
     bodies: list[e.Body] = []
@@ -283,7 +283,7 @@ async def _check_same(client: Client, bundle: Bundle) -> None:
 
 
 async def _resume(client: Client, bundle: Bundle) -> bool:
-    """Lets a run go on that only the import holds. One that was paused before stays so."""
+    """Continues a run that only the import holds. A run that was paused before stays paused."""
     log = await read_log(client.store, bundle.run_id)
     if len(without_hold(log)) == len(log):
         return False

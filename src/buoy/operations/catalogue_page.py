@@ -1,6 +1,6 @@
-"""The catalogue in the documentation: `python -m buoy.operations.catalogue_page docs/recovery.md` makes its table anew.
+"""The catalogue in the documentation: `python -m buoy.operations.catalogue_page docs/recovery.md` rebuilds its table.
 
-Invariant: only what stands between the two marks is replaced.
+Invariant: only the text between the two marks is replaced.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Doctor: is the store sound, do its documents say what the logs say, does every index entry point at something.
+"""Doctor: checks the store, every active run's document against its log, and every index entry.
 
-Invariants: without `fix` nothing is mended (a store may drop entries that the truth has passed, as at every look). What
-is mended is only what can be made anew from the logs: documents, index entries, tasks; no event is changed or removed,
-and only this is ever added: a claim and the note that events may have been lost, where a document that is the only
-witness of it is written anew. What cannot be read is told and left alone. A second look tells trouble from what is
-merely under way while the store is in use.
-Absent on purpose: remedies that change how a run goes on. They are `recover`'s, which this does not replace.
+Invariants: without `fix` nothing is repaired (a store may drop stale entries, as it does on every read). A repair
+rebuilds only what the logs determine: documents, index entries, tasks. No event is changed or removed. One thing is
+added: if only a document proves that events were lost, a claim and the loss go into the log before the rebuild. A run
+that cannot be read is reported and left alone. A second look tells trouble from work in progress.
+Absent on purpose: remedies that change how a run continues. `recover` applies those.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from buoy.recovery.recover import Recovery, examine, write_down_loss
 STORE, INDEX, PURGE = "store", "index", "purge"
 # What is left to a person in any case.
 NEVER_MENDED = frozenset({STORE, "R1"})
-# Of a million troubles nobody reads all the texts; all of them are counted.
+# A person reads a few of a million texts; all troubles are counted.
 TOLD_MAX = 1_000
 _PAGE = 200
 _ORPHANS = 500
@@ -62,14 +61,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     runs: int
     # Behind their logs, which is no trouble.
     lagging: int
-    # Documents without a log (Q6): nobody's trouble until they are adopted.
+    # Documents without a log (Q6): no trouble until they are adopted.
     foreign: int
     rebuilt: int
     counts: dict[str, int]
     fixed: int
     left: int
     troubles: tuple[Ailment, ...]
-    # More were found than are told one by one.
+    # Troubles beyond those that are listed one by one.
     untold: int = 0
 
     @property
@@ -78,7 +77,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doctor:
-    """One examination. `fix` mends what is safe; `rebuild` also makes every document anew, of ended runs too."""
+    """One examination. `fix` repairs what is safe; `rebuild` also rebuilds every document, those of ended runs too."""
 
     def __init__(
         self,
@@ -145,7 +144,7 @@ class Doctor:
         await asyncio.sleep(_MOMENT_S)
         wait_s = max(trouble.waits_s for trouble in found) - _MOMENT_S if self._fix else 0.0
         if wait_s > 0:
-            self._waiting(f"waiting {wait_s:.0f} s: whoever wrote those entries may be about to write the rest")
+            self._waiting(f"waiting {wait_s:.0f} s: the writer of those entries may still write the rest")
             await asyncio.sleep(wait_s)
         for trouble in found:
             if await self._store.integrity.still(trouble):
@@ -196,11 +195,11 @@ class Doctor:
             await self._check_task(run_id)
         except CorruptLog as error:
             self._tell("R1", str(error).replace(f"the log of {run_id}", "its log"), run_id)
-        except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and hides no other
+        except Exception as error:  # noqa: BLE001 - an error of one run is reported, and hides no other run
             self._tell("R1", Recovery.unread(run_id, error).error or "", run_id)
 
     async def _read(self, run_id: RunId) -> tuple[RunRecord | None, Document | None]:
-        """A run and what its log amounts to, read so that neither is older because the run went on meanwhile."""
+        """A run and its folded log, read so that both are from the same moment of the run."""
         record, folded = None, None
         for _ in range(_TRIES):
             log = await read_log(self._store, run_id)
@@ -225,7 +224,7 @@ class Doctor:
             self._tell("R2", wrong, run_id, fixed=fixed)
 
     async def _check_ahead(self, run_id: RunId) -> None:
-        """A document that names events which are not in the log, unless the run only went on meanwhile."""
+        """A document that names events which the log does not have, unless the run just moved."""
         drift = (await examine(self._client, run_id)).facts.drift
         if drift is not None:
             fixed = self._fix and await write_down_loss(self._client, run_id)
@@ -249,7 +248,7 @@ class Doctor:
     # ---- who should do the work
 
     async def _work(self) -> None:
-        self._progress("looking for work that nobody will do")
+        self._progress("looking for work that no runner will do")
         await self._dead_runners()
         seen: set[RunId] = set()
         known = {record.info.id for record in await self._store.runners(gone=RUNNERS_GONE_KEPT)}

@@ -1,7 +1,7 @@
-"""Driving: sees that one run is driven, here if nobody else does it.
+"""Drive: keeps one run driven, in this process if no other runner drives it.
 
-Invariants: a run is taken from another runner only on proof that it has ended; the claim in the log decides if two try
-at once. A log that cannot be read ends the command, since trying again would not help.
+Invariants: a run is taken from another runner only on proof that the runner is dead. If two processes try at once, the
+claim in the log decides. A log that cannot be read raises: another try would not help.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Driver:
         self._children: dict[RunId, Driver] = {}
 
     async def tend(self) -> tuple[Document, Facts | None]:
-        """How the run stands now. If nobody drives it, it is taken up here."""
+        """The current state of the run. If no runner drives it, this process takes it."""
         if self._runner.gone is not None:
             raise StoreUnusable(f"this process was declared gone and has stopped: {self._runner.gone}")
         execution = self._runner.executions.get(self.run_id)
@@ -77,7 +77,7 @@ class Driver:
         return await read_log(self._client.store, self.run_id, after)
 
     async def _tend_children(self, parent: Document) -> None:
-        """What the run started and waits for belongs to it: it is driven here too, if nobody else does it."""
+        """Drives the children that the run waits for, if no other runner does."""
         if not any(leaf.kind == "child" for leaf in parent.open):
             return
         page = await self._client.runs(RunQuery(parent=self.run_id), limit=_CHILDREN_MAX)
@@ -101,7 +101,7 @@ class Driver:
             return
         if record.document.status is Status.PAUSED and not self._may_go_on(record, await self._client.store.now()):
             return
-        await self._client.state(self.run_id)  # a log that cannot be read is told here
+        await self._client.state(self.run_id)  # raises if the log cannot be read
         cause, evidence = _why(record, holder or self._former_owner(record, fleet))
         if cause == "taken_over":
             self._say_once(f"taking the run over from {evidence.get('runner')}: {evidence.get('proof')}")
@@ -122,7 +122,7 @@ class Driver:
         )
 
     def _may_go_on(self, record: RunRecord, now: StoreTime) -> bool:
-        """A paused run is due when a message came, maybe the word to go on; one that waits for its code may have it."""
+        """Whether a message waits for the paused run, or this process has the code that the run waits for."""
         if record.due_at is not None and record.due_at <= now:
             return True
         doc, workflow = record.document, self._client.registry.get(record.document.workflow)

@@ -51,17 +51,17 @@ async def answer(client: Client, run_id: str, value: object, question_id: str | 
 async def signal(client: Client, run_id: str, name: str, payload: object = None, dedupe: str | None = None) -> Sent:
     """Sends a signal, and says so if the run does not wait for that name."""
     doc = (await client.record(run_id)).document
-    # Before the signal is sent: afterwards somebody may have taken it already.
+    # Read before the signal is sent: afterwards the run may have consumed it.
     waits = tuple(dict.fromkeys(leaf.name for leaf in doc.open if leaf.kind == "signal"))
     receipt = await client.signal(run_id, name, payload, dedupe)
     if receipt.duplicate:
-        return _sent(run_id, receipt, "was sent before; nothing more was done")
+        return _sent(run_id, receipt, "was sent before; nothing was done")
     text = await waits_for_whom(client, await client.record(run_id))
     return _sent(run_id, receipt, f"sent; {text}", None if name in waits else _not_waited_for(run_id, name, waits))
 
 
 def _not_waited_for(run_id: str, name: str, waits: tuple[str, ...]) -> str:
-    """A slip of the pen would wait for ever, so it is told; but the workflow may come to that name later."""
+    """A note about the name: a typo would wait for ever, but the workflow may also reach that name later."""
     others = f"it waits for {listed([repr(each) for each in waits])}" if waits else "it waits for no signal"
     return f"note: run {run_id} does not wait for {name!r} now: {others}; {name!r} is kept until it does"
 

@@ -55,7 +55,7 @@ async def wait_for_outcome(client: Client, run_id: str, timeout_s: float | None 
 
 
 async def successor(client: Client, run_id: str) -> RunId | None:
-    """The run that goes on where this one left off, once it is there."""
+    """The run that continues this one, once it exists."""
     record = await client.record(run_id)
     if record.document.status is not Status.COMPLETED:
         return None

@@ -22,7 +22,7 @@ from buoy.operations.purged_logs import remove_logs, runs_with_logs
 from buoy.ports.maintenance import Tombstone
 from buoy.ports.records import RunQuery, RunRecord
 
-# Of a million purged runs nobody reads all the names.
+# A person reads a few of a million names.
 NAMED_MAX = 1_000
 
 
@@ -36,7 +36,7 @@ class Purge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Purged(msgspec.Struct, frozen=True, kw_only=True):
-    """What was deleted, or would be. `kept`: they fit, but moved on meanwhile or still owe something to others."""
+    """What was deleted, or would be. `kept`: runs that changed since, or owe a message to another run."""
 
     purged: int = 0
     kept: int = 0

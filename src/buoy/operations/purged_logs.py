@@ -29,7 +29,7 @@ def remove_logs(folder: Path, run_id: RunId) -> bool:
     try:
         place.rmdir()
     except OSError:
-        return False  # somebody keeps something of his own there
+        return False  # the folder has files of other origin
     return True
 
 

@@ -1,7 +1,7 @@
-"""Recover: what is wrong with one run, what would be done about it, and then doing it.
+"""Recover: diagnoses one run, plans its recovery and applies the plan.
 
-Invariants: a run that a living process drives is left alone. A plan that was shown is applied only as it was shown: if
-the run needs another one by then, nothing is done.
+Invariants: a run that a live process drives is not changed. A plan that was shown is applied only as it was shown: if
+the run needs another plan by then, nothing is done.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class RecoveryView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What was found and done. `standing`: what could be undone before anything was done about the run."""
+    """What was found and done. `standing`: completed steps that could be undone, before the recovery."""
 
     recovery: Recovery
     standing: Standing
@@ -67,7 +67,7 @@ class Recovered(msgspec.Struct, frozen=True):
 
 
 async def recover(client: Client, run_id: str, *, dry_run: bool = False, shown: str | None = None) -> Recovered:
-    """Checks a run, and brings it back if something is wrong with it.
+    """Checks a run, and recovers it if something is wrong with it.
 
     `shown`: the id of a plan that a dry run gave. Only that plan is applied; `WrongState` if it is another one now.
     """
@@ -79,7 +79,7 @@ async def recover(client: Client, run_id: str, *, dry_run: bool = False, shown: 
 
 
 async def strike_off(client: Client, runner: RunnerId) -> None:
-    """A dead runner that holds nothing any more is declared gone, as a sweeper would: nobody need look after it."""
+    """Declares a dead runner gone if it holds nothing any more, as a sweeper does."""
     record = next((each for each in await client.store.runners() if each.info.id == runner), None)
     proof = None if record is None else await proven_dead(client.liveness, record)
     if record is None or proof is None:
@@ -90,7 +90,7 @@ async def strike_off(client: Client, runner: RunnerId) -> None:
 
 
 async def _standing(client: Client, run_id: str) -> Standing:
-    """What could be undone before anything is done about the run. What cannot be read now, the recovery will tell."""
+    """Completed steps that could be undone, before the recovery. The recovery reports what cannot be read."""
     try:
         seen = await examine(client, (await client.record(run_id)).document.run_id)
     except (Unavailable, StoreUnusable):
@@ -131,12 +131,12 @@ def _plan_view(plan: RecoveryPlan, standing: Standing) -> PlanView:
 
 
 def dropped(plan: RecoveryPlan) -> tuple[LeafId, ...]:
-    """What counts no more; a branch from the beginning drops it by its cut alone."""
+    """The leaves that the plan drops. A restart drops all of them by its cutoff alone."""
     return plan.again if plan.action == "restart" else plan.dropped
 
 
 def not_undone(plan: RecoveryPlan, standing: Standing) -> Standing:
-    """What could be undone, and is left standing by that plan: the run ends, or executes it a second time."""
+    """Steps that could be undone and are not: the plan ends the run, or executes them again."""
     if plan.action == "fail":
         return standing
     return {leaf: name for leaf, name in standing.items() if leaf in dropped(plan)}
@@ -145,7 +145,7 @@ def not_undone(plan: RecoveryPlan, standing: Standing) -> Standing:
 def done_text(action: str) -> str:
     """`it was ...`"""
     return {
-        "resume": "put back into its queue, to go on",
+        "resume": "put back into its queue, to continue",
         "retry": "put back into its queue, to run the failed step again",
         "compensate": "put back into its queue, to undo what is done and fail",
         "restart": "restarted from the beginning",

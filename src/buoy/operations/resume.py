@@ -1,9 +1,8 @@
-"""Resume: lets runs go on that were left behind, paused or quarantined. Recovery comes first.
+"""Resume: continues runs that were left behind, paused or quarantined. Recovery comes first.
 
-Invariants: whether a run needs a recovery is checked before anything else; one that needs it and does not get it is
-refused. What is said about a run that now waits for a worker names what is missing: a run that nobody can take is not
-"running", whatever its status is. Looking for runs that were left behind changes nothing. A run that waits for a time,
-a message or a person is not left behind.
+Invariants: every run is checked for a needed recovery first; a run that needs one and cannot get it is refused. If no
+worker can take the run, the result names what is missing. Listing runs that were left behind changes nothing. A run
+that waits for a time, a message or a person is not left behind.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _AWAITS = "it awaits an answer"
 
 
 class AbandonedRun(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A run that was left behind. `broken`: it cannot be read, and so it cannot be brought back."""
+    """A run that was left behind. `broken`: the run cannot be read, so it cannot be recovered."""
 
     run_id: RunId
     workflow: str
@@ -61,7 +60,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: Literal["asked", "recovered", "awaits_answer", "queued", "refused"] = "asked"
     recovery: RecoveryView | None = None
     questions: tuple[OpenLeaf, ...] = ()
-    # Why it does not go on yet though it could, and what to start.
+    # Why a run that could continue does not continue yet, and what to start.
     missing: str | None = None
     # If so: the command that executes it, and ends when nothing is due.
     execute: str | None = None
@@ -102,12 +101,12 @@ async def worker_alive(client: Client) -> bool:
 
 
 async def lost_runs(client: Client) -> AsyncIterator[AbandonedRun]:
-    """Dead, stalled and interrupted ones of the client's stack and env, the newest first."""
+    """Dead, stalled and interrupted runs of the client's stack and env, newest first."""
     cursor: str | None = None
     query = RunQuery(statuses=tuple(sorted(ACTIVE)), stack=client.stack, env=client.env)
     while True:
         page = await client.runs(query, cursor, RUNS_PAGE_MAX)
-        # After the runs: a runner that took one of them meanwhile must be known.
+        # Read after the runs: a runner that just took one of them must be known.
         fleet = await read_fleet(client.store, client.liveness)
         for one in page.broken:
             yield AbandonedRun(RunId(one.id), "", "", Health.UNKNOWN, f"it cannot be read: {one.reason}", broken=True)
@@ -128,7 +127,7 @@ async def resume_abandoned(client: Client, words: Wording) -> ResumedRuns:
 
 
 async def _try(client: Client, lost: AbandonedRun, words: Wording) -> Resumed:
-    """One of many: what cannot be done is told, and the others are seen to all the same."""
+    """Resumes one of many runs. A refusal is a result, so the other runs are resumed all the same."""
     if lost.broken:
         return Resumed(run_id=lost.run_id, done=False, text=lost.why, outcome="refused", error=lost.why)
     try:
@@ -138,7 +137,8 @@ async def _try(client: Client, lost: AbandonedRun, words: Wording) -> Resumed:
 
 
 async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: bool = True) -> Resumed:
-    """Recovery first, then the run goes on, then its question. `strict`: one that needs neither is refused."""
+    """Recovers the run if it needs it, continues it, and returns its open questions. `strict`: refuses a run that needs
+    neither."""
     holder = (await client.record(run_id)).holder
     mended = await recover_run(client, run_id)
     if holder is not None:
@@ -155,7 +155,7 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
 
 
 async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: bool) -> Resumed:
-    """What was done to let it go on."""
+    """What was done to continue it."""
     record = await client.record(run_id)
     doc = record.document
     told = recovery_view(mended) if mended.needed else None
@@ -172,12 +172,12 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
     if doc.pause is None and not doc.ended and (due or not strict):
         return Resumed(run_id=run_id, done=False, text=_queued(doc), outcome="queued")
     if doc.pause is None and not doc.ended:
-        does = f"runner {record.holder} has it" if record.holder is not None else "it waits, and goes on by itself"
-        raise WrongState(f"run {run_id} is not paused, it is {doc.status}: {does}; `buoy why {run_id}` tells more")
+        does = f"runner {record.holder} has it" if record.holder is not None else "it waits, and continues by itself"
+        raise WrongState(f"run {run_id} is not paused, it is {doc.status}: {does}; see `buoy why {run_id}`")
     if doc.pause is not None and doc.pause.reason == "poison":
         why = f": {doc.pause.detail}" if doc.pause.detail else ""
         raise WrongState(
-            f"run {run_id} is in quarantine{why}; correct the cause, then let it go on: buoy release {run_id}"
+            f"run {run_id} is in quarantine{why}; correct the cause, then release it: buoy release {run_id}"
         )
     said = await client.resume(run_id)
     return Resumed(run_id=run_id, done=said.done, text=said.text, recovery=told)
@@ -191,7 +191,7 @@ def _failed(run_id: RunId, mended: Recovery) -> str:
 
 
 def _missing(facts: Facts, words: Wording) -> str | None:
-    """Why nobody takes a run that could go on, and what to start. A wait needs nobody yet."""
+    """Why no worker takes a run that could continue, and what to start. A waiting run needs no worker yet."""
     doc = facts.document
     waits = doc.status in RESTING and (facts.due_at is None or facts.due_at > facts.now)
     if doc.ended or doc.pause is not None or waits or facts.live_owner:
@@ -201,17 +201,17 @@ def _missing(facts: Facts, words: Wording) -> str | None:
 
 
 def _queued(doc: Document) -> str:
-    return f"it is {doc.status} and queued already: it goes on as soon as a worker that knows {doc.workflow} takes it"
+    return f"it is {doc.status} and queued already: it continues as soon as a worker that knows {doc.workflow} takes it"
 
 
 async def release_run(client: Client, run_id: str, words: Wording) -> ReleasedRun:
-    """Lets a run go on that Buoy quarantined or held."""
+    """Continues a run that Buoy quarantined or held."""
     doc = (await client.record(run_id)).document
     pause = doc.pause
     if pause is None:
         raise WrongState(f"run {run_id} is neither quarantined nor held; it is {doc.status}")
     if pause.reason == "user":
-        raise WrongState(f"run {run_id} was paused by {pause.by or 'somebody'}; let it go on: buoy resume {run_id}")
+        raise WrongState(f"run {run_id} was paused by {pause.by or 'a person'}; continue it: buoy resume {run_id}")
     said = await client.resume(run_id)
     facts = (await examine(client, doc.run_id)).facts
     why = f"{pause.reason}{': ' + pause.detail if pause.detail else ''}"

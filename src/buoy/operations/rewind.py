@@ -13,7 +13,7 @@ from buoy.engine.spec.workflow import SpecWorkflow, load_spec
 
 
 class Rewind(msgspec.Struct, frozen=True):
-    """What was asked for. `file`: a spec file to go on with."""
+    """What was asked for. `file`: a spec file to continue with."""
 
     run_id: str
     step: str | None
@@ -39,7 +39,7 @@ async def plan_rewind(client: Client, order: Rewind) -> RewindDone:
 
 
 async def rewind(client: Client, order: Rewind) -> RewindDone:
-    """Goes back to the step; the run goes on from there on a new branch of its log."""
+    """Goes back to the step; the run continues from there on a new branch of its log."""
     if order.cause == "jump" and order.step is not None:
         plan = await client.jump(order.run_id, order.step, keep_answers=order.keep_answers)
     else:

@@ -1,8 +1,8 @@
 """Scheduler: starts runs by the clock. Every worker has one, and any number of them may work at once.
 
-Invariants: a run's id is made of its schedule and its time, and is created if absent: so no time fires twice, whoever
-is quicker, and a crash between the run and the note of it does no harm. Times that were missed while no worker lived
-are made up for as the schedule says. Its own health is kept: a scheduler that fails in silence is worse than none.
+Invariants: the id of a run is made of its schedule and its time, and the run is created if absent. So no time fires
+twice, even if several workers try, and a crash between the run and its record does no harm. The schedule says which
+times are made up for if no worker was alive. The scheduler counts its errors, because a silent failure is the worst.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from buoy.ports.records import Released
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 
-# How often all schedules are read anew; in between they are known, and read again when one of them is due. On this very
-# machine a look costs little, and a new schedule should not miss its first time by seconds.
+# Time between two reads of all schedules; they are also read when one of them is due. On a store of this machine a
+# read costs little, so it happens every second: a new schedule should not miss its first time.
 _HINTED_S = 10.0
 _LOOK_S = 1.0
 
 
 class Fired(msgspec.Struct, frozen=True):
-    """What one look did."""
+    """What one call of `look` did."""
 
     started: int = 0
     skipped: int = 0
@@ -76,12 +76,12 @@ class Scheduler:
         self.last_error = f"{type(error).__name__}: {error}"
 
     async def look(self) -> Fired:
-        """Starts what is due. Safe at any time, by anybody."""
+        """Starts what is due. Any process may call it at any time."""
         # By the store's clock, if it has one: all workers then agree on what is due.
         now, fresh = float(await self._store.now()), self._fresh()
         if fresh and not any(self._is_due(schedule, now) for schedule in self._known):
             return Fired()
-        # Read again before anything is started: it may have been paused, changed or fired meanwhile.
+        # Read again before a run is started: the schedule may have been paused, changed or fired since.
         self._known = [each for each in await self._store.schedules.schedules() if self._scope.covers(each)]
         self._read_at, self._hinted = self._clock.monotonic(), False
         started = skipped = 0

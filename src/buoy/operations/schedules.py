@@ -86,7 +86,7 @@ def _same(there: Schedule, made: Schedule) -> Schedule:
 
 
 async def pause_schedule(client: Client, name: str) -> Schedule:
-    """Fires no more until it is resumed."""
+    """Stops firing until it is resumed."""
     now = float(await client.store.now())
 
     def change(there: Schedule) -> Schedule:
@@ -98,7 +98,7 @@ async def pause_schedule(client: Client, name: str) -> Schedule:
 
 
 async def resume_schedule(client: Client, name: str) -> Schedule:
-    """Fires again from now on. What passed while it was paused was not missed, and is not made up for."""
+    """Fires again from now on. Times that passed during the pause are skipped."""
     now = float(await client.store.now())
 
     def change(there: Schedule) -> Schedule:
@@ -110,7 +110,7 @@ async def resume_schedule(client: Client, name: str) -> Schedule:
 
 
 async def remove_schedule(client: Client, name: str) -> Schedule | Broken:
-    """Fires no more. The runs that it started stay. One that cannot be read is deleted."""
+    """Stops firing for good. Its runs continue. A schedule that cannot be read is deleted."""
     broken = await _broken(client, name)
     if broken is not None and await client.store.schedules.discard_broken(name):
         return broken

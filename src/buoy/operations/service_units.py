@@ -1,6 +1,6 @@
-"""Service: the texts that let a machine's own services sweep or work: a systemd unit, and a line for cron.
+"""Service units: a systemd unit and a crontab line for a sweeper or a worker.
 
-Absent on purpose: installing them. What a machine starts by itself is for its owner to say.
+Absent on purpose: installing them. The owner of a machine decides what it starts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Service(msgspec.Struct, frozen=True):
 
 
 class Duty(msgspec.Struct, frozen=True):
-    """What the machine does: the words after `buoy`, for a process that stays and for one that comes from cron."""
+    """The arguments of `buoy`: `staying` for a service, `coming` for a process that cron starts."""
 
     title: str
     staying: tuple[str, ...]
@@ -41,7 +41,7 @@ class Duty(msgspec.Struct, frozen=True):
 
 
 def sweeping(interval_s: float, options: tuple[str, ...] = ()) -> Duty:
-    """Puts lost runs back into their queues, for workers elsewhere. `options`: what all calls get."""
+    """A sweeper: queues lost runs again, for workers elsewhere. `options`: arguments of both forms."""
     return Duty(
         "Buoy sweeper: brings lost runs back",
         ("sweeper", "--interval", f"{interval_s:g}", *options),
@@ -50,7 +50,7 @@ def sweeping(interval_s: float, options: tuple[str, ...] = ()) -> Duty:
 
 
 def working(files: tuple[str, ...], options: tuple[str, ...] = ()) -> Duty:
-    """Executes what is due or was left behind. From cron: with a whole sweep first, until nothing is due any more.
+    """A worker: executes what is due or was left behind. From cron: sweeps first, and ends when nothing is due.
 
     systemd signals only the worker, which lets its commands end within the grace time, and kills what is left.
     """
@@ -89,12 +89,14 @@ def service(
     interval_s: float,
     variables: dict[str, str] | None = None,
 ) -> Service:
-    """`program`: how this very Buoy is called; `variables`: what its calls find in their environment, since a service
-    does not have that of the shell which asked."""
+    """Both forms of a duty. `program`: the command of this installation of Buoy.
+
+    `variables`: environment of the service, which does not inherit that of the calling shell.
+    """
     named = variables or {}
     for word in (*program, str(folder), *duty.staying, *named.values()):
         if not word.isprintable():
-            raise BadInput(f"a line of a service cannot hold {word!r}: it has characters that cannot be printed")
+            raise BadInput(f"unprintable characters in {word!r}; a service file can only hold printable text")
     unit = _UNIT.format(
         title=duty.title,
         folder=_unit_path(folder),
@@ -121,12 +123,12 @@ def _unit_path(folder: Path) -> str:
 
 
 def _unit_variable(name: str, value: str) -> str:
-    """An assignment as systemd reads it. A dollar sign means nothing there."""
+    """Quotes an assignment for systemd, which does not expand dollar signs there."""
     plain = f"{name}={value}".replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{plain}"'
 
 
 def _unit_word(word: str) -> str:
-    """A word of a command as systemd reads it: percent and dollar signs mean something there."""
+    """Quotes a word of a command for systemd, which expands percent and dollar signs there."""
     plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{plain}"' if any(each in word for each in " \t\"'\\;") or not word else plain

@@ -1,4 +1,4 @@
-"""Start: makes a run durable, or finds the one that has its id."""
+"""Start: stores a new run, or finds the run with its id."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from buoy.recovery.evidence import read_fleet
 
 
 class Started(msgspec.Struct, frozen=True):
-    """A run that is there now. `created`: it was not before; `missing`: why no live worker can take it."""
+    """A stored run. `created`: this call made it; `missing`: why no live worker can take it."""
 
     run_id: RunId
     workflow: str
@@ -28,7 +28,7 @@ class Started(msgspec.Struct, frozen=True):
 
 
 async def start(client: Client, target: Target, run_id: str | None = None) -> Started:
-    """A run for workers to drive; starting one id twice with one input is one run."""
+    """Stores a run for workers to drive. The same id with the same input is one run."""
     checked, created = await begin(client, target, run_id)
     document = (await client.record(checked)).document
     fleet = await read_fleet(client.store, client.liveness)
@@ -37,7 +37,7 @@ async def start(client: Client, target: Target, run_id: str | None = None) -> St
 
 
 async def begin(client: Client, target: Target, run_id: str | None = None) -> tuple[RunId, bool]:
-    """A new run, or the one of that id, and which of both."""
+    """Creates the run or finds it by id. Returns its id, and whether it is new."""
     workflow = target.workflow
     checked = check_run_id(run_id) if run_id is not None else _new_id(client, workflow)
     there = await client.store.run(checked) if run_id is not None else None
@@ -51,6 +51,6 @@ async def begin(client: Client, target: Target, run_id: str | None = None) -> tu
 
 
 def _new_id(client: Client, workflow: AnyWorkflow) -> RunId:
-    """An id that begins with the workflow's name, as far as ids allow that."""
+    """A new id that begins with the workflow's name, reduced to the characters of an id."""
     name = re.sub(r"[^a-z0-9._-]", "-", workflow.name.removeprefix(SPEC_PREFIX).lower()[:40]).lstrip("._-")
     return check_run_id(client.ids.new(f"{name}-" if name else ""))

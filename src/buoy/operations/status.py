@@ -23,7 +23,7 @@ from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, s
 
 __all__ = ["ENDED", "StatusReport", "store_status"]
 
-# A look at a store must not take minutes: of so many runs that have not ended the health is told.
+# A report must not take minutes: it judges the health of at most so many active runs.
 _LOOKED_AT_MAX = 20_000
 
 
@@ -52,7 +52,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Counts:
-    """What is counted while the runs are looked at."""
+    """Counters for one pass over the active runs."""
 
     def __init__(self) -> None:
         self.runs: dict[str, int] = {}
@@ -62,7 +62,7 @@ class Counts:
         self.troubles: list[str] = []
         # Healthy by all signs, and yet worth a word.
         self.notices: list[str] = []
-        # Runs that nobody living holds: those that a sweeper is there for.
+        # Runs that no live runner holds: a sweeper must look after them.
         self.alone = 0
         # Dead runners that still hold something.
         self.left_by: set[str] = set()
@@ -73,7 +73,7 @@ class Counts:
 
 
 async def store_status(client: Client) -> StatusReport:
-    """What that client's store shows now."""
+    """The report about that client's store."""
     fleet = await read_fleet(client.store, client.liveness)
     now = await client.store.now()
     counts = Counts()
@@ -139,7 +139,7 @@ def _count(facts: Facts, counts: Counts) -> None:
 
 
 def _shown(runner: RunnerFacts, counts: Counts) -> bool:
-    """A command that only drove its own run, died and left nothing is nobody's business."""
+    """Whether the report lists a runner: not if it is a dead command that left nothing behind."""
     return not runner.gone or runner.role == "worker" or runner.id in counts.left_by
 
 
@@ -160,7 +160,7 @@ def _runner_troubles(fleet: Fleet, counts: Counts) -> list[str]:
         if each.doubt is not None:
             found.append(f"runner {each.id}: whether it lives is unknown: {each.doubt}")
         elif each.gone:
-            found.append(f"{runner_text(each)} is dead, and nobody has buried it yet: {'; '.join(death_of(each))}")
+            found.append(f"{runner_text(each)} is dead but still registered: {'; '.join(death_of(each))}")
         elif (why := hindrance(each)) is not None:
             found.append(f"{runner_text(each)} does not react: {why}; it holds {counted(_held(each, counts), 'run')}")
         elif each.beat_age_s is not None and each.beat_age_s > SUSPECT_AFTER_S:

@@ -1,4 +1,4 @@
-"""Answers: what a person typed as the answer to a question, and how a question is put on a terminal."""
+"""Answers: parses typed answers, and words questions for a terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ANSWER_CHARS_MAX = 60
 
 
 def parse_answer(question: Question, text: str) -> object:
-    """The typed text in the form that this kind of question wants. Whether it fits is judged by the core."""
+    """The typed text as a value for this kind of question. The core checks whether it fits."""
     match question.kind:
         case "choose_many":
             if text.lstrip().startswith("["):
@@ -29,7 +29,7 @@ def parse_answer(question: Question, text: str) -> object:
 
 
 def numbered(question: Question, text: str) -> str:
-    """On a terminal an option may be chosen by its number."""
+    """Replaces the numbers of options by the options."""
     if question.kind not in ("choose", "choose_many") or text.lstrip().startswith("["):
         return text
     parts = [part.strip() for part in text.split(",")] if question.kind == "choose_many" else [text.strip()]
@@ -46,7 +46,7 @@ def _option(question: Question, part: str) -> str:
 
 
 def prompt_lines(question: Question) -> list[str]:
-    """The question as it is put to a person."""
+    """The question as lines for a person."""
     lines = [question.title]
     if question.detail:
         lines.append(question.detail)

@@ -1,7 +1,7 @@
-"""Asking: puts the open questions of a run to the person at this terminal, while the run goes on.
+"""Asking: puts the open questions of a run to the person at this terminal, while the run continues.
 
-Invariants: a question that was answered elsewhere, given up or paused is withdrawn with one line that says why; the run
-goes on. An answer that is on its way is never withdrawn. A wrong answer is refused, and the question asked again.
+Invariants: a question that was answered elsewhere, cancelled or paused is withdrawn with one line that says why. An
+answer that is being sent is never withdrawn. A wrong answer is refused, and the question is asked again.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Asker:
 
     @property
     def busy(self) -> bool:
-        """Whether a question stands on the terminal."""
+        """Whether a question is on the terminal now."""
         return self._task is not None and not self._task.done()
 
     async def look(self, document: Document) -> None:
-        """Asks what is open and withdraws what no longer is."""
+        """Asks open questions, and withdraws those that are no longer open."""
         asked = [leaf for leaf in questions(document) if leaf.question_id is not None]
         if self.busy and not self._sending:
             gone = self._asked not in {leaf.question_id for leaf in asked}
@@ -83,7 +83,7 @@ class Asker:
         await asyncio.wait([self._task])
 
     async def _why_gone(self, document: Document) -> str:
-        """From the inbox: an answer is durable there before the run sees it."""
+        """Why the question is gone. The inbox has an answer before the run sees it."""
         answer = await answer_sent(self._client, document.run_id, self._asked)
         if answer is not None:
             return f"answered elsewhere: {answer_text(answer)}"
@@ -108,7 +108,7 @@ class Asker:
                 self._on_terminal = False
                 click.echo(f"no more input; {self._advise(leaf)}", err=True)
             except UserError as error:
-                # Somebody else was quicker: there is nothing left to ask.
+                # Another answer came first: there is nothing left to ask.
                 refuse(error)
             except asyncio.CancelledError:
                 self._typed.discard()

@@ -1,7 +1,7 @@
-"""Border: what the command is given by its surroundings, checked once before any verb sees it.
+"""Border: checks what the process gets from its environment, once, before any verb runs.
 
-Invariants: every word of the command line is text that can be stored; standard input, output and error are there, and
-no file of ours ever gets their numbers; Ctrl-C is a KeyboardInterrupt from here on.
+Invariants: every argument is valid UTF-8. Standard input, output and error are open, so no other file gets their
+numbers. Ctrl-C raises KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from buoy.errors import BadInput
 
 
 def check_words(words: Sequence[str]) -> None:
-    """Refuses words that are no UTF-8: Python would hold them as text that can neither be stored nor printed."""
+    """Refuses arguments that are not UTF-8: Python decodes them to text that cannot be stored or printed."""
     for word in words:
         try:
             word.encode()
@@ -25,8 +25,10 @@ def check_words(words: Sequence[str]) -> None:
 
 
 def open_streams() -> None:
-    """A stream that was closed (`>&-`) goes nowhere. Else the next file that is opened, maybe the store, would get its
-    number, and whatever is written to that number would go into the store."""
+    """Opens a closed stream (`>&-`) on the null device.
+
+    Otherwise the next file that is opened gets its number. If that file is the store, printed text would go into it.
+    """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             if not _is_open(number):
@@ -43,6 +45,6 @@ def _is_open(number: int) -> bool:
 
 
 def hear_interrupts() -> None:
-    """Undoes what the start of the program did; see `buoy.__main__`."""
+    """Lets Ctrl-C raise KeyboardInterrupt again; `buoy.__main__` disabled that during start-up."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
         signal.signal(signal.SIGINT, signal.default_int_handler)

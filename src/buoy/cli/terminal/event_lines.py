@@ -1,4 +1,4 @@
-"""Event lines: each event of a log in a few words, for `buoy events` and for runs that are watched line by line."""
+"""Event lines: each event of a log in a few words, for `buoy events` and `buoy run`."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _binding(body: e.VersionBound) -> str:
 
 
 def spoken(event: e.Event) -> str:
-    """The event as a line for somebody who watches."""
+    """The event as a line for a person who watches the run."""
     text = describe(event.body)
     name = event.type.replace("_", " ")
     return f"{name}: {text}" if text else name
@@ -101,7 +101,7 @@ def short_json(raw: msgspec.Raw) -> str:
 
 
 def given_text(raw: msgspec.Raw) -> str:
-    """What it was called with; a call without arguments needs no word."""
+    """The arguments of a call; empty if there are none."""
     return "" if bytes(raw) in (b"null", b"{}") else f"  {short_json(raw)}"
 
 

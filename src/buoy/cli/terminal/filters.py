@@ -1,4 +1,4 @@
-"""Filters: which runs a list shows, as options of a command."""
+"""Filters: the options that choose runs for a list."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ _SPAN_MS_MAX = 1.0
 
 
 def step_counts(views: Iterable[LeafView]) -> str:
-    """Steps as their author counts them: the parts of a step are none, a step of a spec that asks is one."""
+    """Counts steps as their author does: a step of a spec is one, with all its modules and questions."""
     steps = [each.status for each in views if each.kind in ("step", "group")]
     under_way = len(steps) - sum(status in ("completed", "failed", "cancelled") for status in steps)
     return f"{steps.count('completed')} completed, {steps.count('failed')} failed, {under_way} open"

@@ -1,6 +1,6 @@
-"""Live: how a run looks while this process drives it: a live view on a terminal, plain lines otherwise, or nothing.
+"""Live: shows a run while this process drives it: a live view on a terminal, plain lines otherwise, or nothing.
 
-Invariant: all of it goes to standard error, so that standard output carries the result and what steps print.
+Invariant: everything goes to standard error; standard output carries the result and the output of steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MARKS = {"step": ">", "module": ">", "ask": "?", "signal": "~", "timer": "z", "
 
 
 class View(Protocol):
-    """What shows a run."""
+    """Shows a run while it is driven."""
 
     # Whether the view is made out of events rather than of the document.
     wants_events: bool
@@ -72,7 +72,7 @@ class Lines:
             if not self._quiet:
                 self._console.print(text)
         except OSError:
-            self._quiet = True  # nobody reads it any more; the run goes on all the same
+            self._quiet = True  # the reader is gone; the run continues
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
@@ -83,7 +83,7 @@ class Lines:
 
 
 class LiveView:
-    """A view that is drawn again and again at the same place."""
+    """A view that is redrawn in place."""
 
     wants_events = False
 
@@ -94,7 +94,7 @@ class LiveView:
         self._live = self._begun()
 
     def _begun(self) -> Live:
-        """A view of its own each time: one that is started again would draw over as many lines as it had before."""
+        """A new view each time: a restarted one would overwrite as many lines as it had before."""
         live = Live(console=self._console, refresh_per_second=8, transient=True, redirect_stdout=self._shared)
         live.start()
         return live
@@ -103,14 +103,14 @@ class LiveView:
         self._live.update(picture(document, progress, now))
 
     def events(self, events: Sequence[Event]) -> None:
-        """The document says it all."""
+        """Ignored: the document has all that is shown."""
 
     def say(self, text: str) -> None:
         self._console.print(text)
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """The terminal belongs to somebody else inside."""
+        """Inside, the caller owns the terminal."""
         self._live.stop()
         try:
             yield

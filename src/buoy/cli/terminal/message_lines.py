@@ -1,4 +1,4 @@
-"""Message lines: what became of a message or a request to a run."""
+"""Message lines: the outcome of a message or a request to a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcomes: how a run ended, told as result, error and exit code. Shared by `buoy run` and `buoy result`."""
+"""Outcomes: how a run ended, as result, error and exit code, for `buoy run` and `buoy result`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLE
 
 
 def tell_outcome(found: Outcome, *, as_json: bool) -> Exit:
-    """The result on standard output; what there is instead of one on standard error."""
+    """Prints the result to standard output, or the reason why there is none to standard error."""
     code = _CODES.get(found.status, Exit.NOT_ENDED)
     if as_json:
         print_json(found)

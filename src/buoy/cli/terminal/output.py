@@ -1,4 +1,4 @@
-"""Output: JSON on standard output, and nothing else there when a program asked for JSON."""
+"""Output: JSON on standard output; with `--json` nothing else goes there."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def json_line(value: object) -> str:
 
 @contextlib.contextmanager
 def results_alone(*, as_json: bool) -> Iterator[TextIO]:
-    """Yields standard output. With JSON asked for, all else that is printed inside (by user code, and by the processes
-    that it starts) goes to standard error."""
+    """Yields standard output. With `as_json`, all other output inside goes to standard error.
+
+    That includes output of user code and of the processes that it starts.
+    """
     real = sys.stdout
     if not as_json:
         yield real

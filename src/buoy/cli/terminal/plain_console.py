@@ -9,5 +9,5 @@ class PlainConsole(Console):
     """Raises when its reader is gone."""
 
     def on_broken_pipe(self) -> None:
-        """Rich would end the process; whether a reader that went away matters is for the caller to say."""
+        """Raises instead of ending the process, as Rich would: the caller decides."""
         raise BrokenPipeError

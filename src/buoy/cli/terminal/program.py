@@ -1,8 +1,8 @@
-"""Program: what all commands share: options, exit codes, and how errors are told.
+"""Program: what all commands share: options, exit codes and the form of errors.
 
-Invariants: what a user can cause is told in one line and never as a traceback; with `--json` it is JSON on standard
-output. An unexpected error is a bug of Buoy, and does show its traceback. This module is loaded by every command, also
-by `--version`: it imports what only some of them need where they need it.
+Invariants: an error that a user can cause is one line, never a traceback; with `--json` it is JSON on standard output.
+An unexpected error is a bug of Buoy and shows its traceback. Every command loads this module, even `--version`: imports
+that only some commands need are inside of functions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class Exit(IntEnum):
 
 
 def confirm(question: str) -> None:
-    """Asks on a terminal; elsewhere `--yes` has to say it."""
+    """Asks for confirmation on a terminal; elsewhere `--yes` is required."""
     if not sys.stdin.isatty():
-        raise BadInput("say --yes to do it, or --dry-run only to look")
+        raise BadInput("no terminal to ask for confirmation; add --yes to do it, or --dry-run to look")
     if not click.confirm(question, default=False, err=True):
         raise BadInput("nothing was done")
 
@@ -99,14 +99,14 @@ class Program(click.Group):
         except (click.Abort, KeyboardInterrupt):
             code = Exit.SIGINT
         except BrokenPipeError:
-            # Whoever read our output has had enough. Python must not complain about it when it flushes at the end.
+            # The reader closed the pipe. Python would complain when it flushes at exit.
             code = Exit.OK
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(code)
 
 
 def tell(error: Problem, *, as_json: bool) -> Exit:
-    """Says what is wrong, in one line, and gives the exit code."""
+    """Prints what is wrong in one line, and returns the exit code."""
     if as_json:
         reason = {"reason": error.reason} if isinstance(error, UnknownQuestion) else {}
         print_json({"error": {"type": type(error).__name__, "message": str(error), **reason}})
@@ -127,7 +127,7 @@ def tell_usage(error: click.ClickException, *, as_json: bool) -> int:
 
 
 def exit_code(error: Problem) -> Exit:
-    """What to do next, as a number."""
+    """The exit code of an error: it tells a script what to do next."""
     if isinstance(error, UserError):
         return Exit.BAD_INPUT
     if isinstance(error, StoreUnusable | Unavailable):
@@ -140,15 +140,15 @@ def shared_options(command: F) -> F:
     store = click.option(
         "--store",
         metavar="URL",
-        help="Where runs are kept; else $BUOY_STORE, else 'store' in buoy.toml, else the nearest .buoy/buoy.db.",
+        help="The store. Default: $BUOY_STORE, then 'store' in buoy.toml, then the nearest .buoy/buoy.db.",
     )
-    as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON, for programs.")
+    as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
     return store(as_json(command))
 
 
 calls_option = click.option(
     "--allow-calls", "prefixes", metavar="MODULE", multiple=True,
-    help="A module whose functions specs may call, with all below it; also '[worker] calls' in buoy.toml.",
+    help="Let specs call functions of this module and its submodules; also '[worker] calls' in buoy.toml.",
 )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ async def connected(store: str | None) -> AsyncIterator[Client]:
 
 @asynccontextmanager
 async def inspected(store: str | None) -> AsyncIterator[Inspector]:
-    """A store that exists, only to be looked at: without the engine, which takes long to load."""
+    """A store that exists, for reading only. Does not load the engine, which takes long."""
     from buoy.inspection import inspect_store
 
     async with inspect_store(check_store(store)) as found:
@@ -194,20 +194,18 @@ async def inspected(store: str | None) -> AsyncIterator[Inspector]:
 
 
 def check_store(store: str | None) -> str:
-    """The URL of a store that exists: a command that only looks must not make one out of a mistyped name."""
+    """The URL of a store that exists: a command that only reads must not create one from a mistyped name."""
     from buoy.config import configured_store, store_path
 
     url = configured_store(store)
     place = store_path(url)
     if place is not None and not _there(place, folder=url.startswith("file:")):
-        raise StoreUnusable(
-            f"there is no store at {place.absolute()} yet; `buoy run`, `buoy start` and `buoy worker` make one"
-        )
+        raise StoreUnusable(f"no store at {place.absolute()}; `buoy run`, `buoy start` and `buoy worker` create one")
     return url
 
 
 def _there(place: Path, *, folder: bool) -> bool:
-    """A folder without the mark of a store is none, whatever else it holds."""
+    """Whether a store is there: a file, or a folder with the mark of a store."""
     try:
         return (place / _MARK).exists() if folder and place.is_dir() else place.exists()
     except OSError:
@@ -236,7 +234,7 @@ def _nothing() -> None: ...
 
 
 def wording(store: str | None, when: Callable[[float], str]) -> Wording:
-    """Words for this terminal; a store that was named must be named in the advice, too."""
+    """The wording for this terminal. Advice names the store if the person did."""
     from buoy.core.explain.phrases import Wording
     from buoy.core.urls import shown_url
 

@@ -1,7 +1,7 @@
-"""Prompts: puts one question to the person at this terminal, again and again until the answer fits.
+"""Prompts: asks one question on the terminal until the answer fits.
 
-A form is asked field by field; when the whole does not fit, all that is wrong is said, and every field keeps what was
-typed before as its default.
+A form is asked field by field. If the whole form does not fit, all problems are listed, and the typed values become the
+defaults of the next round.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ async def _put_form(question: Question, fields: list[Field], typed: Typed) -> Js
 async def _put_field(
     question: Question, field: Field, before: msgspec.Raw | None, typed: Typed, given: dict[str, Json]
 ) -> None:
-    """Nothing typed: what stands in brackets, or no value for a field that may be left out."""
+    """Asks for one field. An empty line takes the default in brackets, or skips an optional field."""
     if field.detail:
         click.echo(f"  {field.detail}", err=True)
     named = field.title if field.title == field.name else f"{field.title} ({field.name})"

@@ -63,14 +63,14 @@ def _undo_lines(done: Recovered, plan: RecoveryPlan) -> list[str]:
 
 
 def _because(found: Recovery) -> str:
-    """Why nothing is to be recovered."""
+    """Why the run needs no recovery."""
     doc = found.document
     if doc is not None and doc.ended:
         return f": it is {doc.status}"
     if doc is not None and doc.pause is not None:
         return f": it is paused ({doc.pause.reason}{': ' + doc.pause.detail if doc.pause.detail else ''})"
     if found.note is not None:
-        return f", but it does not go on either: {found.note}"
+        return f", but it does not continue either: {found.note}"
     healthy = "; ".join(f"{each.code}: {each.reason}" for each in found.findings[:3])
     if healthy or doc is None:
         return f": {healthy}" if healthy else ""
@@ -78,7 +78,7 @@ def _because(found: Recovery) -> str:
 
 
 def _other_way(found: Recovery, words: Wording) -> list[str]:
-    """What does lead on, where a recovery is not it."""
+    """What helps where a recovery does not."""
     doc = found.document
     if doc is not None and doc.status is Status.FAILED:
         return [f"try it again: {words.command('retry', found.run_id)}"]
@@ -87,14 +87,14 @@ def _other_way(found: Recovery, words: Wording) -> list[str]:
         return [f"see what does not fit: {words.command('why', found.run_id)}", f"if a step was renamed: {renamed}"]
     if doc is not None and doc.pause is not None:
         verb = "release" if doc.pause.reason == "poison" else "resume"
-        return [f"let it go on: {words.command(verb, found.run_id)}"]
+        return [f"continue it: {words.command(verb, found.run_id)}"]
     return [] if found.note is None else [f"see why: {words.command('why', found.run_id)}"]
 
 
 def _rewritten(plan: RecoveryPlan, would: str) -> str:
-    """A run whose document alone is wrong: nothing of it is moved."""
+    """The remedy of a run with a wrong document: the run itself does not move."""
     first = f"that events may have been lost {would}written into its log, then " if plan.bodies else ""
-    return f"{first}its document {would}written anew from its log"
+    return f"{first}its document {would}rebuilt from its log"
 
 
 def _some(names: tuple[str, ...]) -> str:

@@ -18,7 +18,7 @@ parent folder), `sqlite:///.buoy/buoy.db`.
 ```toml
 # buoy.toml: relative paths count from the folder of this file
 store = "sqlite:///runs.db"
-stack = "billing"     # or BUOY_STACK: whose runs are started, driven and recovered here; none: everybody's
+stack = "billing"     # or BUOY_STACK: only runs of this stack are started, driven and recovered here; none: all stacks
 env = "test"          # or BUOY_ENV: runs of another env are never touched; none is the default env
 
 [worker]

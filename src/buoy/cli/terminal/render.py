@@ -1,4 +1,4 @@
-"""Render: times, ages and tables for a terminal or a pipe. Rich is loaded by those who draw with it."""
+"""Render: times, ages and tables for a terminal or a pipe. Rich is loaded only where it is used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HEALTH_STYLE = {
 
 
 def console(*, err: bool = False) -> Console:
-    """A console for this output. Nothing is highlighted by guessing, and a pipe gets whole lines."""
+    """A console for this output, without guessed highlights. A pipe gets whole lines."""
     from buoy.cli.terminal.plain_console import PlainConsole
 
     stream = sys.stderr if err else sys.stdout
@@ -40,12 +40,12 @@ def console(*, err: bool = False) -> Console:
 
 
 def local(at: float) -> str:
-    """A time of this place, with the day."""
+    """Local date and time."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def clock(at: float) -> str:
-    """A time of this place, to the millisecond."""
+    """Local time, to the millisecond."""
     return datetime.fromtimestamp(at, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
@@ -95,7 +95,7 @@ def attempt(document: Document) -> str:
 
 
 def progress_cell(facts: Facts) -> str:
-    """How far its step has come; of a dead owner, how far it had come."""
+    """The progress of its step; of a dead owner, the last known progress."""
     progress = current_progress(facts)
     if progress is None:
         return ""
@@ -104,7 +104,7 @@ def progress_cell(facts: Facts) -> str:
 
 
 def owner_cells(facts: Facts) -> tuple[str, str, str]:
-    """Age of the last beat, pid and host of who holds the run."""
+    """Age of the last beat, pid and host of the runner that holds the run."""
     holder = facts.holder
     if holder is None:
         return "", "", ""

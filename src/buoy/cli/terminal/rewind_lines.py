@@ -13,18 +13,18 @@ _SHOWN_MAX = 20
 
 
 def go_back(order: Rewind, *, dry_run: bool, yes: bool, store: str | None, as_json: bool) -> Exit:
-    """The plan first; it is carried out unless this is only a look."""
+    """Shows the plan, asks, and applies it unless `dry_run`."""
     found = go(_plan(order, store))
     if not as_json:
         click.echo("\n".join(_lines(order, found.plan)))
     if not dry_run and not yes:
-        confirm("Go on?")
+        confirm("Continue?")
     if not dry_run:
         found = go(_do(order, store))
     if as_json:
         print_json(found)
     elif found.done:
-        click.echo(f"run {order.run_id} goes on from {found.plan.to} on branch {found.plan.branch}")
+        click.echo(f"run {order.run_id} continues from {found.plan.to} on branch {found.plan.branch}")
     return Exit.OK
 
 
@@ -43,13 +43,13 @@ def _lines(order: Rewind, plan: Plan) -> list[str]:
     if plan.definition:
         kept = "all that completed before" + (f", and {_some(plan.spared)}" if plan.spared else "")
     lines = [
-        f"run {order.run_id} would go on from {plan.to}, on branch {plan.branch}",
+        f"run {order.run_id} would continue from {plan.to}, on branch {plan.branch}",
         f"  runs again: {_some(plan.again)}",
-        *([f"  goes on:    {_some(plan.under_way)}, which had begun and has no outcome"] if plan.under_way else []),
+        *([f"  continues:  {_some(plan.under_way)}, which started and has no outcome yet"] if plan.under_way else []),
         f"  is kept:    {kept}",
     ]
     if plan.definition:
-        stored = "as it was stored when the run was started; changes of the file since do not count (see --spec)"
+        stored = "as stored at the start of the run; later changes of the file have no effect (see --spec)"
         lines.append(f"  by spec:    {plan.definition}, {stored if order.file is None else order.file}")
     if plan.never_undone:
         lines.append(f"  CAREFUL:    {_some(plan.never_undone)} completed and could not be undone: done a second time")

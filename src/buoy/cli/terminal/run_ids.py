@@ -1,4 +1,4 @@
-"""Run ids: the argument RUN of a command, completed to a whole id. Commands that make or delete runs do not use it."""
+"""Run ids: completes the argument RUN of a command. Commands that create or delete runs do not use it."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 class Stop:
-    """Whether, and by which signal, somebody asked this process to stop."""
+    """The request to stop this process, with the name of its signal."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.name: str | None = None
@@ -39,7 +39,7 @@ class Stop:
             self._signalled = True
             self.ask(signal.Signals(number).name)
             return
-        # Straight to the descriptor: whoever was interrupted may be in the middle of a write.
+        # Straight to the descriptor: the interrupted code may be in the middle of a write.
         if os.isatty(2):
             os.write(2, _SHOW_CURSOR)
         os._exit(128 + number)
@@ -63,5 +63,5 @@ def end_at_once(code: int) -> None:
         try:
             stream.flush()
         except (OSError, ValueError):
-            continue  # nobody reads it any more
+            continue  # the reader is gone
     os._exit(code)

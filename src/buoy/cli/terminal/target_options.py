@@ -11,17 +11,20 @@ param_option = click.option(
     "params",
     metavar="NAME=VALUE",
     multiple=True,
-    help="One parameter of a spec; repeat for others. A list is JSON: k='[1, 5]'.",
+    help="One parameter of a spec; may be repeated. Write a list as JSON: k='[1, 5]'.",
 )
 input_option = click.option(
-    "--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file, @- the input."
+    "--input",
+    "given",
+    metavar="JSON",
+    help="Arguments by name, as a JSON object; @FILE reads a file, @- stdin.",
 )
 arg_option = click.option(
     "--arg",
     "pairs",
     metavar="NAME=VALUE",
     multiple=True,
-    help="One argument; repeat for others. A list is JSON: ids='[1, 5]'.",
+    help="One argument; may be repeated. Write a list as JSON: ids='[1, 5]'.",
 )
 
 

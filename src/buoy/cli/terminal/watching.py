@@ -1,4 +1,4 @@
-"""Watching: follows one run that this process drives, until it ends or somebody asks the process to stop."""
+"""Watching: follows one run that this process drives, until the run ends or a signal asks for a stop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Watch:
         hear_troubles(worker.runner, self._tell_trouble)
 
     def _tell_trouble(self, text: str) -> None:
-        """The run goes on by itself when it can; a person may have to see to that. The same one is said once."""
+        """Shows a trouble once. The run continues by itself when it can; a person may have to act."""
         if text != self._trouble:
             self._trouble = text
             self._view.say(f"trouble: {text}")
@@ -77,7 +77,7 @@ class Watch:
             self._view.show(document, driver.progress or elsewhere, now)
 
     def _hopeless(self, driver: Driver, document: Document) -> bool:
-        """A pause that ends by somebody's word is waited for; one that needs a change of the code is not."""
+        """Whether only a change of the code ends the pause. A pause that a person made is waited for."""
         by_hand = document.pause is not None and document.pause.reason == "user"
         return document.status is Status.PAUSED and not by_hand and not driver.driven_here
 

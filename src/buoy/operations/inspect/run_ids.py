@@ -1,7 +1,7 @@
-"""Run ids: which run is meant by what a person typed as RUN.
+"""Run ids: completes the beginning of an id to the run that a person means.
 
-Invariants: an id that exists means that run. Else the beginning of an id is enough if only one run has it; a run stands
-for its children and successors, whose ids extend its own. Commands that make a run, or delete one, take whole ids only.
+Invariants: an id that exists means that run. Otherwise a prefix must be unique; a run stands for its children and
+successors, whose ids extend its own. Commands that create or delete runs take whole ids only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SHOWN_MAX = 10
 
 
 async def complete_run_id(at: StoreAccess, typed: str) -> RunId:
-    """The whole id. What no run begins with is given back as it is: whoever looks it up says best what became of it."""
+    """The whole id. A text that no id begins with is returned unchanged: looking it up gives the best error."""
     found = await at.store.run_ids(check_run_id(typed), _LOOKED_AT)
     if not found or typed in found:
         return RunId(typed)

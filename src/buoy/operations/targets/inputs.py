@@ -1,6 +1,6 @@
-"""Inputs: what a person typed as the arguments of a workflow, as the JSON that is stored.
+"""Inputs: turns typed arguments of a workflow into the JSON that is stored.
 
-Invariant: nothing is started with an input that does not fit; the refusal says which argument and what was expected.
+Invariant: an input that does not fit is refused before a run starts; the error names the argument and the expectation.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def named_texts(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     for pair in pairs:
         name, mark, text = pair.partition("=")
         if not mark or not name:
-            raise BadInput(f"{option} {pair!r} has not the form name=value")
+            raise BadInput(f"invalid {option} {pair!r}; write NAME=VALUE")
         if name in named:
             raise BadInput(f"{option} {name} is given twice; for several values give one JSON list: {name}='[1, 2]'")
         named[name] = text
@@ -44,7 +44,7 @@ def named_texts(pairs: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def no_input(arguments: Arguments) -> msgspec.Raw:
-    """What a workflow gets that was started without any input."""
+    """The input of a workflow that is started without arguments."""
     if isinstance(arguments, SpecArguments):
         return arguments.complete({})
     stored = codec.encode({}, "the input")
@@ -53,7 +53,7 @@ def no_input(arguments: Arguments) -> msgspec.Raw:
 
 
 def parse_json(text: str, what: str) -> Any:
-    """A JSON value that somebody typed."""
+    """A JSON value that a person typed."""
     return codec.decode(text.encode(), Any, what)
 
 

@@ -1,4 +1,4 @@
-"""Spec files: reads a spec file with the parameters and the allowed functions that go with it; finds any target."""
+"""Spec files: reads a spec file with its parameters and allowed functions, and finds any target."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def read_spec_file(target: str, params: tuple[str, ...], calls: tuple[str, ...])
 
 
 def spec_warnings(target: str, spec: SpecWorkflow) -> list[SpecProblem]:
-    """What is sound in that file and probably not what was meant, each with its line."""
+    """Valid but suspicious parts of that file, each with its line."""
     found = warnings_of(spec.spec)
     if not found:
         return []

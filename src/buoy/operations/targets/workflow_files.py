@@ -1,7 +1,7 @@
 """Workflow files: finds workflows in a Python file or an importable module.
 
-Invariants: a file is executed once per process, under a name that depends on its path only; whatever goes wrong inside
-of it is told in one line, with the place.
+Invariants: a file is executed once per process, under a name that depends on its path only. An error inside of it
+becomes one line with the place.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_workflow(target: str) -> AnyWorkflow:
 
 
 def load_all(sources: tuple[str, ...]) -> Registry:
-    """All workflows of those files and modules. One without any is refused: a typo must not make an idle worker."""
+    """All workflows of those files and modules. A file without any is refused: a typo must not make an idle worker."""
     registry = Registry()
     for source in sources:
         module = load(source)
@@ -97,7 +97,7 @@ def _names(found: dict[str, AnyWorkflow]) -> str:
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
     if not path.is_file():
-        raise BadInput(f"there is no file {path}")
+        raise BadInput(f"no such file: {path}")
     name = _module_name(path)
     known = sys.modules.get(name)
     if known is not None:
@@ -120,7 +120,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def _module_name(path: Path) -> str:
-    """The file's own name, so that its siblings can import it; another one if that is taken by something else."""
+    """The stem of the file, so that siblings can import it; a generated name if the stem is taken."""
     stem = path.stem
     known = sys.modules.get(stem)
     mine = known is not None and getattr(known, "__file__", None) == str(path)
