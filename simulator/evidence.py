@@ -70,6 +70,8 @@ class Evidence(msgspec.Struct):
     clocks_set: bool = False
     # When faults ended, by the clock of the only host; None: lateness cannot be judged here.
     calm_at: float | None = None
+    # How long the story lasted, where the store has a clock that times the runs; None: each machine's clock does.
+    lasted_s: float | None = None
 
     @property
     def state(self) -> State:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from random import Random
 
 from buoy.core.ids import RunnerId
 from buoy.ports.records import Evidence, RunnerRecord
 from buoy.testing.deaths import InlineLiveness
 from simulator.kernel import Kernel
+from simulator.plan import Plan
 
 # Any time that is not near zero: a wall clock.
 EPOCH = 1_700_000_000.0
@@ -19,6 +21,24 @@ class Wall:
 
     def __init__(self, skew_s: float = 0.0) -> None:
         self.skew_s = skew_s
+
+
+class Walls:
+    """The wall clocks of all hosts. Without hours between them a worker that comes back is on the same host."""
+
+    def __init__(self, seed: int, plan: Plan) -> None:
+        self._seed = seed
+        self._single_host = plan.single_host
+        self._moves = plan.store_clock
+        self._skew_s = 0.0 if plan.single_host else max(plan.skew_s, plan.apart_s)
+        self._walls: dict[str, Wall] = {}
+
+    def of(self, process: str) -> Wall:
+        """The wall clock of the host that a process is on."""
+        host = "host" if self._single_host else process if self._moves else process.partition(".")[0]
+        if host not in self._walls:
+            self._walls[host] = Wall(Random(f"{self._seed} {host}").uniform(-self._skew_s, self._skew_s))
+        return self._walls[host]
 
 
 class SimClock:

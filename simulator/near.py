@@ -52,7 +52,7 @@ NEAR: dict[str, dict[str, int]] = {
     "no-backoff": {"objects": 1, "sqlite": 1},
     "no-claim-first": {"sqlite": 137},
     "no-fencing": {"objects": 42},
-    "order-by-timestamp": {"sqlite": 18},
+    "order-by-timestamp": {"sqlite": 10},
     "outside-the-scope": {"objects": 15, "sqlite": 5},
     "paused-goes-on": {"objects": 1},
     "purge-the-living": {"objects": 3, "sqlite": 4},

@@ -12,16 +12,19 @@ from types import coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from buoy.core.ids import RunId, RunnerId
+from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.log.document import Document
 from buoy.core.log.events import Event, Interrupted
 from buoy.ports.maintenance import Archive, Tombstone
-from buoy.ports.records import Committed, Evidence, Held, Message, Orphan, Outcome, Receipt, Task, Wants, Write
+from buoy.ports.records import Beat, Committed, Evidence, Held, Message, Orphan, Outcome, Receipt, Task, Wants, Write
 from buoy.ports.store import Store
 from simulator.faults import CALL, Gate
 from simulator.witness import Acknowledged, Sent, Touched
 
 if TYPE_CHECKING:
     from simulator.process import Process
+
+_ROUNDING_S = 0.001
 
 
 def observed(store: Store, process: Process, gate: Gate) -> Store:
@@ -88,10 +91,6 @@ class _Observed:
     @property
     def single_host(self) -> bool:
         return self._world.plan.single_host
-
-    @property
-    def self_fencing(self) -> bool:
-        return not self._world.plan.single_host
 
     @property
     def archive(self) -> Archive:
@@ -191,14 +190,24 @@ class _Observed:
         await self._store.mark_read(run_id, runner, number)
         self._world.mutant.seen(run_id, number)
 
+    async def beat(self, runner: RunnerId, beat: Beat) -> bool:
+        taken = await self._store.beat(runner, beat)
+        self._process.beaten_at = self._world.kernel.time
+        return taken
+
     async def declare_dead(
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
         # Known before it is durable: from here on nothing may be expected of that runner any more.
         self._world.gone(runner, by=self._process)
         self._world.witness.holders.forget(runner)
+        about = self._world.processes.get(runner)
+        silent_s = None if about is None else about.silent_s(self._process)
         released = await self._store.declare_dead(runner, why, cause=cause, evidence=evidence, beat_number=beat_number)
         self._process.tell(f"buried {runner} ({why}), {released} runs due")
+        if released is not None and silent_s is not None and silent_s < SUSPECT_AFTER_S - _ROUNDING_S:
+            text = f"{self._process.name} buries {runner}, which is alive and has beaten {silent_s:.1f} s ago"
+            self._world.witness.broken("no clock buries the living", text)
         self._world.hints.changed()
         return released
 

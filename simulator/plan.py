@@ -121,6 +121,9 @@ class Plan(msgspec.Struct):
     schedules: list[TimePlan] = []
     strikes: list[Strike] = []
     only: tuple[str, ...] | None = None
+    # Each machine's clock is wrong by up to this much; workers that share a store with a clock change machines.
+    apart_s: float = 0.0
+    store_clock: bool = False
 
     @property
     def people(self) -> list[str]:

@@ -68,6 +68,8 @@ class Process:
         self.clock = SimClock(world.kernel, world.wall_of(name))
         self.ids = SimIds(name)
         self.gone = False
+        # When the store took its last beat.
+        self.beaten_at = world.kernel.time
         # Things that it still wants to say to runs: until then nothing is at rest.
         self.busy = 0
         # How often it went through its gate, by the call of the store.
@@ -81,6 +83,12 @@ class Process:
     def was_told(self) -> bool:
         """Whether it knows that it was declared gone."""
         return False
+
+    def silent_s(self, by: Process) -> float | None:
+        """How long it has not beaten, for another that judges it by that. None: it is dead, or nobody judges so."""
+        if self.world.plan.single_host or not self.alive or self is by or by.name == "operator":
+            return None
+        return self.world.kernel.time - self.beaten_at
 
     def drives(self, run_id: str) -> bool:
         """Whether it would go on with this run."""

@@ -170,6 +170,7 @@ def _replayed(world: World, evidence: Evidence, rng: Random) -> list[Violation]:
 def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
     witness = world.witness
     log, purged = world.final_log(run_id)
+    clocks_set = any(blow.kind == "clock" for blow in world.plan.blows)
     return Evidence(
         run_id=run_id,
         log=log,
@@ -199,7 +200,8 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         told=world.told_by(run_id),
         calm_at=world.calm_at,
         code_deaths=world.code_deaths.get(run_id, 0),
-        clocks_set=any(blow.kind == "clock" for blow in world.plan.blows),
+        clocks_set=clocks_set,
+        lasted_s=world.kernel.time if world.plan.store_clock and not clocks_set else None,
     )
 
 

@@ -91,9 +91,19 @@ def waits_end_in_time(found: Evidence) -> Iterator[str]:
             due[leaf] = due_at
 
 
+def run_time_keeps_the_stores_pace(found: Evidence) -> Iterator[str]:
+    """Where the store has a clock, a run's time never leaps, whichever machine takes the run."""
+    if found.lasted_s is None or not found.log:
+        return
+    spans_s = found.log[-1].at - found.log[0].at
+    if spans_s > found.lasted_s + _ROUNDING_S:
+        yield f"its log spans {spans_s:.1f} s, and all of this took {found.lasted_s:.1f} s"
+
+
 TIMES: dict[str, Check] = {
     "times never go back": times_never_go_back,
     "nothing fires before its time": nothing_fires_before_its_time,
     "attempts wait their back-off": attempts_wait_their_back_off,
     "waits end in time": waits_end_in_time,
+    "a run's time keeps the store's pace": run_time_keeps_the_stores_pace,
 }

@@ -1,4 +1,4 @@
-"""Widening: what came to plans later: scopes, sweepers of their own, aimed crashes, schedules, windows, renamed steps.
+"""Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -32,6 +32,8 @@ _LATEST = ("retire",)
 STORE_CALLS = (*_OFTEN, *_SELDOM, *_LATER, *_LATEST)
 _NTH = (1, 1, 2, 2, 3, 4, 5, 8, 13, 21)
 _NTH_SELDOM = (1, 1, 1, 2)
+# Many times what a story lasts: a run that waits for a clock does not come to rest.
+_APART_S = (3 * 3600.0, 12 * 3600.0)
 
 
 def widened(plan: Plan, seed: int) -> Plan:
@@ -46,6 +48,7 @@ def widened(plan: Plan, seed: int) -> Plan:
         ("renames", _renamed),
         ("later strikes", _struck_later),
         ("latest strikes", _struck_last),
+        ("far clocks", _apart),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
     return plan
@@ -120,6 +123,18 @@ def _struck_last(plan: Plan, rng: Random) -> Plan:
         return plan
     strike = Strike("latest-1", rng.choice(_LATEST), 1, rng.random() < 0.5)
     return replace(plan, strikes=[*plan.strikes, strike])
+
+
+def _apart(plan: Plan, rng: Random) -> Plan:
+    """Every process is on a machine of its own, and their clocks differ by hours. The store may have a clock."""
+    if rng.random() >= 0.15:
+        return plan
+    plan = replace(plan, single_host=False, apart_s=rng.choice(_APART_S), store_clock=rng.random() < 0.6)
+    if plan.store_clock:
+        return plan
+    # Each machine goes by its own clock: one that is ahead fires the slots of many hours, and what another system
+    # wrote is not old enough to be taken in before the clock of the sweeper says so.
+    return replace(plan, schedules=[], runs=[run for run in plan.runs if not run.foreign])
 
 
 def _scheduled(plan: Plan, rng: Random) -> Plan:

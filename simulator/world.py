@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
-from random import Random
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,17 +23,18 @@ from buoy.ports.records import Message
 from simulator.agenda import Agenda
 from simulator.faults import Faults
 from simulator.hints import Hints
-from simulator.host import SimLiveness, Wall
+from simulator.host import SimClock, SimLiveness, Wall, Walls
 from simulator.invariants import disagreements
 from simulator.kernel import Kernel
 from simulator.lookout import Lookout
 from simulator.mutants import Mutant
+from simulator.object_storage import ObjectStorage
 from simulator.plan import CHAOS_S, EVENTS_MAX, REST_S, TURNS_MAX, Plan, Post, Slot
 from simulator.programs import Node, parts
 from simulator.rest import has_ended, unborn, unrest
 from simulator.sender import Sender
 from simulator.specs import CALLS
-from simulator.storage import ObjectStorage, SqliteStorage, Storage
+from simulator.storage import SqliteStorage, Storage
 from simulator.story import Story
 from simulator.witness import Witness
 from simulator.worker import Worker
@@ -58,8 +58,9 @@ class World:
         self.story = story
         self.kernel = Kernel(f"turns {seed}", TURNS_MAX)
         self.faults = Faults(f"faults {seed}", plan.rates, plan.only, plan.strikes)
+        own_clock = SimClock(self.kernel) if plan.store_clock else None
         self.storage: Storage = (
-            SqliteStorage() if plan.store == "sqlite" else ObjectStorage(single_host=plan.single_host)
+            SqliteStorage(own_clock) if plan.store == "sqlite" else ObjectStorage(plan.single_host, own_clock)
         )
         self.witness = Witness(self.storage)
         self.hints = Hints(self.kernel, f"hints {seed}", lost=plan.hints_lost)
@@ -89,7 +90,7 @@ class World:
             step_threads=1,
             calls=CALLS,
         )
-        self._walls: dict[str, Wall] = {}
+        self._walls = Walls(seed, plan)
         self._agenda = Agenda(self)
         self._logs: dict[str, tuple[list[e.Event], State]] = {}
         self._graves: dict[str, tuple[list[e.Event], list[Message]]] = {}
@@ -97,12 +98,7 @@ class World:
     # ---- what processes ask
 
     def wall_of(self, process: str) -> Wall:
-        """The wall clock of the host that a process is on. A worker that comes back is on the same host."""
-        host = "host" if self.plan.single_host else process.partition(".")[0]
-        if host not in self._walls:
-            skew_s = 0.0 if self.plan.single_host else self.plan.skew_s
-            self._walls[host] = Wall(Random(f"{self.seed} {host}").uniform(-skew_s, skew_s))
-        return self._walls[host]
+        return self._walls.of(process)
 
     def counted_on(self) -> set[str]:
         """Processes whose work nobody else may do: alive, and not declared gone."""

@@ -37,6 +37,11 @@ def _dated(evidence: Evidence, seq: int, at: float) -> Evidence:
     return evidence
 
 
+def _far(evidence: Evidence) -> Evidence:
+    """Its last event is dated by a clock that is an hour ahead."""
+    return _dated(evidence, len(evidence.log), 3_700.0)
+
+
 def _timer(fired_after: int, **changes: object) -> Evidence:
     """A timer that is due at 104, and fires so many seconds after its start at 102; in between there are refusals."""
     idle = [(e.MessageRefused(message=n, reason="?"),) for n in range(1, fired_after)]
@@ -121,6 +126,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("attempts wait their back-off", lambda: _attempts(2, wait_s=0.0)),
     ("attempts wait their back-off", lambda: _attempts(2, wait_s=0.6)),
     ("waits end in time", lambda: _timer(12, calm_at=100.0)),
+    ("a run's time keeps the store's pace", lambda: _far(sound(lasted_s=60.0))),
     ("attempts are counted", lambda: _attempts(2, 3, 4)),
     ("attempts are counted", lambda: _attempts(3)),
     ("attempts are counted", lambda: _ran(2, 1)),

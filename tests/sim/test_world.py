@@ -23,6 +23,7 @@ from simulator.worker import Worker
 from simulator.world import World
 
 from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.log import events as e
 from buoy.core.log.document import Document, document
 from buoy.core.log.state import fold
@@ -154,6 +155,28 @@ def test_a_burial_of_the_living_is_noticed(world: World) -> None:
     assert _rules(world) == set()
     world.gone(RunnerId(worker.name), by=other)
     assert _rules(world) == {"nobody is buried alive"}
+
+
+@pytest.mark.parametrize(
+    ("silent_s", "broken"), [(SUSPECT_AFTER_S - 1.0, {"no clock buries the living"}), (500.0, set())]
+)
+def test_a_burial_of_one_that_beats_on_another_machine_is_noticed(silent_s: float, broken: set[str]) -> None:
+    plan = msgspec.structs.replace(restricted(make_plan(1, "sqlite"), []), single_host=False)
+    world = World(1, plan, Mutant(), Story())
+    world.faults.on = False
+    world.fill(world.plan.slots[0])
+    (worker,) = world.workers()
+    world.kernel.run_until(lambda: False, 1.0)
+    worker.beaten_at = world.kernel.time - silent_s
+    other = world.new_sender("other")
+
+    async def bury() -> None:
+        await other.open_store().declare_dead(RunnerId(worker.name), "silent", cause="taken_over", evidence={})
+
+    other.spawn(bury)
+    world.kernel.run_until(lambda: worker.gone, 2.0)
+    assert _rules(world) == broken
+    _close(world)
 
 
 def test_the_dead_may_be_buried(world: World) -> None:

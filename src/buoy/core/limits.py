@@ -94,6 +94,8 @@ LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 RUNNERS_GONE_SHOWN = 100
 RUNNERS_GONE_KEPT = 1_000
 RUNNERS_RETIRED_MAX = 500
+# Runners that are gone, which a runner that stops looks at: did other machines use this store lately?
+HOSTS_LOOK_MAX = 20
 
 STOP_GRACE_S = 20.0
 

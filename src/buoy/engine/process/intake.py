@@ -40,7 +40,7 @@ from buoy.engine.run.execution import Execution
 from buoy.engine.run.host import Host
 from buoy.engine.run.outbox import Outbox
 from buoy.engine.run.owed import duties_left
-from buoy.engine.run.run_time import keep_time
+from buoy.engine.run.run_time import carried, keep_time
 from buoy.engine.spec.library import DefinitionGone
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
 from buoy.ports.records import Released, RunnerInfo, Task, Wants
@@ -243,6 +243,7 @@ class Intake:
             return
         if await self._deference.leave(task, execution):
             return
+        task, run_time = carried(task)
         claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
         verdict = judge(execution, events, claim, runner.clock.now())
         if verdict.plan is not None:
@@ -254,9 +255,11 @@ class Intake:
             return
         if verdict.solo:
             claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})
-        await self._drive(task, execution, events, claim)
+        await self._drive(task, execution, events, claim, run_time)
 
-    async def _drive(self, task: Task, execution: Execution, events: Sequence[e.Event], claim: e.Claimed) -> None:
+    async def _drive(
+        self, task: Task, execution: Execution, events: Sequence[e.Event], claim: e.Claimed, run_time: float | None
+    ) -> None:
         runner = self._runner
         messages = await unread_inbox(runner.store, task.run_id, execution.state.consumed)
         to_claim: e.Claimed | None = claim
@@ -266,7 +269,7 @@ class Intake:
                 self._unclear = True
                 return
             execution, to_claim = Execution(runner, execution.workflow, task.run_id, claimed), None
-        await keep_time(runner.store, runner.clock, task.run_id, execution.ledger)
+        await keep_time(runner.store, runner.clock, task.run_id, execution.ledger, run_time)
         if runner.gone is not None:
             return  # declared gone while it read: its task is due for others, and what it drives was dropped
         runner.executions[task.run_id] = execution
@@ -294,7 +297,8 @@ class Intake:
         runner.drop(task.run_id)
         now = runner.clock.now()
         due_at = None if delay_s is None else now + delay_s
-        change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=task.evidence)
+        evidence = carried(task)[0].evidence
+        change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=evidence)
         runner.releases.add(task.run_id, change)
 
     async def _tell_unable(self) -> None:

@@ -18,6 +18,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.process.hand_over import release_of, used_by_other_hosts
 from buoy.engine.process.intake import Intake
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner_options import RunnerOptions
@@ -92,7 +93,7 @@ class Runner:
         self._resting: OrderedDict[RunId, None] = OrderedDict()
         self.waiters, self.step_tasks, self.lingering = Waiters(), StepTasks(), Lingering()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._registered = False
+        self._registered = self._hands_over = False
 
     # ---- life
 
@@ -129,6 +130,7 @@ class Runner:
             self.info = msgspec.structs.replace(self.info, queues=())
             try:
                 await self.store.register(self.info)
+                self._hands_over = await used_by_other_hosts(self.store, self.info)
             except Problem as error:
                 self.note(str(error))
 
@@ -250,10 +252,7 @@ class Runner:
 
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
-        # As the log has it, though its time may be ahead of ours: who finds it due must find its timers due as well.
-        state, now = execution.state, self.clock.now() if execution.has_undelivered else execution.ledger.now()
-        due_at = now if execution.has_undelivered else state.wake_at
-        change = Released(due_at if state.pause is None else state.pause.expires_at, now, seen=execution.mailbox.seen)
+        change = release_of(execution, self.clock, at_once=self._hands_over)
         head_seq = execution.ledger.durable_seq
         execution.detach()
         self._forget(execution)

@@ -1,9 +1,9 @@
 """Deference: leaves a run to a living runner that has the very version of the code to which the run is bound.
 A runner whose own version is known not to fit leaves it to any other version that was not tried.
 
-Invariants: it is left as it was found, with the due time, the cause and the evidence of its task, so that the other
-need not come at the right moment, nor go by this one's clock; this runner keeps its hands off it for some seconds,
-then looks whether the other is still there.
+Invariants: the task is left as it was found, with its cause and its evidence. A task that this runner's clock found due
+is left as due at once, with the time of its run: the other's clock may be hours behind. This runner keeps its hands off
+the task for some seconds, then looks whether the other is still there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from buoy.core.spec.model import is_spec
+from buoy.engine.run.run_time import carried, carrying
 from buoy.ports.records import Released, RunnerInfo, Task
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ class VersionRouter:
         self._forget(now)
         self._until.pop(task.run_id, None)
         self._until[task.run_id] = now + _LEFT_S
-        self._give_back(task)
+        self._give_back(_due_for_all(task, execution))
         return True
 
     def _forget(self, now: float) -> None:
@@ -80,6 +83,15 @@ class VersionRouter:
             for record in await self._runner.store.runners()
             if record.info.id != self._runner.id
         )
+
+
+def _due_for_all(task: Task, execution: Execution) -> Task:
+    """The clock of this runner has found the task due. The clock of the better one may be hours behind it."""
+    if not task.by_clock:
+        return task
+    bare, told_at = carried(task)
+    run_time = max(execution.ledger.now(), told_at or 0.0)
+    return msgspec.structs.replace(bare, evidence={**bare.evidence, **carrying(run_time)}, by_clock=False)
 
 
 def _has_better(versions: Collection[str], bound: str, worse: Collection[str]) -> bool:

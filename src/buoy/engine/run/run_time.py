@@ -2,15 +2,22 @@
 
 Invariants: a run's time never goes back. Where the store has a clock, the run's time is the date of its last event and
 what has passed in the store since: a process whose clock is wrong by hours neither fires a timer too soon nor too late.
-Where the store has none, a process has only its own clock.
+Where the store has none, a process has its own clock, and the time that the last runner handed over with the task. What
+its own clock finds due is due for the run: the run's time is then at least that of the wake-up.
 """
 
 from __future__ import annotations
 
+import msgspec
+
 from buoy.core.ids import RunId
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.host import Clock
+from buoy.ports.records import Evidence, Task
 from buoy.ports.store import Store
+
+_RUN_TIME = "run_time"
+_RUN_DUE = "run_due"
 
 
 async def run_now(store: Store, clock: Clock, run_id: RunId, last_at: float) -> float:
@@ -24,7 +31,27 @@ async def run_now(store: Store, clock: Clock, run_id: RunId, last_at: float) -> 
     return last_at + max(await store.now() - record.updated_at, 0.0)
 
 
-async def keep_time(store: Store, clock: Clock, run_id: RunId, ledger: Ledger) -> None:
-    """Lets a ledger that is about to write go by the run's time, where the store has a clock to tell it by."""
+async def keep_time(store: Store, clock: Clock, run_id: RunId, ledger: Ledger, told_at: float | None) -> None:
+    """Lets a ledger that is about to write go by the run's time: by the store's clock, or at least `told_at`."""
     if store.has_clock:
         ledger.set_time(await run_now(store, clock, run_id, ledger.state.updated_at))
+    elif told_at is not None and told_at > ledger.now():
+        ledger.set_time(told_at)
+
+
+def carrying(run_time: float) -> Evidence:
+    """The evidence of a task that is due at once, at that time of its run."""
+    return {_RUN_TIME: run_time}
+
+
+def carrying_due(run_time: float) -> Evidence:
+    """The evidence of a task that is due by the clock, and then it is that time of its run."""
+    return {_RUN_DUE: run_time}
+
+
+def carried(task: Task) -> tuple[Task, float | None]:
+    """The task without the run's time that it carries, and that time. None: it carries none, or was woken before."""
+    run_time = task.evidence.get(_RUN_DUE if task.by_clock else _RUN_TIME)
+    bare = {key: value for key, value in task.evidence.items() if key not in (_RUN_TIME, _RUN_DUE)}
+    told_at = float(run_time) if isinstance(run_time, int | float) else None
+    return (msgspec.structs.replace(task, evidence=bare) if len(bare) < len(task.evidence) else task), told_at

@@ -1,0 +1,154 @@
+"""Object storage: the object store over one bucket in memory that the simulated processes share."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from buoy.core.ids import RunId
+from buoy.core.log.codec import decode_events, encode_events
+from buoy.core.log.events import Event
+from buoy.errors import Unavailable
+from buoy.ports.host import Clock
+from buoy.ports.records import Message
+from buoy.ports.store import Store
+from buoy.stores.objects import layout
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData, OnCall
+from buoy.stores.objects.records import LogObject
+from buoy.stores.objects.store import FORMAT, Marker, ObjectStore
+from simulator.faults import Gate
+from simulator.storage import commit_at, dated_earlier
+
+_STATE = "/state.json"
+# Comes after everything that a key can hold.
+_LAST = "\uffff"
+
+
+class _Bucket(MemoryBucket):
+    """A bucket whose writes may arrive after their sender gave them up: a request that timed out is not undone."""
+
+    def __init__(self, data: MemoryData, on_call: OnCall, gate: Gate, *, metered: bool) -> None:
+        super().__init__(data, on_call)
+        self._gate = gate
+        self._metered = metered
+
+    def pulse(self) -> int | None:
+        """None as S3 has it: what others did shows by the poke alone."""
+        return None if self._metered else super().pulse()
+
+    async def put(self, key: str, data: bytes) -> str:
+        self._perhaps_late(f"put {key}", lambda: self.data.put(key, data), lambda: True)
+        return await super().put(key, data)
+
+    async def create(self, key: str, data: bytes) -> str:
+        self._perhaps_late(f"create {key}", lambda: self.data.put(key, data), lambda: key not in self.data.objects)
+        return await super().create(key, data)
+
+    async def replace(self, key: str, data: bytes, etag: str) -> str:
+        def same() -> bool:
+            return self.data.objects.get(key, (b"", ""))[1] == etag
+
+        self._perhaps_late(f"replace {key}", lambda: self.data.put(key, data), same)
+        return await super().replace(key, data, etag)
+
+    def _perhaps_late(self, what: str, write: Callable[[], object], allowed: Callable[[], bool]) -> None:
+        late_s = self._gate.late_s(what)
+        if late_s is None:
+            return
+
+        def arrive() -> None:
+            if allowed():
+                write()
+
+        self._gate.kernel.at(self._gate.kernel.time + late_s, arrive)
+        raise Unavailable(f"no answer to {what}")
+
+
+class _Remembering(MemoryData):
+    """Knows what documents were before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before: dict[str, list[bytes]] = {}
+
+    def put(self, key: str, data: bytes) -> str:
+        if key.endswith(_STATE):
+            self.before.setdefault(key, []).append(data)
+        return super().put(key, data)
+
+
+class ObjectStorage:
+    """The object store over buckets in memory; each call to a bucket is one indivisible moment."""
+
+    def __init__(self, single_host: bool, own_clock: Clock | None = None) -> None:
+        self._own_clock = own_clock
+        self._data = _Remembering()
+        self._data.put(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
+        self._one_host = single_host
+
+    def open(self, gate: Gate, clock: Clock) -> Store:
+        async def on_call(operation: str, key: str, phase: str) -> None:
+            if phase == "before":
+                await gate.before(f"{operation} {key}")
+            else:
+                await gate.after(f"{operation} {key}")
+
+        bucket = _Bucket(self._data, on_call, gate, metered=not self._one_host)
+        return cast(Store, ObjectStore(bucket, clock, single_host=self._one_host, own_clock=self._own_clock))
+
+    def log(self, run_id: RunId, after: int = 0) -> list[Event]:
+        found: list[Event] = []
+        # Each object begins with the number in its key: what was seen before need not be read again.
+        for key in self._keys(layout.log_prefix(run_id), layout.log_key(run_id, after + 1) if after else ""):
+            stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
+            if stored.purged is not None:
+                return []
+            found += decode_events(stored.events, f"the log of {run_id}")
+        return found
+
+    def inbox(self, run_id: RunId) -> list[Message]:
+        objects = self._data.objects
+        keys = self._keys(layout.inbox_prefix(run_id))
+        return [msgspec.json.decode(objects[key][0], type=Message) for key in keys]
+
+    def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
+        found = self._data.objects.get(layout.log_key(run_id, first_seq))
+        return found is not None and msgspec.json.decode(found[0], type=LogObject).nonce == nonce
+
+    def damage(self, run_id: RunId, luck: float) -> str | None:
+        key = layout.state_key(run_id)
+        if key not in self._data.objects:
+            return None
+        if luck < 0.3:
+            self._data.remove(key)
+            return "lost"
+        if luck < 0.6:
+            self._data.put(key, b"\x00not a document")
+            return "garbage"
+        before = self._data.before[key]
+        self._data.put(key, before[int(luck * 100) % len(before)])
+        return "an older one"
+
+    def erase(self, run_id: RunId, first_seq: int | None = None) -> None:
+        keys = [layout.log_key(run_id, first_seq)] if first_seq is not None else self._keys(layout.run_prefix(run_id))
+        for key in keys:
+            self._data.remove(key)
+
+    def falsify(self, run_id: RunId, first_seq: int) -> None:
+        key = layout.log_key(run_id, first_seq)
+        commit = commit_at(self.log(run_id), first_seq)
+        if commit and key in self._data.objects:
+            stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
+            events = msgspec.Raw(encode_events(dated_earlier(commit)))
+            self._data.put(key, msgspec.json.encode(msgspec.structs.replace(stored, events=events)))
+
+    def _keys(self, prefix: str, first: str = "") -> list[str]:
+        """The keys that begin so, from `first` on."""
+        keys = self._data.keys
+        return keys[bisect_left(keys, max(prefix, first)) : bisect_left(keys, prefix + _LAST)]
+
+    def close(self) -> None:
+        """Nothing: it is memory."""
