@@ -178,10 +178,10 @@ async def _examined(client: Client, run_id: RunId, look: Look) -> Examined:
     record = await client.record(run_id)
     # Whoever is not among them, and holds the run, is looked for again.
     known = look.fleet or await read_fleet(client.store, client.liveness)
-    facts, _ = await facts_of_run(
+    facts, state = await facts_of_run(
         client.store, known, record, stale_after_s=look.stale_after_s, stream_open=look.stream_open
     )
-    return Examined(record, facts, diagnose(facts))
+    return Examined(record, facts, diagnose(facts, state=state))
 
 
 async def _catch_up(client: Client, seen: Examined) -> None:

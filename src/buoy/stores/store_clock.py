@@ -15,8 +15,14 @@ class StoreClock:
 
     def __init__(self, process: Clock, own: Clock | None = None) -> None:
         self._process = process
+        self._given = own
         self._wall = process if own is None else own
         self.own = own is not None
+
+    @property
+    def parts(self) -> tuple[Clock, Clock | None]:
+        """The clock of the process, and that of the store: what another connection is opened with."""
+        return self._process, self._given
 
     def now(self) -> float:
         return self._wall.now()

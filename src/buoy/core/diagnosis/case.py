@@ -68,13 +68,18 @@ class Case(msgspec.Struct, frozen=True):
         return False
 
 
-def open_case(facts: Facts) -> Case:
-    """Reads the log of the facts, if they have one. Raises `CorruptLog` if its branches have no sound order."""
+def open_case(facts: Facts, state: State | None = None) -> Case:
+    """Reads the log of the facts, if they have one. Raises `CorruptLog` if its branches have no sound order.
+
+    `state`: that log as the caller has folded it. A long log is folded once in each pass of a recovery.
+    """
     if facts.log is None:
         return Case(facts)
     log = named_now(facts.log)
     lineage = visible(log)
-    state = fold(facts.document.run_id, log)
+    if state is None or log is not facts.log:
+        # The rules read the log by today's names, and so must its state.
+        state = fold(facts.document.run_id, log)
     if state.created is None or state.status is None:
         return Case(facts, log, lineage, state)
     return Case(facts, log, lineage, state, document(state))

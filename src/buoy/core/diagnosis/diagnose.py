@@ -22,6 +22,7 @@ from buoy.core.diagnosis.findings import Finding
 from buoy.core.diagnosis.log_rules import healthy_findings, log_findings, version_findings
 from buoy.core.diagnosis.ownership_rules import care_findings
 from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import State
 from buoy.errors import CorruptLog
 
 
@@ -34,12 +35,12 @@ class DiagnoseOptions(msgspec.Struct, frozen=True):
 _DEFAULT = DiagnoseOptions()
 
 
-def diagnose(facts: Facts, options: DiagnoseOptions = _DEFAULT) -> list[Finding]:
-    """Everything that is found about a run, healthy oddities last."""
+def diagnose(facts: Facts, options: DiagnoseOptions = _DEFAULT, *, state: State | None = None) -> list[Finding]:
+    """Everything that is found about a run, healthy oddities last. `state`: the folded log, if the caller has it."""
     if facts.unreadable is not None:
         return [_unreadable(facts.unreadable)]
     try:
-        return list(_findings(facts, options))
+        return list(_findings(facts, options, state))
     except CorruptLog as error:
         return [_unreadable(str(error))]
     except Exception as error:  # noqa: BLE001 - a run that cannot be judged must be seen, and must not stop a sweep
@@ -50,8 +51,8 @@ def _unreadable(why: str) -> Finding:
     return Finding(code="R1", trouble=True, reason=why, remedy="none")
 
 
-def _findings(facts: Facts, options: DiagnoseOptions) -> Iterator[Finding]:
-    case = open_case(facts)
+def _findings(facts: Facts, options: DiagnoseOptions, state: State | None) -> Iterator[Finding]:
+    case = open_case(facts, state)
     if case.state is not None and case.folded is None:
         yield from _not_ours(case)
         return

@@ -268,7 +268,8 @@ class Intake:
             if claimed is None:
                 self._unclear = True
                 return
-            execution, to_claim = Execution(runner, execution.workflow, task.run_id, claimed), None
+            workflow, to_claim = execution.workflow, None
+            execution = Execution(runner, workflow, task.run_id, claimed.log, claimed.state)
         await keep_time(runner.store, runner.clock, task.run_id, execution.ledger, run_time)
         if runner.gone is not None:
             return  # declared gone while it read: its task is due for others, and what it drives was dropped

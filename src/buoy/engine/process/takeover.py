@@ -8,7 +8,7 @@ a runner that holds nothing else, and at last by nobody.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from buoy.core.log import events as e
 from buoy.core.log.append import append
 from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
+from buoy.core.log.state import State
 from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
 from buoy.core.remedy.policy import Decision, decide
 from buoy.engine.process.undrivable import hold
@@ -108,14 +109,22 @@ async def remedy(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Cl
     note_recovery(plan, reason=plan.reason, workflow=task.workflow, actor=claim.runner)
 
 
-async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> list[e.Event] | None:
+class Claimed(NamedTuple):
+    """A log that ends with our claim, and what the run is by it: a long log is not folded once more."""
+
+    log: list[e.Event]
+    state: State
+
+
+async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
     """Claims a run from the dead before its code runs, so that code which ends its process is found out.
 
     The log as it is then; None: somebody else was quicker.
     """
     at = await run_now(runner.store, runner.clock, task.run_id, log[-1].at)
     new = append(task.run_id, log, [claim], at, runner.ids.nonce())
-    return [*log, *new.events] if await runner.journal.commit(write_of(new, Held(runner.id))) else None
+    taken = await runner.journal.commit(write_of(new, Held(runner.id)))
+    return Claimed([*log, *new.events], new.state) if taken else None
 
 
 async def release_truncated(

@@ -44,11 +44,14 @@ _AT_REST = RESTING | {Status.PAUSED}
 class Execution:
     """Drives one run."""
 
-    def __init__(self, host: Host, workflow: Workflow[..., Any], run_id: RunId, events: Sequence[e.Event] = ()) -> None:
+    def __init__(
+        self, host: Host, workflow: Workflow[..., Any], run_id: RunId, events: Sequence[e.Event] = (),
+        state: State | None = None,
+    ) -> None:  # fmt: skip
         self.run_id = run_id
         self.workflow = workflow
         self.host = host
-        self.state: State = fold(run_id, events)
+        self.state: State = fold(run_id, events) if state is None else state
         self.ledger = Ledger(host, run_id, self.state, self.turn, self.held, self._lost)
         self.record = self.ledger.record
         self.after_commit = self.ledger.after_commit

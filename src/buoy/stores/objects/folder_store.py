@@ -39,7 +39,8 @@ class FolderStore(ObjectStore):
         return cls(path, bucket, clock, own_clock)
 
     async def reopen(self) -> FolderStore:
-        return await FolderStore.open(self._path, clock=self._clock, durable=self._durable)
+        clock, own_clock = self._clock.parts
+        return await FolderStore.open(self._path, clock=clock, durable=self._durable, own_clock=own_clock)
 
     @property
     def lock_dir(self) -> Path:

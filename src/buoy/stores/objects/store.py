@@ -273,7 +273,8 @@ class ObjectStore:
                 return False
 
     async def reopen(self) -> ObjectStore:
-        return ObjectStore(await self._bucket.reopen(), self._clock, single_host=self._one_host)
+        clock, own_clock = self._clock.parts
+        return ObjectStore(await self._bucket.reopen(), clock, single_host=self._one_host, own_clock=own_clock)
 
     async def close(self) -> None:
         await self._bucket.close()

@@ -270,7 +270,8 @@ class SqliteStore:
         return await self._watch.wait(timeout_s)
 
     async def reopen(self) -> SqliteStore:
-        return await SqliteStore.open(self._path, clock=self._clock)
+        clock, own_clock = self._clock.parts
+        return await SqliteStore.open(self._path, clock=clock, own_clock=own_clock)
 
     async def close(self) -> None:
         await self._writer.close()

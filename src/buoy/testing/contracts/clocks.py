@@ -239,6 +239,16 @@ class OwnClockContract(Contract):
         assert (await behind.find_runs(RunQuery(updated_before=StoreTime(now - 10.0)))).runs == ()
 
     @on_stage
+    async def test_another_connection_goes_by_the_same_clock(self, stage: Stage) -> None:
+        store = await stage.open(HOUR_S)
+        again = await store.reopen()
+        try:
+            assert again.has_clock
+            assert await again.now() == stage.clock.now()
+        finally:
+            await again.close()
+
+    @on_stage
     async def test_a_document_that_is_written_again_does_not_look_newer(self, stage: Stage) -> None:
         store = await stage.open(HOUR_S)
         author = await stage.author(RUN, behind_s=HOUR_S).create(store, Released(due_at=None, now=0.0))
