@@ -1,8 +1,8 @@
 """Evidence: gathers the facts about runs from a store. The one place that does, for the command line, API and page.
 
-Invariants: nothing is changed by looking. A read that fails raises; only a log that breaks its own rules becomes a fact
-(`unreadable`), since a person must be able to see that run too. Who holds a run is read after its log, and the runners
-after that: so nobody who came meanwhile is taken for a stranger, and whoever moved the run on fences what is concluded.
+Invariants: a look changes nothing. A read that fails raises. Only a log that breaks its own rules becomes a fact
+(`unreadable`), since a person must be able to see that run too. The log is read first, then the holder, then the
+runners: a runner that registers in between is still found, and a concurrent append fences our commit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from buoy.ports.host import Liveness, Sight
 from buoy.ports.records import Message, RunnerRecord, RunRecord
 from buoy.ports.store import Store
 
-# A run may go on whenever it is looked at; one whose log stood still between two looks does not.
+# A run may move while it is read. A log that stood still between two looks has ended there.
 _LOOKS = 20
 
 
@@ -66,7 +66,7 @@ class Fleet:
         return tuple(record for record in self.records.values() if record.gone_at is None)
 
     def get(self, runner: RunnerId) -> RunnerFacts:
-        """That runner; one that the store does not know is told as such."""
+        """The facts about that runner; a runner that the store does not know is marked as unknown."""
         return self.all.get(runner) or RunnerFacts(id=runner, registered=False)
 
     def progress(self, runner: RunnerId, run_id: RunId) -> ProgressFacts | None:
@@ -176,7 +176,7 @@ async def facts_of_run(
 
 
 async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event], RunRecord]:
-    """A log, and a record that was read after it; a record that is ahead only because the run went on is read anew."""
+    """A log, and a record that was read after it. A record that is ahead because the run moved is read again."""
     run_id = record.document.run_id
     log: list[Event] = []
     for look in range(_LOOKS):
@@ -191,7 +191,7 @@ async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event],
 
 
 async def _with(fleet: Fleet, store: Store, record: RunRecord) -> Fleet:
-    """The runners, read anew if the holder came after they were read."""
+    """The runners, read again if the holder registered after the last read."""
     if record.holder is None or record.holder in fleet.all:
         return fleet
     return await read_fleet(store, fleet.liveness)
@@ -229,7 +229,7 @@ async def _with_surroundings(store: Store, fleet: Fleet, facts: Facts, state: St
     from buoy.recovery.surroundings import Definitions, children_of, definitions_of
 
     children = await children_of(store, state)
-    # Planning a large spec takes a while, and under a live owner nobody asks for it.
+    # Planning a large spec takes a while, and no rule needs the plan under a live owner.
     known = Definitions("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)
     troubles = {
         child: text for child, found in children.items() if (text := _trouble_of(fleet, found, now)) is not None
@@ -252,7 +252,7 @@ def _child_status(child: RunRecord | None) -> str:
 
 
 def _trouble_of(fleet: Fleet, child: RunRecord | None, now: StoreTime) -> str | None:
-    """Why a child does not go on, from its document alone."""
+    """Why a child does not move, from its document alone."""
     if child is None:
         return None
     facts = _facts(child, fleet, now)

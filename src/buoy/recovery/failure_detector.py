@@ -58,7 +58,7 @@ class FailureDetector:
 
     @property
     def pending(self) -> tuple[RunnerId, ...]:
-        """Those of whom this observer will know more if it goes on looking."""
+        """The runners that this observer can judge if it keeps looking."""
         return tuple(
             runner
             for runner, watch in self._watched.items()
@@ -67,7 +67,7 @@ class FailureDetector:
 
     @property
     def left(self) -> tuple[RunnerId, ...]:
-        """Those whose second look is left to whoever comes next."""
+        """The runners whose second look is left to the next observer."""
         return tuple(runner for runner, watch in self._watched.items() if self._once and watch.noted)
 
     async def proof(self, record: RunnerRecord, sight: Sight | None = None) -> Evidence | None:
@@ -125,7 +125,7 @@ class FailureDetector:
         if watch is None or watch.beat != beat:
             watch = self._watched[runner] = _Watch(beat, since=now, last=now)
         elif now - watch.last > self._slack_s:
-            # The store may have been away meanwhile, so that no beat could come: a full beat from now on.
+            # The store may have been away, so that no beat could come: a full beat from now on.
             watch.looked = None
         watch.last = now
         return watch
@@ -146,7 +146,7 @@ async def strike_unregistered(store: Store, liveness: Liveness, *, dry_run: bool
 
 
 async def retire(store: Store, liveness: Liveness, keep: int) -> None:
-    """Removes what is left of runners that are gone: old records, and lock files that nobody holds.
+    """Removes what is left of runners that are gone: old records, and lock files that are free.
 
     The living are read after the files: a file of one that is not among them by then proves nothing to anybody.
     """

@@ -1,9 +1,8 @@
 """Recover: one run through the whole pipeline: evidence, diagnosis, policy, claim, remedy, audit; then diagnosed again.
 
-Invariants: never under a living owner. Each remedy is one fenced commit, so a crash between any two calls leaves the
-run as it was or recovered, and whoever comes next goes on. What cannot be read is unknown, and nothing is done. A
-remedy that does not remove its finding is not applied twice. A document that lags behind is brought up to date by the
-way.
+Invariants: never under a living owner. Each remedy is one fenced commit: a crash between two calls leaves the run as it
+was or recovered, and the next recovery continues. What cannot be read is unknown, and nothing is done. A remedy that
+does not remove its finding is not applied twice. A document that lags behind its log is brought up to date.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     for a person or another process to do, or a notice about a healthy run.
 
     `action`: none, resume, restart, retry, compensate, fail, hold, quarantine; report (only a person or another process
-    can act), skip (its policy is not known), lost (somebody else was quicker), unknown (it could not be read).
+    can act), skip (its policy is not known), lost (another process was quicker), unknown (it could not be read).
     """
 
     run_id: RunId
@@ -148,7 +147,7 @@ async def _recover(
                 return replace(done, error=f"{wanted.reason}, though its remedy was applied")
             tried.add(wanted.reason or "")
             if not await remedies.apply(client, seen.record, seen.facts, wanted.plan, by):
-                lost = replace(wanted, action="lost", new_branch_id=None, error="somebody else moved it on")
+                lost = replace(wanted, action="lost", new_branch_id=None, error="another process moved it on")
                 return done if done.needed else lost
         except (Unavailable, StoreUnusable, CorruptLog) as error:
             unread = Recovery.unread(run, error)
@@ -176,7 +175,7 @@ async def examine(
 
 async def _examined(client: Client, run_id: RunId, look: Look) -> Examined:
     record = await client.record(run_id)
-    # Whoever is not among them, and holds the run, is looked for again.
+    # A holder that is not among them is looked for again.
     known = look.fleet or await read_fleet(client.store, client.liveness)
     facts, state = await facts_of_run(
         client.store, known, record, stale_after_s=look.stale_after_s, stream_open=look.stream_open
@@ -185,7 +184,7 @@ async def _examined(client: Client, run_id: RunId, look: Look) -> Examined:
 
 
 async def _catch_up(client: Client, seen: Examined) -> None:
-    """A document that is merely older than its log is no finding, but lists should not go on showing it."""
+    """Rewrites a document that is merely older than its log: no finding, but lists should not show it."""
     facts = seen.facts
     log, stored = facts.log or (), facts.stored
     if facts.live_owner or facts.foreign or stored is None or stored.head_seq >= len(log):

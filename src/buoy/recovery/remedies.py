@@ -31,7 +31,7 @@ _CHAIN_MAX = 1_000
 
 
 async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
-    """Does what the plan says. False: somebody else moved the run on, and it is theirs."""
+    """Does what the plan says. False: another process moved the run on and owns it."""
     if facts.live_owner:
         # It is his. All that can be missing is a message.
         return plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts) > 0
@@ -40,7 +40,7 @@ async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryP
     if plan.finding.remedy == "adopt":
         return await _take_in(client, facts, actor)
     if not plan.bodies and _is_orphan(facts):
-        # Nothing is added to the log: the claim of whoever takes the task says why.
+        # Nothing is added to the log: the claim of the next runner says why.
         return await client.store.requeue_orphan(Orphan(plan.run_id, record.holder, plan.reason))
     if plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts):
         return True  # the message has made the task due
@@ -48,14 +48,14 @@ async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryP
 
 
 def _is_orphan(facts: Facts) -> bool:
-    """Whether its task is gone, or held by somebody whom the store knows to be gone or does not know."""
+    """Whether its task is gone, or held by a runner that is gone or unknown to the store."""
     if facts.task is not None and facts.task.state in ("missing", "ended"):
         return True
     return facts.holder is not None and (not facts.holder.registered or facts.holder.gone_why is not None)
 
 
 async def _rebuild(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
-    """Writes the document anew from the log. If events may have been lost, the log says so before the document that
+    """Writes the document again from the log. If events may have been lost, the log says so before the document that
     is the only witness of it is gone."""
     log = facts.log or ()
     if not plan.bodies:
@@ -69,7 +69,7 @@ async def _rebuild(client: Client, facts: Facts, plan: RecoveryPlan, actor: str)
 
 
 async def _take_in(client: Client, facts: Facts, actor: str) -> bool:
-    """Gives a foreign document the log that it never had. What it was started with is not known: it begins anew."""
+    """Gives a foreign document the log that it never had. Its input is not known: it starts from the beginning."""
     doc, now = facts.stored or facts.document, client.clock.now()
     born = e.WorkflowCreated(
         workflow=doc.workflow,
@@ -90,7 +90,7 @@ async def _take_in(client: Client, facts: Facts, actor: str) -> bool:
 async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
     """Claims the run with all that the plan says, in one commit."""
     log = facts.log or ()
-    # A crash is counted by the claim that follows it, whoever makes it.
+    # A crash is counted by the claim that follows it, which any process may make.
     cause = "taken_over" if plan.finding.code == "H1" else "recovered"
     evidence: Evidence = {"finding": plan.finding.code, **plan.finding.evidence}
     now = client.clock.now()
@@ -98,7 +98,7 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
     at = await run_now(client.store, client.clock, plan.run_id, log[-1].at)
     new = append(plan.run_id, log, [claim, *plan.bodies], at, client.ids.nonce())
     duties = duties_left(plan.run_id, [*log, *new.events]) if plan.ends else []
-    # What only tells of a loss leaves the task with whoever has it: a dead holder is still to be found as one.
+    # What only tells of a loss leaves the task with its holder: a dead holder is still to be found as one.
     change = None if plan.finding.remedy == "rebuild" else _task(plan, now, owes=bool(duties))
     if not await commit_surely(client.store, write_of(new, change)):
         return False
@@ -109,7 +109,7 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
 def _task(plan: RecoveryPlan, now: float, *, owes: bool) -> TaskChange:
     """Due now, even if the log is dated later: a clock that was wrong once must not put the run off until then.
 
-    `seen` stays as it is: whoever consumed nothing must not hide messages from the next owner.
+    `seen` stays as it is: a process that consumed nothing must not hide messages from the next owner.
     """
     if plan.ends and not owes:
         return Ended()
@@ -117,8 +117,8 @@ def _task(plan: RecoveryPlan, now: float, *, owes: bool) -> TaskChange:
 
 
 async def do_duties(client: Client, duties: Sequence[Owed]) -> int:
-    """What an end owes to others, at once: perhaps nobody alive could take the task for it. What fails here is left to
-    whoever does. The number of those that had not been done before."""
+    """Does at once what an end owes to others: perhaps no living runner could take the task for it. A duty that fails
+    here is left to the next runner. Returns the number of duties that were still open."""
     done = 0
     for duty in duties:
         try:
@@ -132,7 +132,7 @@ async def do_duties(client: Client, duties: Sequence[Owed]) -> int:
 
 
 async def _create(client: Client, duty: CreateRun) -> bool:
-    """Create-if-absent, for whichever runner takes it. Whether it was absent."""
+    """Create-if-absent, for any runner to take. Whether it was absent."""
     if await client.store.run(duty.run_id) is not None:
         return False
     now = client.clock.now()

@@ -42,7 +42,7 @@ class Graphs:
             self._known.move_to_end(key)
             return self._known[key]
         found = await asyncio.to_thread(graph_of, version, data, given)
-        # One that cannot be read is not kept: somebody may mend it.
+        # A plan that cannot be read is not kept: a person may repair its definition.
         if found is not None and key not in self._known:
             self._known[key] = found
             self._steps += len(found.needs)

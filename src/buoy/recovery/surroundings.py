@@ -50,7 +50,7 @@ async def definitions_of(store: Store, state: State) -> Definitions:
         return Definitions("absent", initial)
     graph = await GRAPHS.of(state.version, data, created.input)
     found = Definitions("present", initial)
-    # Without the graph if it cannot be read, which whoever drives the run will say.
+    # Without the graph if it cannot be read: the runner that drives the run reports that.
     return found if graph is None else msgspec.structs.replace(found, needs=graph.needs, calls=graph.calls)
 
 

@@ -1,6 +1,6 @@
-"""Reconcile: gives runs the wake-ups that were lost on their way: the end of a child or of a step elsewhere, a time
-that has passed, a retry that nobody started, a message that nobody was told about.
+"""Reconcile: gives runs the wake-ups that were lost on their way.
 
+A wake-up is the end of a child or of a step elsewhere, a due time, a retry to start, or an unread message.
 Invariants: what is sent again has the dedupe id that it had the first time, so a run that got it before gets nothing
 more. A child that was never born is asked for again by its parent, which is made due. Nothing is executed here, and a
 run that a living runner holds is only ever written to.
@@ -32,7 +32,7 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int = 0
     # One line for each run that could not be looked at; the first of them.
     troubles: tuple[str, ...] = ()
-    # Where the next one goes on; None: all were looked at.
+    # Where the next one continues; None: all were looked at.
     cursor: str | None = None
 
 
@@ -45,16 +45,16 @@ async def reconcile(
     cursor: str | None = None,
     pages_max: int | None = None,
 ) -> Reconciled:
-    """Looks at active runs that wait for somebody else, and wakes those whose wake-up was lost.
+    """Looks at active runs that wait for something outside, and wakes those whose wake-up was lost.
 
     `scope` None: the stack and env of the client. `pages_max`: so many pages of active runs, from `cursor` on; the
-    answer says where to go on.
+    answer says where to continue.
     """
     chosen = Scope.of(client, scope)
     replayed = skipped = pages = 0
     troubles: list[str] = []
     while pages_max is None or pages < pages_max:
-        # Those of the page that cannot be read are told by the sweep that comes before.
+        # The sweep that comes before reports the runs of the page that cannot be read.
         query = RunQuery(statuses=_ACTIVE, stack=chosen.stack, env=chosen.env)
         page = await client.store.find_runs(query, cursor, _PAGE)
         now = await client.store.now()
@@ -64,7 +64,7 @@ async def reconcile(
         for record in waiting:
             try:
                 woken = await _wake(client, record, fleet, dry_run=dry_run)
-            except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop the others
+            except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop the others
                 troubles.append(f"{record.document.run_id}: {Recovery.unread(record.document.run_id, error).error}")
                 woken = False
             replayed, skipped = replayed + woken, skipped + (not woken)

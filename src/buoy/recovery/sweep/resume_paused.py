@@ -1,7 +1,7 @@
-"""Versions: lets runs go on that were paused because no fitting code was there, when other code appears.
+"""Versions: resumes runs that were paused because no fitting code was there, when other code appears.
 
 Invariant: each version of the code gets one try: a run that it cannot drive is paused again, and the pause names it. A
-run of a spec whose definition was gone goes on when the definition is there again.
+run of a spec whose definition was gone continues when the definition is there again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def go_on_with_this_code(client: Client) -> int:
                 await client.resume(doc.run_id, version=None if workflow is None else workflow.version)
                 resumed += 1
             except UserError:
-                continue  # somebody else was quicker
+                continue  # another process was quicker
     return resumed
 
 

@@ -1,8 +1,8 @@
-"""Scan: which runs are in trouble, and what a recovery would do about it. Only reports: whoever asks may recover them,
-with a queue of his own if he likes.
+"""Scan: which runs are in trouble, and what a recovery would do about it. Only reports: the caller may recover
+them, with a queue of its own if it has one.
 
 Invariants: nothing is changed by looking. What finished is never read: dead runners, orphans and active runs are all
-found by indexes of their own. A run that cannot be read is told as unknown, and hides no other.
+found by indexes of their own. A run that cannot be read is reported as unknown, and hides no other.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Foun
             adopt=options.adopt,
             stale_after_s=options.stale_after_s,
         )
-    except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop a scan
+    except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop a scan
         seen = Recovery.unread(doc.run_id, error)
     return Found.of(record, seen)
 
 
 async def suspects(client: Client, options: ScanOptions) -> AsyncIterator[RunRecord | Found]:
     """Runs that deserve a look, each once: what the dead hold, orphans, and what has not moved for long. An orphan that
-    gives no answer is told at once."""
+    gives no answer is reported at once."""
     store, seen, scope = client.store, set[RunId](), Scope.of(client, options.scope)
     fleet = await read_fleet(store, client.liveness, gone=0)
     for runner in fleet.registered:

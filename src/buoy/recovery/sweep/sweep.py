@@ -3,8 +3,8 @@
 Invariants: death needs proof; a read error is `unknown` and nothing is done; an error about one run does not stop the
 others; a lost claim is `skipped`. Any number of sweeps may run at once, and doing it twice does nothing more. A limit
 counts recoveries, and what was looked at is remembered by a cursor, so that no limit starves those that come later.
-What the dead held and may simply go on is released by one statement, however much it is; what has another policy is
-claimed with its remedy, one by one, before that.
+What the dead held and may simply continue is released by one statement, however much it is. Runs with another policy
+are claimed with their remedies, one by one, before that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SweepOptions(ScanOptions, frozen=True, kw_only=True):
 
 
 class Sweep:
-    """One sweep. `cursor` is where the look at stale runs begins, and afterwards where the next one goes on."""
+    """One sweep. `cursor` is where the look at stale runs begins, and afterwards where the next one continues."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Sweep:
         options, rest, answered = self._options, set[RunId](), True
         singly = options.rate is not None or options.limit is not None or options.dry_run
         if not sight.seen:
-            return rest  # its death is known to this sweeper alone; whoever takes a run asks for its policy
+            return rest  # its death is known to this sweeper alone; the next runner asks for the policy
         async for record in held_by(self._store, runner.info.id, self._client.actor):
             if self.tally.full():
                 return None
@@ -156,7 +156,7 @@ class Sweep:
         return None
 
     def _has_other_policy(self, record: RunRecord) -> bool:
-        """Whether it is not simply to go on. A lookup that fails is told by the recovery."""
+        """Whether the policy is another than to continue. The recovery reports a lookup that fails."""
         if record.document.status is not Status.RUNNING:
             return False
         return ruling_of(self._client, record.document, self._options.policy).policy != "resume"
@@ -194,7 +194,7 @@ class Sweep:
     # ---- what has not moved
 
     async def _silent(self) -> None:
-        """Tells of runs whose owner lives and is silent, however lately they moved. Nobody may touch them."""
+        """Reports runs whose owner lives and is silent, however lately they moved. No sweep may touch them."""
         async for record, why in held_in_silence(self._client, await self._fleet()):
             if self._scope.covers(record.document):
                 self._note(Recovery(run_id=record.document.run_id, action="report", note=f"H3: {why}"))
@@ -243,7 +243,7 @@ class Sweep:
                 stale_after_s=options.stale_after_s,
                 fleet=self._people,
             )
-        except Exception as error:  # noqa: BLE001 - what is wrong with one run is told, and must not stop a sweep
+        except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop a sweep
             found = Recovery.unread(run_id, error)
         self._note(found)
         if found.needed:
@@ -265,5 +265,5 @@ class Sweep:
 
 
 async def sweep(client: Client, options: SweepOptions | None = None) -> Swept:
-    """One whole sweep, by whoever calls it."""
+    """One whole sweep, in the process of the caller."""
     return await Sweep(client, FailureDetector(client.store, client.liveness, client.clock, once=True), options).whole()

@@ -141,7 +141,7 @@ class Sweeper:
             return await self._bare(orphans=orphans)
         sweep = Sweep(self._client, self._coroner, self._options)
         if self._options.limit is not None or self._options.rate is not None:
-            # Somebody wants it slowly: then only whole sweeps act, and this only goes on watching.
+            # The user chose a long interval: then only whole sweeps act, and this loop only watches.
             await sweep.watch()
             return Swept()
         await sweep.dead()
@@ -193,7 +193,7 @@ class Sweeper:
         return done
 
     async def second_looks(self, patience_s: float) -> Swept:
-        """For one who will not stay: goes on looking at runners elsewhere that an earlier sweep suspected."""
+        """For a sweeper that will not stay: keeps looking at runners elsewhere that an earlier sweep suspected."""
         assert self._client is not None and self._coroner is not None
         until = self._monotonic() + patience_s
         sweep = Sweep(self._client, self._coroner, self._options, told=self.told)

@@ -75,7 +75,7 @@ def sweepers_of(records: Sequence[RunnerRecord], crew: dict[str, RunnerFacts], n
 
 
 def sweeper_troubles(sweepers: Sequence[SweeperState], crew: dict[str, RunnerFacts], *, needed: bool) -> list[str]:
-    """What is wrong with the sweeping. `needed`: there are runs that nobody holds, or whose holder is dead."""
+    """What is wrong with the sweeping. `needed`: there are runs without a holder, or whose holder is dead."""
     living = [each for each in sweepers if each.alive]
     found = [f"{_name(each, crew)} {_failure(each)}" for each in living if _failure(each)]
     if living or not needed:

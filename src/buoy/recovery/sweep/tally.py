@@ -1,4 +1,4 @@
-"""Tally: what a sweep did and found, counted while it goes on.
+"""Tally: what a sweep did and found, counted while it runs.
 
 Invariant: every run that was looked at is counted once, under one word. A notice is about a healthy run.
 """
@@ -47,12 +47,12 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def moved(self) -> int:
-        """Runs that can go on now."""
+        """Runs that can continue now."""
         return self.restarted + self.resumed
 
 
 class Tally:
-    """Counts while a sweep goes on."""
+    """Counts while a sweep runs."""
 
     def __init__(self, limit: int | None) -> None:
         self._counts: dict[str, int] = {}
