@@ -208,7 +208,7 @@ async def lists(world: World) -> Found:
     with world.counted() as counts:
         assert sum((await client.store.counts()).values()) == 2 * RUNS
     with world.counted() as status:
-        assert (await store_status(client)).runs == {"waiting_signal": RUNS, "completed": RUNS}
+        assert sum((await store_status(client)).runs.values()) == 2 * RUNS
     cursor = (await client.store.moved())[1]
     with world.counted() as moved:
         await client.store.moved(cursor)

@@ -17,7 +17,7 @@ from buoy.host.clock import SystemClock
 from buoy.ports.records import Held
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets import folder_listing
-from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
@@ -213,3 +213,31 @@ def test_to_look_at_one_run_of_a_folder_costs_the_same_however_many_others_there
         return looked["names"]
 
     assert asyncio.run(cost(2)) == asyncio.run(cost(40))
+
+
+def test_a_hundred_processes_that_send_to_one_run_at_once_make_few_writes() -> None:
+    """Without pauses each sender would try nearly every number: some 5,000 writes."""
+
+    async def writes() -> tuple[int, list[str]]:
+        data, puts = MemoryData(), 0
+
+        async def on_call(operation: str, key: str, phase: str) -> None:
+            nonlocal puts
+            puts += operation in ("create", "replace", "put") and phase == "before"
+            await asyncio.sleep(0.001)
+
+        clock = SystemClock()
+        stores = [ObjectStore(MemoryBucket(data, on_call), clock) for _ in range(100)]
+        owner = await register(stores[0], "owner")
+        author = await Author(RunId("one"), clock, count(1), {}).create(stores[0], Held(owner))
+        puts = 0
+        await asyncio.gather(*(store.send(message("one", f"d{number}")) for number, store in enumerate(stores)))
+        sent = puts
+        assert [each.number for each in await stores[1].inbox(RunId("one"))] == list(range(1, 101))
+        await author.append(stores[0], started(1), seen=64)
+        await stores[0].mark_read(RunId("one"), owner, 100)
+        return sent, [key for key in data.keys if key.startswith(layout.WAKE)]
+
+    sent, left = asyncio.run(writes())
+    assert left == []
+    assert sent <= 800, sent

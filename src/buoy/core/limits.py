@@ -91,7 +91,7 @@ LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 
 # Runners that are gone: so many are shown, and so many records are kept. The others are removed by whole sweeps, a part
 # at a time. By number, not by age: that needs no clock. A cron line that sweeps every five minutes fills it in 3 days.
-RUNNERS_GONE_SHOWN = 100
+RUNNERS_GONE_SHOWN = 20
 RUNNERS_GONE_KEPT = 1_000
 RUNNERS_RETIRED_MAX = 500
 # Runners that are gone, which a runner that stops looks at: did other machines use this store lately?

@@ -238,7 +238,7 @@ class ObjectArchive:
             return False
         entries = await index_entries(self._bucket, run_id)
         await self._remove(run_id, tombstone)
-        await each(entries, self._bucket.delete)
+        await self._bucket.delete_many(entries)
         # Also if a folder stands in its place, which no listing shows.
         await self._bucket.delete(layout.state_key(run_id))
         return True
@@ -248,8 +248,7 @@ class ObjectArchive:
         first, last = layout.log_key(run_id, 1), layout.log_key(run_id, tombstone.head_seq + 1)
         await self._bury_first(run_id, tombstone)
         keys = [key for key in await self._bucket.list(layout.run_prefix(run_id)) if key not in (first, last)]
-        await each(keys, self._bucket.delete)
-        await each(await self._bucket.list(layout.wake_prefix(run_id)), self._bucket.delete)
+        await self._bucket.delete_many([*keys, *await self._bucket.list(layout.wake_prefix(run_id))])
         await self._index.drop([layout.index_key(run_id, tombstone.created_at), layout.purge_key(run_id)])
 
     async def _bury_first(self, run_id: RunId, tombstone: Tombstone) -> None:

@@ -24,6 +24,8 @@ from buoy.stores.objects.records import View
 from buoy.stores.objects.runs import Runs
 
 PAGE = 1_000
+# Runs that ended whose documents a count reads where each read is billed.
+COUNTED_METERED = 20
 
 
 class Counts:
@@ -54,7 +56,7 @@ class Counts:
         read = 0
         async for entries in self._pages(layout.INDEX):
             chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
-            told = chosen[: max(COUNTED_MAX - read, 0)]
+            told = chosen[: max((COUNTED_METERED if self._bucket.pulse() is None else COUNTED_MAX) - read, 0)]
             read += len(told)
             for found in await each(told, lambda entry: self._document(entry, active)):
                 if found is not None and found[0].ended and fits(*found, query):

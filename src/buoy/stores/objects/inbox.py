@@ -8,6 +8,9 @@ The wake-up is written before the message, and removed only by who has seen exac
 
 from __future__ import annotations
 
+import asyncio
+from hashlib import blake2b
+
 import msgspec
 
 from buoy.core.ids import RunId, RunnerId, check_dedupe
@@ -23,6 +26,10 @@ from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.turns import Turns
 from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import GARBLED, decoded
+
+# A sender that lost a race for a number waits for up to twice that long, then for up to four times...
+PAUSE_S = 0.3
+PAUSE_DOUBLINGS = 5
 
 _MESSAGES = msgspec.json.Decoder(Message)
 
@@ -61,11 +68,17 @@ class Inboxes:
         sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
         message = msgspec.structs.replace(message, sent_at=sent_at)
         number = await self._begin(message, head)
+        lost = 0
         while True:
+            if lost and number > head:
+                # A look is cheaper than two writes for a number that another sender has taken.
+                head = await self._runs.inbox_ends.end(message.run_id, number - 1)
             if number > head:
                 receipt = await self._put(msgspec.structs.replace(message, number=number))
                 if receipt is not None:
                     return receipt
+                lost += 1
+                await asyncio.sleep(_pause_s(message.dedupe, lost))
             if (await self._message(message.run_id, number)).dedupe == message.dedupe:
                 return Receipt(number, duplicate=True)
             number += 1
@@ -191,6 +204,12 @@ class Inboxes:
         self._runs.seen[run_id] = max(number, self._runs.seen.get(run_id, 0))
         entries = [entry for key in keys if (entry := layout.wake_entry(key)) is not None]
         await self._index.drop([entry.key for entry in entries if entry.number <= number])
+
+
+def _pause_s(dedupe: str, lost: int) -> float:
+    """How long to wait after a lost race for a number. Senders of other processes wait for other times."""
+    spread = int.from_bytes(blake2b(f"{dedupe} {lost}".encode(), digest_size=4).digest(), "big") / 2**32
+    return PAUSE_S * 2 ** min(lost, PAUSE_DOUBLINGS) * spread
 
 
 def _first(data: bytes) -> int:

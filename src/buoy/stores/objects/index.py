@@ -57,13 +57,14 @@ class Index:
         """Removes entries that the truth has passed. What fails is only a leftover, and is tried again next time."""
         waiting = [*self._undone, *(key for key in keys if key is not None)]
         self._undone = []
-        for place, key in enumerate(waiting):
-            try:
-                await self._bucket.delete(key)
-            except (Unavailable, StoreUnusable) as error:
-                self.note(error)
-                self._undone = [*self._undone, *waiting[place:]][-DOUBTS_MAX:]
-                return
+        try:
+            if len(waiting) == 1:
+                await self._bucket.delete(waiting[0])
+            elif waiting:
+                await self._bucket.delete_many(waiting)
+        except (Unavailable, StoreUnusable) as error:
+            self.note(error)
+            self._undone = [*self._undone, *waiting][-DOUBTS_MAX:]
 
     async def doubt(self, key: str) -> None:
         """The truth of this entry is positively absent. Reaps it at the second such look, if that is late enough."""
