@@ -209,7 +209,7 @@ class Inboxes:
 def _pause_s(dedupe: str, lost: int) -> float:
     """How long to wait after a lost race for a number. Senders of other processes wait for other times."""
     spread = int.from_bytes(blake2b(f"{dedupe} {lost}".encode(), digest_size=4).digest(), "big") / 2**32
-    return PAUSE_S * 2 ** min(lost, PAUSE_DOUBLINGS) * spread
+    return PAUSE_S * float(1 << min(lost, PAUSE_DOUBLINGS)) * spread
 
 
 def _first(data: bytes) -> int:
