@@ -10,5 +10,5 @@ class SystemClock:
 
     now = staticmethod(time.time)
     # Never set back. It stands still while the machine sleeps (CLOCK_BOOTTIME would not), and so do the beats: ages
-    # measured by it make nobody look silent after a laptop wakes up.
+    # measured by it make no runner look silent after a laptop wakes up.
     monotonic = staticmethod(time.monotonic)

@@ -42,7 +42,7 @@ from buoy.ports.records import Evidence, Proof, RunnerInfo, RunnerRecord
 # A lock file holds one line; anything longer is none of ours.
 _BYTES_MAX = 4096
 _SUFFIX = ".lock"
-# Files that one look goes through: a sweep must not take minutes. The next one goes on, since what was removed is gone.
+# Files that one look goes through: a sweep must not take minutes. The next one continues: removed files are gone.
 _FILES_MAX = 2_000
 
 
@@ -121,14 +121,14 @@ class LockFiles:
         return None if info is None or info.host != host() else _proof(info, self.lock_state(info.id))
 
     def lock_state(self, runner: RunnerId) -> LockState:
-        """Whether somebody holds that runner's lock, as far as this process may look."""
+        """True if a process holds that runner's lock, as far as this process may look."""
         path = self._path(runner)
         with self._guard:
             if self._held_here(path):
                 return LockState("held")
             try:
                 # Shared: two who look at the same moment must not take each other for the owner. Open for reading
-                # only: whoever may read the store can tell a dead worker from a living one.
+                # only: every process that may read the store can tell a dead worker from a living one.
                 descriptor = _locked(path, fcntl.LOCK_SH, os.O_RDONLY)
             except FileNotFoundError:
                 return LockState("missing")
@@ -156,7 +156,7 @@ class LockFiles:
         return await asyncio.to_thread(lambda: sum(map(self._clear, chosen)))
 
     def _clear(self, runner: RunnerId) -> bool:
-        """Removes a file while this process holds its lock: so nobody else can hold it, or come to hold it."""
+        """Removes a file while this process holds its lock: so no other process can hold it, or come to hold it."""
         path = self._path(runner)
         with self._guard:
             if self._held_here(path):
@@ -215,7 +215,7 @@ def _proof(info: RunnerInfo, found: LockState) -> Evidence | None:
         case "free" if info.boot_id == boot_id():
             return {"proof": "lock free", **about}
         case "missing" if info.boot_id == boot_id():
-            # Somebody removed the file; its lock may live on without a name. Only the process itself can tell.
+            # The file was removed; its lock may live on without a name. Only the process itself can tell.
             gone = same_world(info) and process_gone(info.pid, info.process_started)
             return {"proof": "the process is gone", **about} if gone else None
         case _ if _rebooted(info):
@@ -235,11 +235,11 @@ class _HeldByAnother(OSError):
 
 def _locked(path: Path, kind: int, flags: int) -> int:
     """A descriptor of that file with the lock on it. The lock is the process's; closing the descriptor drops it."""
-    # Not blocking: something else of that name, as a pipe, must not hold up whoever looks.
+    # Not blocking: something else of that name, as a pipe, must not block this look.
     descriptor = os.open(path, os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o600)
     try:
         _lock(descriptor, kind)
-        # A file that was taken away meanwhile is not the one that others will look at.
+        # A file that was replaced in between is not the one that others will look at.
         mine, named = os.fstat(descriptor), path.stat()
         if not stat.S_ISREG(mine.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))

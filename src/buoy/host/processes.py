@@ -1,7 +1,7 @@
 """Processes of this machine: who a runner is, and proof of its life or death.
 
 Invariants: a runner of this very process is never dead. Death is only ever concluded from something that a living
-process cannot show (a lock that can be had, another boot, a PID that is gone or was given to somebody else); what
+process cannot show (a lock that can be had, another boot, a PID that is gone or was reused); what
 cannot be read proves nothing.
 """
 
@@ -32,7 +32,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """In which world of PIDs this process lives: containers on one host number theirs anew."""
+    """The PID namespace of this process: containers on one host number their own processes."""
     try:
         return str((_PROC / "self/ns/pid").readlink())
     except OSError:

@@ -54,7 +54,7 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
     # The name of its log file, and the last lines in it.
     log: str
     tail: str = ""
-    # The kernel killed something of this control group for want of memory meanwhile.
+    # The kernel killed a process of this control group out of memory while it ran.
     out_of_memory: bool = False
     # What it wrote into its result file.
     result: bytes | None = None
@@ -125,5 +125,5 @@ class Shell(Protocol):
         ...
 
     async def run(self, command: Command) -> CommandEnd:
-        """Until it ended. A cancellation of this call stops the command, and is told when it has ended."""
+        """Until it ended. A cancellation of this call stops the command, and returns when it has ended."""
         ...

@@ -1,7 +1,7 @@
-"""Custody: a store as those see it who care for it as a whole, and not for driving runs. Part of the ports.
+"""Maintenance ports: import and purge runs, check and repair the store, keep schedules.
 
-Invariants: an event is never changed by any of these, and only a purge removes some; what is put right is what can be
-made anew from the log.
+Invariants: none of these changes an event, and only a purge removes events. A repair touches only what can be rebuilt
+from the log.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
     """An index and the truth that disagree. `name` tells `mend` what to do.
 
-    `waits_s`: mend it only if it is still so after that long: whoever wrote it may be about to write the rest.
+    `waits_s`: repair it only if it is still so after that long: its writer may be about to write the rest.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Archive(Protocol):
         """Deletes a run that cannot be read, with all that belongs to it, but for its tombstone.
 
         False, and nothing is deleted, if it is not there or if its remains have another digest by now. The caller has
-        seen to it that it cannot be read, that nobody living holds it, and that a copy of the remains is kept.
+        seen to it that it cannot be read, that no living runner holds it, and that a copy of the remains is kept.
         """
         ...
 

@@ -29,9 +29,9 @@ class Held(msgspec.Struct, frozen=True, tag="held"):
 
 
 class Released(msgspec.Struct, frozen=True, tag="released"):
-    """After the commit nobody holds the task; it is due at that time (None: parked until a message comes).
+    """After the commit no runner holds the task; it is due at that time (None: parked until a message comes).
 
-    `due_at` and `now` are of one clock, whichever the writer decided by; `now` is what that clock said. `due_at <= now`
+    `due_at` and `now` are of one clock, the one that the writer used; `now` is what that clock said. `due_at <= now`
     means at once, for every reader; unless `by_clock`, on a store without a clock: then each reader asks its own. Else
     a store with a clock of its own makes the task due when as much time has passed there.
     `seen` is the highest message number that was looked at: a later message makes the task due at once.
@@ -69,7 +69,7 @@ class Committed(msgspec.Struct, frozen=True, gc=False):
 
 
 class FencedOut(msgspec.Struct, frozen=True):
-    """Somebody else appended meanwhile (or the run exists already, for `after_seq` 0)."""
+    """Another writer appended in between (or the run exists already, for `after_seq` 0)."""
 
     head_seq: int
 
@@ -119,7 +119,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     holder: RunnerId | None = None
     due_at: StoreTime | None = None
     inbox_head: int = 0
-    # False: nobody will ever drive it. Right for a run that ended, a trouble for any other.
+    # False: no runner will ever drive it. Right for a run that ended, a trouble for any other.
     has_task: bool = True
 
 

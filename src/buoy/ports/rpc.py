@@ -24,7 +24,7 @@ from buoy.ports.records import Broken, Committed, FencedOut, Message, Outcome, T
 from buoy.ports.store import Store
 
 PATH = "/store/v1/"
-# Of one store object. Changes have a message of their own, since each client remembers how far it was told.
+# Of one store object. Changes have a message of their own, since each client remembers the last change that it saw.
 _LOCAL = frozenset({"close", "reopen", "wait_for_change"})
 # Parts of a store and the protocol that each keeps.
 PARTS: dict[str, type] = {"archive": Archive, "integrity": IntegrityChecks, "schedules": ScheduleStore}

@@ -9,7 +9,7 @@ Invariants that every store keeps (and `buoy.testing.contracts` checks):
   `landed`, which compares the nonce of what stands there (`engine.commits` does that for everybody).
 - Exactly one task drives an active run. It is held by at most one runner, or due at a time, or parked until a message.
 - `send` numbers the messages of a run 1, 2, 3... with no gaps and no losses; a dedupe id that is there already gives
-  back its number. A message for a run that nobody holds makes its task due at once.
+  back its number. A message for a run without a holder makes its task due at once.
 - A read that fails raises. An absent thing is None or an empty list, never the result of an error.
 - A record that cannot be read hides no other: lists name it (`RunPage.broken`, `RunnerRecord.unreadable`), and calls
   that work on many records pass over it and keep it for `met`. Calls about that one record raise `CorruptLog`.
@@ -114,7 +114,7 @@ class TaskQueue(Protocol):
     """One task for each active run: held by a runner, due at a time, or parked until a message."""
 
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
-        """Due tasks that nobody held; from now on `runner` holds them. A runner that is gone gets none."""
+        """Due tasks without a holder; from now on `runner` holds them. A runner that is gone gets none."""
         ...
 
     async def release(
@@ -231,7 +231,7 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
         """The same data, for those who start runs by the clock."""
 
     def met(self) -> tuple[Broken, ...]:
-        """What this process met and could not read. Each is told once, unless it is unreadable in another way."""
+        """What this process met and could not read. Each is reported once, unless it is unreadable in another way."""
         ...
 
     async def now(self) -> StoreTime:
@@ -244,7 +244,7 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
 
     async def reopen(self) -> Store:
         """Another connection to the same data, with the same clock: for a thread or a task that must not wait for this
-        one. Whoever asks closes it."""
+        one. The caller closes it."""
         ...
 
     async def close(self) -> None: ...

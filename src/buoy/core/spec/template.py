@@ -65,10 +65,6 @@ class Template(NamedTuple):
             elif isinstance(part, Ref):
                 yield from params_of(part)
 
-    def own_params(self) -> Iterator[str]:
-        """The parameters outside of references."""
-        return (part.name for part in self.parts if isinstance(part, Param))
-
     def refs(self) -> Iterator[Ref]:
         return (part for part in self.parts if isinstance(part, Ref))
 

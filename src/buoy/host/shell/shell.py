@@ -169,7 +169,7 @@ def _result(path: Path) -> bytes | None:
 
 
 def _oom_kills() -> int:
-    """How often the kernel killed something of our control group for want of memory; 0 if it cannot be known."""
+    """How often the kernel killed a process of our control group out of memory; 0 if unknown."""
     try:
         own = Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].lstrip("/")
         for place in (Path("/sys/fs/cgroup") / own, Path("/sys/fs/cgroup")):

@@ -40,7 +40,7 @@ class Guard:
         self._asked_to_stop = True
 
     def lock(self, path: str) -> bool:
-        """Waits until nothing of an earlier start is left. False: nobody wants the command any more."""
+        """Waits until nothing of an earlier start is left. False: the worker no longer wants the command."""
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         while True:
             try:
@@ -73,7 +73,7 @@ class Guard:
             os._exit(126)
 
     def wait(self, child: int) -> tuple[int, int]:
-        """Until the command ended; its status and its peak memory in KiB. Stops it when nobody wants it any more."""
+        """Waits for the command: its status and peak memory in KiB. Stops it when the worker no longer wants it."""
         looks_left: int | None = None
         while True:
             ended, status, usage = os.wait4(child, os.WNOHANG)
