@@ -39,6 +39,7 @@ ONE_OF_EACH: list[e.Body] = [
     ),
     e.VersionBound(version="2", previous="1", detail="migrated", renamed={"charge": "pay"}),
     e.MessageRefused(message=5, reason="late"),
+    e.Moved(to="s3://bucket/runs", by="me"),
     e.StepStarted(leaf=LEAF, name="a", attempt=2, args=RAW, key="k", queue="q", compensate="undo"),
     e.StepCompleted(leaf=LEAF, result=RAW, attempt=2, message=6),
     e.StepFailed(leaf=LEAF, error=BROKEN, attempt=2, message=7),

@@ -10,7 +10,7 @@ from buoy.core.log.state import HANDLERS
 from buoy.errors import WrongState
 
 GOING = "running awaiting_input waiting_signal waiting compensating"
-ALL = " ".join(Status)
+ALL = " ".join(each for each in Status if each != "moved")
 BEGINS = GOING
 ENDS = f"{GOING} paused interrupted"
 UNENDED = f"pending {GOING} paused interrupted"
@@ -27,6 +27,7 @@ TABLE = {
     e.WorkflowRecovered: ALL,
     e.VersionBound: UNENDED,
     e.MessageRefused: ALL,
+    e.Moved: ALL,
     e.StepStarted: BEGINS,
     e.ModuleStarted: BEGINS,
     e.InteractionRequested: BEGINS,

@@ -96,6 +96,8 @@ STATUSES: list[tuple[Status, str, tuple[e.Body, ...]]] = [
     (Status.FAILED, "failed while paused", (*LIVE, PAUSED, LOST)),
     (Status.CANCELLED, "cancelled", (*LIVE, CANCEL, STOPPED)),
     (Status.CANCELLED, "cancelled before anybody claimed it", (created(), CANCEL, STOPPED)),
+    (Status.MOVED, "copied to another store", (*LIVE, started("a#1"), e.Moved(to="s3://bucket/runs"))),
+    (Status.MOVED, "copied after its end", (*LIVE, DONE, e.Moved(to="s3://bucket/runs"))),
     (Status.RUNNING, "a branch goes on after an end", (*LIVE, started("a#1"), LOST, claimed(), branched(1, 2))),
     (Status.RUNNING, "a branch goes on after an end that it inherits", (*LIVE, LOST, claimed(), branched(1, 3))),
 ]

@@ -63,6 +63,8 @@ def _describe_run_level(body: e.Body) -> str:
             return error_text(body.error)
         case e.WorkflowCancelled():
             return body.reason or ""
+        case e.Moved():
+            return f"to {body.to}"
         case e.MessageRefused():
             return f"message {body.message}: {body.reason}"
         case e.WorkflowRecovered():

@@ -11,7 +11,7 @@ from buoy.core.durations import in_words
 from buoy.core.explain import phrases
 from buoy.core.explain.compensation import names as undoable
 from buoy.core.explain.compensation import standing
-from buoy.core.explain.ended import cancelled, cause_of, completed, failed, undone_lines
+from buoy.core.explain.ended import cancelled, cause_of, completed, failed, moved, undone_lines
 from buoy.core.explain.narrative import (
     Narrative,
     Teller,
@@ -267,4 +267,5 @@ TELLERS: dict[Status, Teller] = {
     Status.COMPLETED: completed,
     Status.FAILED: failed,
     Status.CANCELLED: cancelled,
+    Status.MOVED: moved,
 }

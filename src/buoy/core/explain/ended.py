@@ -100,6 +100,15 @@ def cancelled(facts: Facts, words: Wording) -> Narrative:
     )
 
 
+def moved(facts: Facts, words: Wording) -> Narrative:
+    document = facts.document
+    return Narrative(
+        headline=f"{document.run_id} has moved to another store: {document.moved_to}",
+        now=f"This store let go of it {words.past(document.updated_at, facts.now)}.",
+        next=("Nothing here. It continues in the other store.",),
+    )
+
+
 def _take_up_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     """A cancelled run can continue, but only a person knows from which step."""
     if not any(isinstance(event.body, e.StepStarted | e.ModuleStarted) for event in facts.log or ()):

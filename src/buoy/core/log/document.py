@@ -66,6 +66,8 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     # Messages that the log has consumed. Documents before version 3 do not tell.
     consumed_count: int = 0
     v: int = 1
+    # The name of the store that has the run now.
+    moved_to: str | None = None
 
     @property
     def ended(self) -> bool:
@@ -106,6 +108,7 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         state.error,
         len(state.consumed),
         DOCUMENT_VERSION,
+        state.moved_to,
     )
 
 

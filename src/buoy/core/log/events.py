@@ -173,6 +173,13 @@ class MessageRefused(Payload, frozen=True, tag="message_refused", kw_only=True):
     reason: str
 
 
+class Moved(Payload, frozen=True, tag="moved"):
+    """The run was copied to another store and lives there. `to`: that store's name. Nothing follows this event."""
+
+    to: str
+    by: str | None = None
+
+
 # Leaf events: seen or hidden by lineage.
 
 
@@ -355,6 +362,7 @@ RunLevel: TypeAlias = (
     | WorkflowRecovered
     | VersionBound
     | MessageRefused
+    | Moved
 )
 LeafEvent: TypeAlias = (
     StepStarted

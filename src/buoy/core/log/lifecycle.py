@@ -25,12 +25,15 @@ class Status(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    # In another store now: this log has ended, the run has not.
+    MOVED = "moved"
 
     # An enum hashes in Python; as a string it hashes in C, and every event asks several sets for its status.
     __hash__ = str.__hash__
 
 
-TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
+TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.MOVED})
+_HERE = frozenset(Status) - {Status.MOVED}
 # Active runs need an owner, now or when their wait is over.
 ACTIVE = frozenset(Status) - TERMINAL - {Status.PAUSED}
 # Waiting runs execute nothing: they are woken by a time or a message.
@@ -69,16 +72,17 @@ MOVES: dict[type[e.Payload], frozenset[Status]] = {
     **{kind: frozenset(_GOING) for kind in BEGINS},
     **{kind: frozenset(_GOING | {Status.PAUSED, Status.INTERRUPTED}) for kind in ENDS},
     e.WorkflowCreated: frozenset(),  # only ever the first event
-    e.Claimed: frozenset(Status),  # of an ended run too: to branch it
+    e.Claimed: _HERE,  # of an ended run too: to branch it
     e.Paused: ACTIVE,
     e.Resumed: frozenset({Status.PAUSED}),
     e.Interrupted: frozenset(_GOING | {Status.PAUSED}),
     e.CancelRequested: _NOT_ENDED,
-    e.JumpRequested: frozenset(Status),
-    e.BranchCreated: frozenset(Status),
-    e.WorkflowRecovered: frozenset(Status),
+    e.JumpRequested: _HERE,
+    e.BranchCreated: _HERE,
+    e.WorkflowRecovered: _HERE,
     e.VersionBound: _NOT_ENDED,
-    e.MessageRefused: frozenset(Status),
+    e.MessageRefused: _HERE,
+    e.Moved: _HERE,
     e.WorkflowCompleted: frozenset(_GOING),
     e.WorkflowFailed: _NOT_ENDED,
     e.WorkflowCancelled: _NOT_ENDED,

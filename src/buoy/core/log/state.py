@@ -104,6 +104,7 @@ class State(msgspec.Struct):
     cause_leaf: LeafId | None = None
     cause_child: RunId | None = None
     ending_seq: int = 0
+    moved_to: str | None = None
     recoveries: int = 0
     # Children that only a branch left behind has started, and whose end it did not see.
     hidden_children: dict[RunId, e.ChildStarted] = {}

@@ -96,6 +96,11 @@ def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
     state.consume(event, body.message)
 
 
+def _moved(state: State, event: e.Event, body: e.Moved) -> None:
+    state.moved_to = body.to
+    _finish(state, event, Status.MOVED)
+
+
 def _step_started(state: State, event: e.Event, body: e.StepStarted) -> bool:
     leaf_id = body.leaf
     if body.group or leaf_id in state.leaves:
@@ -273,6 +278,7 @@ HANDLERS.update(
         e.WorkflowRecovered: _recovered,
         e.VersionBound: _version_bound,
         e.MessageRefused: _refused,
+        e.Moved: _moved,
         e.StepStarted: _step_started,
         e.StepCompleted: _completed,
         e.StepFailed: _failed,

@@ -260,6 +260,7 @@ class Client:
         return await self._send(document, kind, f"{kind}:{self.ids.nonce()}", body)
 
     async def _send(self, doc: Document, kind: str, dedupe: str, body: msgspec.Struct) -> Receipt:
+        _refuse_moved(doc)
         if doc.ended:
             raise WrongState(f"run {doc.run_id} is {doc.status} already; nothing was sent")
         message = Message(
@@ -273,7 +274,13 @@ class Client:
         return await send_surely(self.store, message)
 
 
+def _refuse_moved(doc: Document) -> None:
+    if doc.moved_to is not None:
+        raise WrongState(f"run {doc.run_id} has moved to {doc.moved_to}; nothing was changed here, speak to it there")
+
+
 def _check_request(doc: Document, kind: str) -> None:
+    _refuse_moved(doc)
     if doc.ended:
         raise WrongState(f"run {doc.run_id} is {doc.status} already; it cannot be asked to {kind}")
     if kind == "pause" and doc.pause is not None:

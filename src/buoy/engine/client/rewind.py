@@ -163,6 +163,8 @@ async def _plan(
     spec: SpecWorkflow | None,
 ) -> Plan:
     created = log[0].body if log else None
+    if log and isinstance(log[-1].body, e.Moved):
+        raise WrongState(f"run {run_id} has moved to {log[-1].body.to}; retry it there")
     if not isinstance(created, e.WorkflowCreated) or not is_spec(created.workflow):
         if spec is not None:
             raise BadInput(f"run {run_id} is no run of a spec: it is driven by code")

@@ -72,6 +72,8 @@ class Run(Generic[T]):
         log = await read_log(self._client.store, self.id)
         state = fold(self.id, log)
         ending = log[state.ending_seq - 1].body
+        if isinstance(ending, e.Moved):
+            raise WrongState(f"run {self.id} has moved to {ending.to}; ask for its result there")
         assert isinstance(ending, e.WorkflowCompleted | e.WorkflowFailed | e.WorkflowCancelled)
         return await self._outcome(state, ending)
 

@@ -1,0 +1,101 @@
+"""`buoy copy`: move runs from one store to another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import click
+import msgspec
+
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, go, shared_options
+from buoy.config import configured_store, person
+from buoy.core.log.wording import counted
+from buoy.errors import BadInput
+from buoy.operations.copy_runs import CopiedRun, CopiedSchedule, copy_all, copy_run, copy_schedules
+from buoy.wiring import open_client
+
+_PROGRESS = 50
+
+
+class Copied(msgspec.Struct, frozen=True):
+    """What a copy did."""
+
+    runs: tuple[CopiedRun, ...]
+    schedules: tuple[CopiedSchedule, ...]
+    dry_run: bool
+
+
+@click.command("copy")
+@click.option("--from", "source", metavar="URL", help="The store that the runs are in; else --store.")
+@click.option("--to", "target", metavar="URL", required=True, help="The store that they move to.")
+@click.option("--run", "run_id", metavar="ID", help="One run, with its parents, children and successors.")
+@click.option("--all", "everything", is_flag=True, help="All runs and schedules.")
+@click.option("--dry-run", is_flag=True, help="Check everything and change nothing.")
+@shared_options
+def copy_command(
+    source: str | None,
+    target: str,
+    run_id: str | None,
+    everything: bool,
+    dry_run: bool,
+    store: str | None,
+    as_json: bool,
+) -> int:
+    """Move runs from one store to another, with their logs, inboxes and ids.
+
+    Each run is first ended in the source by an event that names the target, so that it never executes in both. Later
+    messages to the source are refused with the new address. Steps that are under way there execute again in the
+    target. After an interruption, give the same command again.
+
+    \b
+    Example:
+      buoy copy --from sqlite:///runs.db --to s3://bucket/runs --all
+
+    Exit code: 0 copied, 2 bad input, or a run cannot be copied, 5 store unusable.
+    """
+    if (run_id is None) != everything:
+        raise BadInput("missing or too much: --run ID for one run, or --all")
+    shown = _quiet if as_json else _say
+    done = go(_copied(source or store or configured_store(), target, run_id, dry_run, shown))
+    if as_json:
+        print_json(done)
+        return Exit.OK
+    verb = "would move" if dry_run else "moved"
+    new = [each for each in done.runs if each.state != "complete"]
+    text = f"{counted(len(new), 'run')} {verb}, {counted(len(done.runs) - len(new), 'run')} there already"
+    if done.schedules:
+        text += f"; {counted(len(done.schedules), 'schedule')}"
+    click.echo(text, err=True)
+    return Exit.OK
+
+
+async def _copied(
+    source: str, target: str, run_id: str | None, dry_run: bool, say: Callable[[CopiedRun, int], None]
+) -> Copied:
+    runs: list[CopiedRun] = []
+    schedules: list[CopiedSchedule] = []
+    async with open_client(source, actor=person()) as here, open_client(target, actor=person()) as there:
+        if run_id is not None:
+            for each in await copy_run(here, there, run_id, dry_run=dry_run):
+                runs.append(each)
+                say(each, len(runs))
+        else:
+            # Schedules first: the source starts no more runs while its runs move.
+            schedules = await copy_schedules(here, there, dry_run=dry_run)
+            async for each in copy_all(here, there, dry_run=dry_run):
+                runs.append(each)
+                say(each, len(runs))
+    return Copied(tuple(runs), tuple(schedules), dry_run)
+
+
+def _say(copied: CopiedRun, number: int) -> None:
+    if number <= _PROGRESS:
+        what = f"{counted(copied.events, 'event')}, {counted(copied.messages, 'message')}"
+        click.echo(f"{copied.run_id}: {copied.state.replace('_', ' ')}, {what}")
+    elif number % _PROGRESS == 0:
+        click.echo(f"{number:,} runs so far", err=True)
+
+
+def _quiet(copied: CopiedRun, number: int) -> None:
+    """JSON comes at the end."""
