@@ -1,0 +1,190 @@
+"""Real workers on a real bucket, under faults: every run ends, with the right result, and no recorded step is repeated.
+
+Each fault is played by the proxy, by SIGKILL or by SIGSTOP. The witness file tells which bodies ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core.log import events as e
+from buoy.errors import Unavailable
+from tests.crash.flows import expected
+from tests.crash.test_kills import ended, logs_of, started
+from tests.crash.yard import Yard, check_executions
+from tests.patience import wait_until
+
+from .proxy import PASS, Act, Proxy, Request, proxy
+from .seaweed import Seaweed, seaweed
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Iterator[Yard]:
+    made = Yard(tmp_path)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.fixture
+def between(server: Seaweed) -> Iterator[Proxy]:
+    with proxy(server) as running:
+        yield running
+
+
+def judged(yard: Yard, names: list[str]) -> int:
+    """All runs have ended well. The number of bodies that ran once more because of a kill."""
+    found = asyncio.run(ended(yard.url, names))
+    seen, extra = yard.seen(), 0
+    for n, run_id in enumerate(names):
+        result, log = found[run_id]
+        assert result == expected(n)
+        assert [event.seq for event in log] == list(range(1, len(log) + 1))
+        extra += check_executions(seen, log, run_id, yard.killed_at)
+    return extra
+
+
+def taken_over(yard: Yard, names: list[str]) -> int:
+    logs = asyncio.run(logs_of(yard.url, names)).values()
+    return sum(isinstance(each.body, e.Claimed) and each.body.cause == "taken_over" for log in logs for each in log)
+
+
+def test_every_run_survives_workers_killed_at_random(server: Seaweed, prefix: str, yard: Yard) -> None:
+    yard.url = server.url(prefix)
+    chance = random.Random(int(os.environ.get("BUOY_SEED", "0")))
+    names: list[str] = []
+    living = [yard.fork_worker() for _ in range(2)]
+    for _ in range(5):
+        names += asyncio.run(started(yard.url, 3, 0.02, len(names)))
+        lines = len(yard.seen())
+        wait_until(lambda before=lines: len(yard.seen()) > before, "work")
+        time.sleep(chance.uniform(0.0, 0.08))
+        yard.kill(living.pop(chance.randrange(len(living))))
+        living.append(yard.fork_worker())
+    judged(yard, names)
+    assert taken_over(yard, names) >= 1, "the kills hit nothing: the test shows nothing"
+
+
+@pytest.mark.parametrize("point", [3, 14, 24, 34])
+def test_a_kill_between_two_requests_is_survived(between: Proxy, prefix: str, yard: Yard, point: int) -> None:
+    """The n-th write of the worker, whatever it belongs to: a registration, a claim, a commit, a release or an end."""
+    yard.url = between.url(prefix)
+    names = asyncio.run(started(yard.url, 2, 0.0))
+    victim: list[int] = []
+    writes = [0]
+
+    def plan(request: Request) -> Act:
+        if request.kind not in ("PUT", "DELETE") or not victim:
+            return PASS
+        writes[0] += 1
+        if writes[0] != point:
+            return PASS
+        os.kill(victim[0], signal.SIGKILL)
+        return Act(drop=("before", "after")[point % 2])
+
+    between.plan = plan
+    victim.append(yard.fork_worker())
+    wait_until(lambda: not Path(f"/proc/{victim[0]}").exists(), "the worker to be killed")
+    yard.killed_at[victim[0]] = time.time()
+    yard._workers.pop(victim[0])
+    yard.fork_worker()
+    judged(yard, names)
+
+
+@pytest.mark.parametrize("fault", ["throttled", "answers lost", "requests lost", "errors"])
+def test_every_run_ends_while_the_network_fails(between: Proxy, prefix: str, yard: Yard, fault: str) -> None:
+    yard.url = between.url(prefix)
+    names = asyncio.run(started(yard.url, 6, 0.0))
+    dice = random.Random(3)
+    share, act = {
+        "throttled": (1 / 3, Act(status=503, code="SlowDown")),
+        "answers lost": (0.1, Act(drop="after")),
+        "requests lost": (0.1, Act(drop="before")),
+        "errors": (0.1, Act(status=500, instead=False)),
+    }[fault]
+
+    def plan(request: Request) -> Act:
+        with between.lock:
+            return act if dice.random() < share else PASS
+
+    between.plan = plan
+    yard.worker()
+    try:
+        wait_until(lambda: _all_ended(yard, names), "the end")
+    finally:
+        between.plan = lambda request: PASS
+    assert judged(yard, names) == 0
+    assert sum(between.struck.values()) > 10
+
+
+def _all_ended(yard: Yard, names: list[str]) -> bool:
+    async def look() -> bool:
+        async with buoy.connect(yard.url) as client:
+            return all([(await client.record(name)).document.ended for name in names])
+
+    try:
+        return asyncio.run(look())
+    except Unavailable:
+        return False
+
+
+def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path, yard: Yard) -> None:
+    with seaweed(tmp_path / "seaweed") as own:
+        yard.url = own.url("place")
+        names = asyncio.run(started(yard.url, 6, 0.1))
+        yard.worker()
+        wait_until(lambda: len(yard.seen()) >= 3, "work")
+        own.kill()
+        own.start()
+        assert judged(yard, names) == 0
+        yard.close()
+
+
+def test_no_bucket_for_a_while_costs_only_time(between: Proxy, prefix: str, yard: Yard) -> None:
+    yard.url = between.url(prefix)
+    names = asyncio.run(started(yard.url, 4, 0.1))
+    yard.worker()
+    wait_until(lambda: len(yard.seen()) >= 2, "work")
+    refused = [0]
+
+    def plan(request: Request) -> Act:
+        refused[0] += 1
+        return Act(drop="before")
+
+    between.plan = plan
+    wait_until(lambda: refused[0] >= 30, "many refused requests")
+    between.plan = lambda request: PASS
+    assert judged(yard, names) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_another_host_takes_over_by_two_looks(server: Seaweed, prefix: str, yard: Yard, number: int) -> None:
+    """Killed, or only stopped past its death: then it comes back, finds itself declared dead, and repeats nothing."""
+    yard.url = server.url(prefix)
+    first = yard.worker(host="north")
+    names = asyncio.run(started(yard.url, 3, 0.3))
+    wait_until(lambda: len(yard.seen()) >= 2, "work")
+    os.kill(first.pid, number)
+    yard.killed_at[first.pid] = time.time()
+    yard.worker(host="south")
+    try:
+        judged(yard, names)
+        assert taken_over(yard, names) >= 1
+    finally:
+        if number == signal.SIGSTOP:
+            os.kill(first.pid, signal.SIGCONT)
+            assert first.wait(60) == 1, "it was declared dead"
+    # What it came back with changed nothing.
+    judged(yard, names)
