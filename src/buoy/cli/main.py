@@ -37,6 +37,7 @@ VERBS = {
     "service": "service:service",
     "export": "export:export_command",
     "import": "import_:import_command",
+    "bench-store": "bench_store:bench_command",
     "copy": "copy:copy_command",
     "purge": "purge:purge_command",
     "schedule": "schedule:schedule_group",

@@ -68,6 +68,10 @@ def _show(report: StatusReport) -> None:
         of = "" if report.looked_at is None else f" (of the newest {report.looked_at:,})"
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}{of}")
     out.print(f"swept     {report.swept}")
+    if report.requests:
+        out.print(
+            f"requests  {', '.join(f'{number:,} {kind}' for kind, number in report.requests.items())} for this look"
+        )
     for each in report.runners:
         kind = _kind(each)
         knows = f", knows {', '.join(sorted(each.workflows))}" if each.workflows else ""

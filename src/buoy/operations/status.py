@@ -17,6 +17,7 @@ from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED
+from buoy.ports.maintenance import CountsRequests
 from buoy.ports.records import ENDED, Broken, RunQuery
 from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet, store_trouble
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
@@ -44,6 +45,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[Broken, ...] = ()
     troubles: tuple[str, ...]
     notices: tuple[str, ...] = ()
+    # What this look cost, where requests cost something.
+    requests: dict[str, int] = {}
 
     @property
     def swept(self) -> str:
@@ -103,6 +106,8 @@ async def store_status(client: Client) -> StatusReport:
             *counts.troubles,
         ),
         notices=tuple(counts.notices),
+        # Last: all of the above has been asked for by then.
+        requests=client.store.requests if isinstance(client.store, CountsRequests) else {},
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from hashlib import blake2b
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
@@ -172,6 +172,14 @@ class Archive(Protocol):
         False, and nothing is changed, if the log does not end at `head_seq` any more.
         """
         ...
+
+
+@runtime_checkable
+class CountsRequests(Protocol):
+    """A store whose requests cost money. It counts those of this process, by kind: PUT, GET, LIST, DELETE."""
+
+    @property
+    def requests(self) -> dict[str, int]: ...
 
 
 class IntegrityChecks(Protocol):

@@ -115,6 +115,15 @@ class ObjectStore:
         return self._bucket.name
 
     @property
+    def bucket(self) -> Bucket:
+        return self._bucket
+
+    @property
+    def requests(self) -> dict[str, int]:
+        """The requests of this process to a bucket that bills them, by kind; empty for folders and memory."""
+        return dict(getattr(self._bucket, "requests", {}))
+
+    @property
     def single_host(self) -> bool:
         return self._one_host
 

@@ -9,6 +9,7 @@ Absent on purpose: credentials, which `s3_address` leaves to obstore; guarantees
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -49,6 +50,8 @@ class S3Bucket:
         self._reads = make_client(address, retries=True)
         self._writes = make_client(address, retries=False)
         self._closed = False
+        # So far, by kind, every try; a listing counts once for each 1,000 keys.
+        self.requests: Counter[str] = Counter()
         self._by_version = address.scheme == "gs"
         # What the probe found out about this server; safe guesses until then.
         self.etag_form: EtagForm = "quoted"
@@ -205,7 +208,10 @@ class S3Bucket:
 
         async def pages() -> Listed:
             found: Listed = []
+            pages_seen = False
             async for page in list_objects(self._reads, folder or None, offset=offset, chunk_size=DELETES_MAX):
+                self.requests["LIST"] += 1 if pages_seen else 0
+                pages_seen = True
                 passed = self._matching(page, prefix, after, found)
                 if passed or (limit is not None and len(found) >= limit):
                     break
@@ -232,6 +238,7 @@ class S3Bucket:
         for number in range(THROTTLED_TRIES_MAX):
             if self._closed:
                 raise Unavailable(f"the store {self.name} was closed; open it again")
+            self.requests[verb] += 1
             try:
                 return await request()
             except (AlreadyExistsError, FileNotFoundError, NotModifiedError, PreconditionError) as error:
