@@ -1,4 +1,4 @@
-"""Buoy worker: one measurement of Buoy on SQLite, in a process of its own.
+"""Buoy worker: one measurement of Buoy on SQLite, or on the store `BENCH_STORE`, in a process of its own.
 
 The calls that name Buoy's API stand in the first section and nowhere else.
 
@@ -7,6 +7,7 @@ Usage: buoy_worker.py --dir DIR sequential N | concurrent RUNS STEPS | latency N
 
 import argparse
 import asyncio
+import os
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,8 @@ import buoy
 def open_app(folder: Path, options: buoy.RunnerOptions | None = None) -> Any:
     """Store, journal and in-process runner, with Buoy's defaults: WAL and a sync at every commit."""
     workflows = (steps_in_row, steps_then_wait, wait_at_once)
-    return buoy.open(f"sqlite:///{folder / 'buoy.db'}", workflows=workflows, options=options)
+    url = os.environ.get("BENCH_STORE") or f"sqlite:///{folder / 'buoy.db'}"
+    return buoy.open(url, workflows=workflows, options=options)
 
 
 def waiting_options(n: int, *, evict: bool) -> buoy.RunnerOptions:

@@ -1,4 +1,4 @@
-"""DBOS worker: one measurement of DBOS Transact on SQLite, inside its own environment.
+"""DBOS worker: one measurement of DBOS Transact on SQLite, or on the database `BENCH_STORE`, in its own environment.
 
 Everything is DBOS's own default - its journal mode, its sync level, its pool, its serializer - except what a flavour
 names. Each measurement has several flavours, because DBOS can do the same work in several ways; the default is the
@@ -9,6 +9,7 @@ Usage: dbos_worker.py --dir DIR [--flavour F] [--threads T] [--wal] sequential N
 
 import argparse
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable, Coroutine
 from importlib.metadata import version
@@ -195,7 +196,8 @@ def _set_wal(path: Path) -> None:
 
 def _launch(path: Path, threads: int | None) -> None:
     # The one setting that is ours everywhere: no log lines, which would cost DBOS time.
-    config: DBOSConfig = {"name": "bench-app", "system_database_url": f"sqlite:///{path}", "log_level": "ERROR"}
+    url = os.environ.get("BENCH_STORE") or f"sqlite:///{path}"
+    config: DBOSConfig = {"name": "bench-app", "system_database_url": url, "log_level": "ERROR"}
     if threads:
         config["max_executor_threads"] = threads
     DBOS(config=config)
@@ -211,6 +213,8 @@ def _measure(args: argparse.Namespace) -> Reading:
 
 
 def _settings(path: Path) -> Reading:
+    if "BENCH_STORE" in os.environ:
+        return {"dbos": version("dbos")}
     connection = sqlite3.connect(path)
     (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
     connection.close()

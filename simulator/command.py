@@ -3,6 +3,7 @@
     python -m simulator --seeds 1000            plays a thousand seeds
     python -m simulator --time 8h --jobs 2      plays seeds for so long, and goes on there the next time
     python -m simulator --seed 17 --trace       plays one, and tells the whole story
+    python -m simulator --store postgres --seeds 5    plays them on a real server that is started for it
     python -m simulator --seed 17 --shrink      leaves out of it what does not matter
     python -m simulator --mutants               plants each bug, and says which seed noticed it
 
@@ -64,7 +65,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", action="store_true", help="with --seed: tell the whole story")
     parser.add_argument("--shrink", action="store_true", help="with --seed: shorten the story of a broken promise")
     parser.add_argument("--no-shrink", action="store_true", help="do not shorten the first story of a broken promise")
-    parser.add_argument("--store", choices=(*STORES, "both"), default="both", help="on which store (both, in turn)")
+    parser.add_argument(
+        "--store", choices=(*STORES, "postgres", "both"), default="both", help="on which store (both, in turn)"
+    )
     parser.add_argument("--mutant", choices=sorted(MUTANTS), default="none", help="plant this bug")
     parser.add_argument("--mutants", action="store_true", help="plant each bug, and say in which seed it was found")
     parser.add_argument("--json", action="store_true", help="give the totals as JSON")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from random import Random
 
+from msgspec.structs import replace
+
 from simulator.faults import Rates
 from simulator.plan import CHAOS_S, LAB, Act, Blow, Plan, RunPlan, Slot
 from simulator.programs import make_program
@@ -35,7 +37,9 @@ def make_plan(seed: int, store: str) -> Plan:
         driving_runs_max=rng.choice((1, 2, 2_000)),
         hints_lost=rng.choice((0.0, 0.1, 0.9)),
     )
-    return widened(plan, seed)
+    wide = widened(plan, seed)
+    # A database server has a clock, and its clients are on any number of hosts.
+    return replace(wide, store_clock=True, single_host=False) if store == "postgres" else wide
 
 
 def _rates(rng: Random, calls: float) -> Rates:

@@ -6,6 +6,7 @@ once, past all gates: only checks may use them. `damage` spoils a run's document
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import takewhile
 from pathlib import Path
 from typing import Protocol, TypeVar, cast
@@ -143,7 +144,7 @@ class _InlineReads(ReadLane):
         self._gate = gate
 
     async def read(self, query: Work[T], *, quick: bool = False) -> T:
-        what = f"read {_name(query)}"
+        what = f"read {name_of(query)}"
         await self._gate.before(what)
         found = query(self._shared)
         await self._gate.after(what)
@@ -159,7 +160,7 @@ class _InlineWrites(WriteLane):
         self._gate = gate
 
     async def write(self, work: Work[T], *, small: bool = True) -> T:
-        what = f"write {_name(work)}"
+        what = f"write {name_of(work)}"
         await self._gate.before(what)
         self._shared.execute("BEGIN IMMEDIATE")
         try:
@@ -188,7 +189,7 @@ class _InlineWrites(WriteLane):
         """Nothing: the connection is everybody's."""
 
 
-def _name(work: Work[T]) -> str:
+def name_of(work: Callable[..., object]) -> str:
     """What a transaction is about: the function that made it."""
     parts = work.__qualname__.split(".<locals>")
     return parts[0].rpartition(".")[2].removesuffix("_work")

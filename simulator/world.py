@@ -48,6 +48,21 @@ _GRACE_S = 20.0
 _REASONS_MAX = 3
 
 
+def make_storage(plan: Plan, clock: SimClock) -> Storage:
+    """The data of this plan's store, with a clock of its own if the plan says so."""
+    own_clock = clock if plan.store_clock else None
+    match plan.store:
+        case "sqlite":
+            return SqliteStorage(own_clock)
+        case "postgres":
+            # Loaded when it is played: it needs the extra `postgres` and a server.
+            from simulator.postgres_storage import PostgresStorage
+
+            return PostgresStorage(clock)
+        case _:
+            return ObjectStorage(plan.single_host, own_clock)
+
+
 class World:
     """Everything in one seed."""
 
@@ -58,10 +73,7 @@ class World:
         self.story = story
         self.kernel = Kernel(f"turns {seed}", TURNS_MAX)
         self.faults = Faults(f"faults {seed}", plan.rates, plan.only, plan.strikes)
-        own_clock = SimClock(self.kernel) if plan.store_clock else None
-        self.storage: Storage = (
-            SqliteStorage(own_clock) if plan.store == "sqlite" else ObjectStorage(plan.single_host, own_clock)
-        )
+        self.storage = make_storage(plan, SimClock(self.kernel))
         self.witness = Witness(self.storage)
         self.hints = Hints(self.kernel, f"hints {seed}", lost=plan.hints_lost)
         self.liveness = SimLiveness(self._is_dead, single_host=plan.single_host)

@@ -1,0 +1,153 @@
+"""PostgreSQL: Buoy beside the driver's raw commits, beside DBOS, and with one process beside two.
+
+All on one real server, which is started for it, interleaved, as ratios of medians. A missed target is printed, not
+asserted. Needs the extra `dev`; DBOS is left out unless `setup_dbos.sh` was run.
+
+Usage: python benchmarks/postgres.py [--rounds R] [--runs N] [--steps S] [--json]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+
+import psycopg  # noqa: E402
+from buoy_worker import steps_in_row  # noqa: E402
+from tests.postgres_server import Server, start_server  # noqa: E402
+
+import buoy  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+DBOS_PYTHON = HERE / ".venv-dbos" / "bin" / "python"
+FLOWS = HERE / "buoy_worker.py"
+LOOK_S = 0.02
+TIMEOUT_S = 600.0
+TARGETS = {
+    "sequential steps / raw commits": 0.6,
+    "runs / DBOS": 10.0,
+    "2 processes / 1": 1.5,
+}
+
+
+def raw_commits(server: Server, rows: int) -> float:
+    """Rows per second: one row about as large as a step's in each commit, in autocommit."""
+    address = server.url("raw").partition("&schema")[0]
+    with psycopg.connect(address, autocommit=True) as session:
+        session.execute("DROP TABLE IF EXISTS raw_rows")
+        session.execute("CREATE TABLE raw_rows (run text, seq bigint, body bytea, PRIMARY KEY (run, seq))")
+        began = perf_counter()
+        for seq in range(rows):
+            session.execute("INSERT INTO raw_rows VALUES (%s, %s, %s)", ("run-1", seq, b"x" * 200))
+        return rows / (perf_counter() - began)
+
+
+def of_worker(python: str, script: str, url: str, *words: str) -> float:
+    """Steps per second of one measurement in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [python, str(HERE / script), "--dir", folder, *words]
+        env = {**os.environ, "BENCH_STORE": url}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return float(json.loads(done.stdout.strip().splitlines()[-1])["steps_per_s"])
+
+
+def of_pool(url: str, processes: int, runs: int, steps: int) -> float:
+    """Steps per second of a pool, from the moment at which all its workers are ready."""
+    return asyncio.run(_of_pool(url, processes, runs, steps))
+
+
+async def _of_pool(url: str, processes: int, runs: int, steps: int) -> float:
+    words = [sys.executable, "-m", "buoy", "worker", str(FLOWS), "--processes", str(processes), "--json", "--no-specs"]
+    env = {**os.environ, "BUOY_STORE": url, "PYTHONPATH": str(HERE)}
+    with tempfile.NamedTemporaryFile("w+") as out:
+        async with buoy.connect(url) as client:
+            await asyncio.gather(*(client.start_as(f"r{n}", steps_in_row, steps) for n in range(runs)))
+            pool = subprocess.Popen(words, stdout=out, env=env, stdin=subprocess.DEVNULL)
+            try:
+                # From the first worker on: the start of the second one counts against two processes.
+                while "worker_ready" not in Path(out.name).read_text():
+                    assert pool.poll() is None, "the pool has ended"
+                    await asyncio.sleep(LOOK_S)
+                began = perf_counter()
+                done = (await client.store.counts()).get("completed", 0)
+                while (await client.store.counts()).get("completed", 0) < runs:
+                    await asyncio.sleep(LOOK_S)
+                return (runs - done) * steps / (perf_counter() - began)
+            finally:
+                pool.send_signal(signal.SIGTERM)
+                pool.wait(TIMEOUT_S)
+
+
+def one_round(server: Server, number: int, args: argparse.Namespace) -> dict[str, float]:
+    """Each measurement once, in a schema or a database of its own."""
+    runs, steps = args.runs, args.steps
+    found = {"raw commits/s": raw_commits(server, args.rows)}
+    mine = sys.executable
+    found["sequential steps/s"] = of_worker(mine, FLOWS.name, server.url(f"s{number}"), "sequential", str(args.rows))
+    found["runs: Buoy steps/s"] = of_worker(
+        mine, FLOWS.name, server.url(f"c{number}"), "concurrent", str(runs), str(steps)
+    )
+    if DBOS_PYTHON.exists():
+        # A tenth of the runs: its rate does not depend on their number, and it takes minutes.
+        few = str(max(1, runs // 10))
+        _make_database(server, f"dbos{number}")
+        url = f"postgresql://postgres@/dbos{number}?host={server.folder}"
+        found["runs: DBOS steps/s"] = of_worker(str(DBOS_PYTHON), "dbos_worker.py", url, "concurrent", few, str(steps))
+    for processes in (1, 2):
+        url = server.url(f"p{number}_{processes}")
+        found[f"{processes} process(es) steps/s"] = of_pool(url, processes, runs, steps)
+    return found
+
+
+def _make_database(server: Server, name: str) -> None:
+    with psycopg.connect(server.url("x").partition("&schema")[0], autocommit=True) as session:
+        session.execute(f'CREATE DATABASE "{name}"')
+
+
+def ratios(medians: dict[str, float]) -> dict[str, float]:
+    pairs = {
+        "sequential steps / raw commits": ("sequential steps/s", "raw commits/s"),
+        "runs / DBOS": ("runs: Buoy steps/s", "runs: DBOS steps/s"),
+        "2 processes / 1": ("2 process(es) steps/s", "1 process(es) steps/s"),
+    }
+    return {name: medians[a] / medians[b] for name, (a, b) in pairs.items() if a in medians and b in medians}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--runs", type=int, default=2_000)
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=1_000, help="raw commits and sequential steps")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args()
+    server = start_server(18)
+    before = os.getloadavg()[0]
+    rounds = [one_round(server, number, args) for number in range(args.rounds)]
+    server.stop()
+    medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+    found = ratios(medians)
+    if args.json:
+        sys.stdout.write(json.dumps({"load": before, "medians": medians, "ratios": found}) + "\n")
+        return 0
+    lines = [f"load {before:.1f}, {os.cpu_count()} cores, {args.rounds} rounds"]
+    lines += [f"{name:28} {value:10.0f}" for name, value in medians.items()]
+    for name, value in found.items():
+        verdict = "met" if value >= TARGETS[name] else "MISSED"
+        lines.append(f"{name:32} {value:6.2f}  (target {TARGETS[name]:g}, {verdict})")
+    sys.stdout.write("\n".join(lines) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
