@@ -1,4 +1,4 @@
-"""The PostgreSQL store works through a real PgBouncer in transaction mode, where sessions are nobody's own."""
+"""The PostgreSQL store works through a real PgBouncer in transaction mode, where no session belongs to one client."""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def _note_task(change: _Change, write: Write) -> None:
     if write.task is not None:
         change.task = write.task
     elif change.task is None and write.after_seq == 0 and write.document.status not in TERMINAL:
-        # Nobody said who drives the new run: whoever comes first.
+        # The writer named no holder: any runner may take the new run.
         created_at = write.document.created_at
         change.task = Released(due_at=created_at, now=created_at, cause="created")
     change.seen = max(change.seen, write.seen, write.task.seen if isinstance(write.task, Released) else 0)

@@ -27,5 +27,5 @@ def since(stored: float) -> float:
 
 
 def due_since(stored: float, now: float) -> float:
-    """The due time as it is told. What is due at once is never told to be due later, whatever the clock says."""
+    """The due time as it is shown. What is due at once is never shown as due later, whatever the clock says."""
     return stored if stored >= 0.0 else min(since(stored), now)

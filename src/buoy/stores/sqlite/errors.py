@@ -15,9 +15,9 @@ from buoy.errors import Problem, StoreUnusable, Unavailable
 _PRIMARY = 0xFF
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FOR_A_PERSON = {
-    sqlite3.SQLITE_NOTADB: "is not an SQLite database; name another file, or move this one away to begin anew",
+    sqlite3.SQLITE_NOTADB: "is not an SQLite database; name another file, or move this one away",
     sqlite3.SQLITE_CORRUPT: "is damaged; stop all runners, keep a copy, and repair it with `sqlite3 FILE .recover`",
-    sqlite3.SQLITE_FULL: "has no room to grow: the disk is full; nothing was written; free some space and go on",
+    sqlite3.SQLITE_FULL: "has no room to grow: the disk is full; nothing was written; free some space, then try again",
     sqlite3.SQLITE_READONLY: "cannot be written; give this user write permission on the file and its folder",
     sqlite3.SQLITE_PERM: "may not be used by this user; correct the permissions of the file and its folder",
     sqlite3.SQLITE_AUTH: "may not be used by this user; correct the permissions of the file and its folder",
@@ -31,7 +31,7 @@ def busy(error: BaseException) -> bool:
 
 
 def may_not_write(error: sqlite3.Error) -> bool:
-    """Whether this may be for want of permission to write, be it the file or its folder."""
+    """Whether the user may lack the permission to write the file or its folder."""
     return _code(error) in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 

@@ -120,7 +120,7 @@ class WriteLane(Lane):
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._write_patiently, work)
 
     def write_now(self, work: Work[T]) -> tuple[T] | None:
-        """The same without waiting, if the disk has been quick of late and nobody else is writing."""
+        """The same without waiting, if the disk has been quick of late and no other process is writing."""
         self._check_open()
         if self._average_s >= QUICK_S or not self._lock.acquire(blocking=False):
             return None

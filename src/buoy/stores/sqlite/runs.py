@@ -1,7 +1,7 @@
 """Runs, logs and inboxes in SQLite: how they are read, listed and sent to.
 
 Invariants: a run's row, its task and the head of its inbox are read by one statement, so they belong together. Lists go
-by `runs.number`, which only grows: a page is neither shifted nor repeated by runs that are created meanwhile.
+by `runs.number`, which only grows: a page is neither shifted nor repeated by runs that are created later.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def messages(connection: sqlite3.Connection, run_id: RunId, after: int, limit: i
 
 
 def send_work(message: Message, clock: StoreClock) -> Work[Receipt]:
-    """The transaction that puts a message into its run's inbox and wakes a run that nobody holds."""
+    """The transaction that puts a message into its run's inbox and wakes a run that no runner holds."""
     check_dedupe(message.dedupe)
     body, now = bytes(message.body), clock.now()
     if len(body) > MESSAGE_BYTES_MAX:
@@ -231,7 +231,7 @@ def counts(connection: sqlite3.Connection, query: RunQuery) -> dict[str, int]:
 
 
 def _look(connection: sqlite3.Connection, row: tuple[Any, ...], clock: StoreClock) -> RunRecord | Broken | None:
-    """One of many: what is wrong with it is told, and hides no other."""
+    """One of many: an unreadable one is named, and hides no other."""
     try:
         return _record(connection, row, clock)
     except UNREADABLE as error:

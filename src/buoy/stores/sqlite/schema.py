@@ -78,7 +78,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     ("CREATE TABLE definitions (version TEXT PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID",),
     (
-        # The commonest commit, of one run that goes on, as one statement with the fence in it. It changes nothing if
+        # The commonest commit, of one run that moves on, as one statement with the fence in it. It changes nothing if
         # the run is not where the writer thinks. By name as well: a number may be another run's after a purge.
         """CREATE VIEW going_on AS SELECT number, run_id, head_seq AS after_seq, ended, status, head_seq AS last_seq,
             updated_at, doc, NULL AS nonce, NULL AS body FROM runs""",
@@ -182,7 +182,7 @@ def check_current(connection: sqlite3.Connection, path: Path) -> None:
     if version < READABLE_FROM:
         raise StoreUnusable(
             f"{path} has schema {version}, and cannot be brought to {len(MIGRATIONS)} where this user may not write; "
-            "open it once as somebody who may"
+            "open it once as a user who may"
         )
 
 

@@ -54,7 +54,7 @@ from buoy.stores.unreadable import Met
 # More than this in one transaction, and the event loop would feel it.
 SMALL_WRITES_MAX = 2
 SMALL_CLAIMS_MAX = 8
-# A process that has written so much will go on: a longer write-ahead log is worth its price (some 10 ms) to it.
+# A process that has written so much will write more: a longer write-ahead log is worth its price (some 10 ms) to it.
 BUSY_WRITES = 64
 
 

@@ -30,7 +30,7 @@ _BEATS = msgspec.json.Decoder(Beat)
 _EVIDENCE = msgspec.json.Decoder(Evidence)
 
 _LIVING = "SELECT 1 FROM runners WHERE runner_id = ? AND gone_at IS NULL"
-# A task without a stack is for everybody; a runner without one takes all. The env must be the same.
+# A task without a stack is for every runner; a runner without one takes all. The env must be the same.
 _DUE = """SELECT run, task_id, run_id, workflow, queue, due_at, cause, evidence FROM tasks
     WHERE holder IS NULL AND queue = ?1 AND due_at >= ?2 AND due_at <= ?3 AND env IS ?4
     AND (?5 IS NULL OR stack IS NULL OR stack = ?5)
