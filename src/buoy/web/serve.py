@@ -7,10 +7,12 @@ without a token listens on a unix socket only. SIGTERM ends streams, lets reques
 from __future__ import annotations
 
 import ipaddress
+import signal
 import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import msgspec
 import uvicorn
@@ -108,6 +110,9 @@ class Server:
             if options.tls_cert:
                 _check_certificate(options)
             server = _Uvicorn(config, backend, lambda: self._tell(f"serving {options.url}"))
+            # uvicorn raises the signal that stopped it once more at its end; a stop that was asked for is no failure.
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, _stopped)
             server.run([listening])
             if server.failed:
                 raise StoreUnusable(f"the server could not start: {server.failed}")
@@ -149,6 +154,10 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._backend.end_streams()
         await super().shutdown(sockets)
+
+
+def _stopped(number: int, frame: FrameType | None) -> None:
+    """The server has ended already."""
 
 
 def _listen(options: ServeOptions) -> socket.socket:
