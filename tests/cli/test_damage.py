@@ -118,7 +118,8 @@ def test_a_spoiled_document_of_a_folder_is_named_and_mended(buoy: Buoy, tmp_path
     place = tmp_path / "place"
     buoy.store = f"file://{place}"
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
-    (state,) = place.glob("workflow/s1/state.json")
+    # A run that has just begun has no document of its own yet: its first commit has it.
+    state = place / "workflow/s1/state.json"
     state.write_text("{garbage")
     told = buoy("doctor", code=1).stdout
     assert "index s1: its document, workflow/s1/state.json, cannot be read" in told and "buoy doctor --fix" in told

@@ -16,9 +16,9 @@ from .conftest import FLOWS
 
 SECRET = "hunter2"
 URLS = [
-    f"postgresql://user:{SECRET}@db.example/runs",
-    f"postgresql://db.example/runs?user=u&password={SECRET}",
-    f"https://{SECRET}@buoy.example/",
+    f"postgresql://user:{SECRET}@127.0.0.1:9/runs",
+    f"postgresql://127.0.0.1:9/runs?user=u&password={SECRET}",
+    f"https://{SECRET}@127.0.0.1:9/",
     f"s3://key:a/b?{SECRET}@bucket/prefix",
     f"unknown://user:{SECRET}@place",
 ]
@@ -50,14 +50,14 @@ def test_neither_the_environment_nor_the_file_shows_a_secret(tmp_path: Path, mon
     monkeypatch.delenv("BUOY_STORE")
     (tmp_path / "buoy.toml").write_text(f'store = "{URLS[0]}"\n')
     found = CliRunner().invoke(main, ["status"])
-    assert found.exit_code != 0 and "db.example" in found.output and SECRET not in found.output
+    assert found.exit_code != 0 and "127.0.0.1" in found.output and SECRET not in found.output
 
 
 def test_what_is_shown_still_tells_the_place() -> None:
     assert [shown_url(url) for url in URLS] == [
-        "postgresql://db.example/runs",
-        "postgresql://db.example/runs",
-        "https://buoy.example/",
+        "postgresql://127.0.0.1:9/runs",
+        "postgresql://127.0.0.1:9/runs",
+        "https://127.0.0.1:9/",
         "s3://bucket/prefix",
         "unknown://place",
     ]

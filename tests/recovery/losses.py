@@ -38,7 +38,11 @@ async def goes_on(yard: Yard, run: RunId, bodies: tuple[e.Body, ...], task: Task
 
 
 async def lose(store: Store, run: RunId, *, first_seq: int) -> None:
-    """Takes the commit that begins with that event out of the store, behind its back."""
+    """Takes the commit that begins with that event out of the store, behind its back. The document is current."""
+    record = await store.run(run)
+    assert record is not None
+    # The document of a run in a folder may lag behind its log.
+    await store.archive.rewrite(run, record.document, record.document.head_seq)
     kind, _, path = store.name.partition("://")
     if kind != "sqlite":
         await cast(Any, store)._bucket.delete(layout.log_key(run, first_seq))

@@ -131,8 +131,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     dedupe: str
     body: msgspec.Raw
     sent_at: StoreTime = StoreTime(0.0)  # a store with a clock of its own sets it
-    # Given by the store; 0 before it was sent.
-    number: int = 0
+    number: int = 0  # given by the store; 0 before it was sent
     by: str | None = None
 
 
@@ -244,8 +243,7 @@ class Beat(msgspec.Struct, frozen=True):
     errors: int = 0
     last_error: str | None = None
     progress: dict[RunId, Progress] = {}
-    # None: this runner does not sweep.
-    sweep: SweepHealth | None = None
+    sweep: SweepHealth | None = None  # None: this runner does not sweep
     loop_held: LoopHeld | None = None
 
 
@@ -259,8 +257,7 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     # Set once, never cleared: dead is final. "stopped" for a runner that said good-bye.
     gone_at: StoreTime | None = None
     gone_why: str | None = None
-    # First of the two looks across hosts.
-    suspected_at: StoreTime | None = None
+    suspected_at: StoreTime | None = None  # the first of two looks across hosts
     suspected_beat: int | None = None
     # Why its record cannot be read; then only its id is certain. Such a runner may live.
     unreadable: str | None = None
@@ -319,5 +316,4 @@ class Orphan(msgspec.Struct, frozen=True):
     run_id: RunId
     holder: RunnerId | None
     why: str
-    # There is no task at all.
-    no_task: bool = False
+    no_task: bool = False  # there is no task at all
