@@ -17,8 +17,9 @@ from buoy.ports.records import Message
 from buoy.ports.store import Store
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData, OnCall
+from buoy.stores.objects.marker import FORMAT, Marker
 from buoy.stores.objects.records import LogObject
-from buoy.stores.objects.store import FORMAT, Marker, ObjectStore
+from buoy.stores.objects.store import ObjectStore
 from simulator.faults import Gate
 from simulator.storage import commit_at, dated_earlier
 

@@ -63,6 +63,7 @@ CLI_IMPORTS = (
     "buoy.worker",
     "buoy.inspection",
     "buoy.worker_processes",
+    "buoy.store_bench",
 )
 CLI_EXCEPTIONS = {
     "cli/serve.py": ("buoy.web", "the server is the other skin of operations, and this verb starts it"),

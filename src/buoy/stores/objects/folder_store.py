@@ -8,7 +8,8 @@ from pathlib import Path
 from buoy.ports.host import Clock
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.layout import MARKER
-from buoy.stores.objects.store import ObjectStore, mark
+from buoy.stores.objects.marker import mark
+from buoy.stores.objects.store import ObjectStore
 
 
 class FolderStore(ObjectStore):

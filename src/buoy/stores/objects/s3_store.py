@@ -16,8 +16,9 @@ from buoy.ports.host import Clock
 from buoy.ports.maintenance import StoreCheck
 from buoy.stores.objects.buckets.s3 import S3Bucket
 from buoy.stores.objects.buckets.s3_address import Address, parse_address
+from buoy.stores.objects.marker import refuse_foreign
 from buoy.stores.objects.probe import PROBED, Probed, check_guarantees, etags_fit, lists_in_byte_order
-from buoy.stores.objects.store import ObjectStore, refuse_foreign
+from buoy.stores.objects.store import ObjectStore
 
 _VERSIONED = (
     "the bucket keeps old versions of objects, which cost space and slow listings down; set a lifecycle rule that "

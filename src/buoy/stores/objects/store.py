@@ -11,13 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import COMMIT_LANES_MAX
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
-from buoy.errors import StoreUnusable
 from buoy.ports.host import Clock
 from buoy.ports.records import (
     Beat,
@@ -51,9 +48,9 @@ from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectCheckup
 from buoy.stores.objects.lists import Lists
+from buoy.stores.objects.marker import mark
 from buoy.stores.objects.moves import Moves
 from buoy.stores.objects.poke import Poke
-from buoy.stores.objects.probe import PROBE, PROBED
 from buoy.stores.objects.reclaim import Sweeps
 from buoy.stores.objects.retirement import Retirement
 from buoy.stores.objects.runners import Runners
@@ -61,15 +58,8 @@ from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.schedules import ObjectTimetable
 from buoy.stores.store_clock import StoreClock
 
-FORMAT = 1
 # Where each request is billed. Work of others is hinted at by the poke.
 METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=120.0, schedules_s=120.0)
-
-
-class Marker(msgspec.Struct, frozen=True):
-    """Says that a bucket is a Buoy store, and of which format."""
-
-    format: int
 
 
 class ObjectStore:
@@ -292,32 +282,6 @@ class ObjectStore:
 def _parks(change: object) -> bool:
     """Whether only a message can make it work for anybody."""
     return isinstance(change, Released) and change.due_at is None
-
-
-async def mark(bucket: Bucket) -> None:
-    """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made."""
-    found = await bucket.get(layout.MARKER)
-    if found is None:
-        await refuse_foreign(bucket)
-        with suppress(Exists):
-            await bucket.create(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
-        found = await bucket.get(layout.MARKER)
-    try:
-        made = msgspec.json.decode(b"" if found is None else found[0], type=Marker)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise StoreUnusable(f"{bucket.name}/{layout.MARKER} cannot be read: {error}; restore it") from error
-    if made.format > FORMAT:
-        raise StoreUnusable(
-            f"{bucket.name} has format {made.format}, this Buoy knows {FORMAT}: a newer Buoy wrote it; upgrade this one"
-        )
-
-
-async def refuse_foreign(bucket: Bucket) -> None:
-    """Raises if the place holds something and is no store."""
-    # A probe that was cut short may have left something.
-    holds = [key for key in await bucket.list("", limit=100) if not key.startswith((PROBE, PROBED))]
-    if (holds or await bucket.foreign("")) and await bucket.get(layout.MARKER) is None:
-        raise StoreUnusable(f"{bucket.name} holds other things and is no Buoy store; name an empty place or a store")
 
 
 __all__ = ["ObjectStore"]
