@@ -211,7 +211,7 @@ def test_a_relative_url_is_relative_to_the_working_directory(tmp_path: Path, mon
     [
         ("s3://key:secret@bucket/prefix", "carries credentials"),
         ("s3:///prefix", "names no bucket"),
-        ("http://host", "not built in yet"),
+        ("http://", "names no host"),
         ("ftp://host", "no store for 'ftp'"),
         ("runs.txt", "neither a URL nor a path"),
         ("sqlite://", "names no path"),
