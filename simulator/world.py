@@ -28,13 +28,12 @@ from simulator.invariants import disagreements
 from simulator.kernel import Kernel
 from simulator.lookout import Lookout
 from simulator.mutants import Mutant
-from simulator.object_storage import ObjectStorage
 from simulator.plan import CHAOS_S, EVENTS_MAX, REST_S, TURNS_MAX, Plan, Post, Slot
 from simulator.programs import Node, parts
 from simulator.rest import has_ended, unborn, unrest
 from simulator.sender import Sender
 from simulator.specs import CALLS
-from simulator.storage import SqliteStorage, Storage
+from simulator.storage_choice import make_storage
 from simulator.story import Story
 from simulator.witness import Witness
 from simulator.worker import Worker
@@ -46,21 +45,6 @@ if TYPE_CHECKING:
 _RESTART_S = 6.0
 _GRACE_S = 20.0
 _REASONS_MAX = 3
-
-
-def make_storage(plan: Plan, clock: SimClock) -> Storage:
-    """The data of this plan's store, with a clock of its own if the plan says so."""
-    own_clock = clock if plan.store_clock else None
-    match plan.store:
-        case "sqlite":
-            return SqliteStorage(own_clock)
-        case "postgres":
-            # Loaded when it is played: it needs the extra `postgres` and a server.
-            from simulator.postgres_storage import PostgresStorage
-
-            return PostgresStorage(clock)
-        case _:
-            return ObjectStorage(plan.single_host, own_clock)
 
 
 class World:
