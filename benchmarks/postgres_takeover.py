@@ -1,7 +1,7 @@
 """Takeover on PostgreSQL: one of two workers gets SIGKILL with many runs in the middle of a step.
 
-Measures from the kill until every run of the dead worker executes again on the other, and counts the completed steps
-that were executed again, by a witness file outside of the store.
+Measures from the kill until every run of the dead worker executes again on the other. A witness file outside of the
+store counts the completed steps that were executed again.
 
 Usage: python benchmarks/postgres_takeover.py [--runs N] [--json]
 """
