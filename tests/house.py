@@ -47,6 +47,7 @@ OWN_CLOCK_OR_THREADS = {
     "stores/objects/buckets/folder.py": "file calls block, so the folder store has a few threads of its own",
 }
 WAITING_FOR_A_TIME = {
+    "tests/stores/test_costs.py": "the requests of a bucket take a moment; nothing is asserted about the time",
     "tests/sim/test_kernel.py": "the simulator's own loop, where a second takes no time",
 }
 # A sleep of that length in a test means "never ends".
