@@ -84,6 +84,8 @@ def all_faults() -> Iterator[Fault]:
     """The faults of the whole repository."""
     for top in _CHECKED:
         for path in sorted((ROOT / top).rglob("*.py")):
+            if any(part.startswith(".venv") for part in path.relative_to(ROOT).parts):
+                continue
             if path.name not in {"prose.py"}:
                 yield from faults_in(str(path.relative_to(ROOT)), path.read_text())
     for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
