@@ -8,6 +8,7 @@ The engine is loaded when the first public name is used: a command that only lis
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from buoy.asgi_app import asgi
     from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress
     from buoy.engine.authoring.calls import (
         ask,
@@ -92,6 +93,7 @@ __all__ = [
     "Workflow",
     "WrongState",
     "abandoned",
+    "asgi",
     "ask",
     "connect",
     "continue_as_new",

@@ -3,6 +3,7 @@
 All of them at once: workflow code must not be the first to import a part, since that reads files.
 """
 
+from buoy.asgi_app import asgi
 from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress
 from buoy.engine.authoring.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
 from buoy.engine.authoring.definitions import Step, Workflow, step, workflow
@@ -77,6 +78,7 @@ __all__ = [
     "Workflow",
     "WrongState",
     "abandoned",
+    "asgi",
     "ask",
     "connect",
     "continue_as_new",

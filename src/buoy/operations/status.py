@@ -75,6 +75,11 @@ class Counts:
         self.held: dict[str, int] = {}
 
 
+async def run_counts(client: Client) -> dict[str, int]:
+    """How many runs there are of each status."""
+    return await client.store.counts()
+
+
 async def store_status(client: Client) -> StatusReport:
     """The report about that client's store."""
     fleet = await read_fleet(client.store, client.liveness)

@@ -1,4 +1,4 @@
-"""App: the ASGI application. Routes to the store API now; every request is authenticated and bounded here.
+"""App: the ASGI application. Every request is authenticated and bounded here.
 
 Invariants: a body is refused as soon as it is over its limit, whatever its headers say. An unexpected error is logged
 with its traceback and answered without its text.
@@ -9,42 +9,35 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import cast
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from buoy.config import buoy_version
 from buoy.core.limits import COMMIT_BYTES_MAX
 from buoy.errors import Problem
 from buoy.ports.rpc import PATH
 from buoy.web import problems
+from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
 from buoy.web.backend import Backend
+from buoy.web.body import TooMuch, body_of
+from buoy.web.openapi import document
 from buoy.web.problems import problem, problem_of
+from buoy.web.routes import API, ENDPOINTS
+from buoy.web.stream import EventStream, all_stream, run_stream
 
 _LOG = logging.getLogger("buoy.web")
 # A group of commits with what JSON adds to it; base64 in definitions.
 STORE_BODY_BYTES_MAX = 4 * COMMIT_BYTES_MAX
+STREAMS_MAX = 10_000
 
 Handler = Callable[[Request, Grant], Awaitable[Response]]
-
-
-class TooMuch(Exception):
-    """A body is over its limit."""
-
-
-async def body_of(request: Request, limit: int) -> bytes:
-    """The body, read no further than its limit."""
-    parts: list[bytes] = []
-    size = 0
-    async for part in request.stream():
-        size += len(part)
-        if size > limit:
-            raise TooMuch(f"the body has more than {limit:,} bytes")
-        parts.append(part)
-    return b"".join(parts)
 
 
 class Application:
@@ -55,7 +48,15 @@ class Application:
         self._authenticate = authenticate
 
     def build(self) -> Starlette:
+        api = [
+            Route(API + each.path, self.guarded(each.scope, handler_of(each, self._backend)), methods=[each.method])
+            for each in ENDPOINTS
+        ]
         routes = [
+            *api,
+            Route(f"{API}/runs/{{run_id}}/stream", self.guarded("read", self._run_stream), methods=["GET"]),
+            Route(f"{API}/stream", self.guarded("read", self._all_stream), methods=["GET"]),
+            Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._healthy, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
             Route(PATH + "{name}", self.guarded("runner", self._store_call), methods=["POST"]),
@@ -96,6 +97,24 @@ class Application:
         body = await body_of(request, STORE_BODY_BYTES_MAX)
         status, answer = await opened.api.answer(request.path_params["name"], body)
         return Response(answer, status_code=status, media_type="application/json")
+
+    async def _run_stream(self, request: Request, grant: Grant) -> Response:
+        return await self._stream(run_stream, request, grant)
+
+    async def _all_stream(self, request: Request, grant: Grant) -> Response:
+        return await self._stream(all_stream, request, grant)
+
+    async def _stream(
+        self, make: Callable[[Backend, Request, Grant], Awaitable[EventStream]], request: Request, grant: Grant
+    ) -> Response:
+        opened = await self._backend.opened()
+        if opened.hub.streams >= STREAMS_MAX:
+            return problem(problems.TOO_MANY_STREAMS, f"{STREAMS_MAX:,} streams are open")
+        # An ASGI application of its own, as every response is.
+        return cast(Response, await make(self._backend, request, grant))
+
+    async def _openapi(self, _: Request) -> Response:
+        return Response(msgspec.json.encode(document(buoy_version())), media_type="application/json")
 
     async def _healthy(self, _: Request) -> Response:
         """The process answers."""

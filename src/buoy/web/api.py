@@ -1,0 +1,72 @@
+"""API: serves the table of routes. Parses a request into structs, asks the operation, encodes its answer.
+
+Invariants: what does not fit its struct is refused with the place before an operation is asked. Answers are the structs
+of operations, so that the API and `--json` cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from buoy.core.ids import check_run_id
+from buoy.core.limits import PAYLOAD_BYTES_MAX
+from buoy.core.log import codec
+from buoy.errors import BadInput
+from buoy.web.auth import Grant
+from buoy.web.backend import Backend
+from buoy.web.body import body_of
+from buoy.web.routes import Asked, Endpoint
+
+# A payload with what JSON and its fields add to it.
+BODY_BYTES_MAX = PAYLOAD_BYTES_MAX + 64 * 1024
+_PARAMETERS_MAX = 50
+
+
+def handler_of(endpoint: Endpoint, backend: Backend) -> Callable[[Request, Grant], Awaitable[Response]]:
+    """Serves one row of the table."""
+
+    async def handle(request: Request, grant: Grant) -> Response:
+        opened = await backend.opened()
+        typed = request.path_params.get("run_id")
+        asked = Asked(
+            client=opened.served.client(grant.name),
+            run_id=None if typed is None else check_run_id(typed),
+            query=_query(request, endpoint.query),
+            body=None if endpoint.body is None else await _body(request, endpoint.body),
+        )
+        return json_of(await endpoint.answer(asked))
+
+    return handle
+
+
+def json_of(value: object) -> Response:
+    return Response(codec.encode_plain(value), media_type="application/json")
+
+
+def _query(request: Request, kind: type[msgspec.Struct]) -> Any:
+    given = request.query_params.multi_items()
+    if len(given) > _PARAMETERS_MAX:
+        raise BadInput(f"the query has more than {_PARAMETERS_MAX} parameters")
+    names = [name for name, _ in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"the query names {', '.join(twice)} more than once")
+    try:
+        return msgspec.convert(dict(given), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the query does not fit: {error}") from error
+
+
+async def _body(request: Request, kind: type[msgspec.Struct]) -> Any:
+    data = await body_of(request, BODY_BYTES_MAX)
+    if codec.nested_too_deeply(data):
+        raise BadInput("the body is nested too deeply; flatten it")
+    try:
+        return msgspec.json.decode(data or b"{}", type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise BadInput(f"the body does not fit: {error}") from error

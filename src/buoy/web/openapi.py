@@ -1,0 +1,115 @@
+"""OpenAPI: the document of the API, made from the table of routes and the structs that serve the requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from buoy.web import problems
+from buoy.web.problems import KINDS, Kind, ProblemBody
+from buoy.web.routes import API, ENDPOINTS, Endpoint, Nothing
+
+_TEMPLATE = "#/components/schemas/{name}"
+_ALWAYS = (problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.INTERNAL)
+_RUN_ID = {"name": "run_id", "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def document(version: str) -> dict[str, Any]:
+    """The OpenAPI 3.1 document."""
+    types = [ProblemBody, *(each.result for each in ENDPOINTS)]
+    types += [each.query for each in ENDPOINTS] + [each.body for each in ENDPOINTS if each.body is not None]
+    unique: list[Any] = []
+    unique += [each for each in types if each not in unique]
+    schemas, components = msgspec.json.schema_components(unique, ref_template=_TEMPLATE, schema_hook=_any_json)
+    known = list(zip(unique, schemas, strict=True))
+    paths: dict[str, Any] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(API + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, known, components)
+    for path, summary in (("/runs/{run_id}/stream", "Follow one run."), ("/stream", "Follow all runs.")):
+        paths[API + path] = {"get": _stream(path, summary, known)}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Buoy", "version": version},
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}],
+    }
+
+
+def _any_json(_: type) -> dict[str, Any]:
+    """The user's own data."""
+    return {"description": "Any JSON."}
+
+
+def _schema(kind: Any, known: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    return next(schema for each, schema in known if each == kind)
+
+
+def _operation(endpoint: Endpoint, known: list[tuple[Any, dict[str, Any]]], components: dict[str, Any]) -> Any:
+    found: dict[str, Any] = {
+        "summary": endpoint.summary,
+        "operationId": _name(endpoint),
+        "x-scope": endpoint.scope,
+        "parameters": _parameters(endpoint, components),
+        "responses": {"200": {"description": "Done.", "content": _json(_schema(endpoint.result, known))}},
+    }
+    if endpoint.body is not None:
+        needed = endpoint.body is not Nothing and bool(components[endpoint.body.__name__].get("required"))
+        found["requestBody"] = {"required": needed, "content": _json(_schema(endpoint.body, known))}
+    found["responses"] |= _failures([KINDS[each] for each in endpoint.errors], known, endpoint)
+    return found
+
+
+def _failures(kinds: list[Kind], known: list[tuple[Any, dict[str, Any]]], endpoint: Endpoint | None) -> dict[str, Any]:
+    all_kinds = [*_ALWAYS, *kinds, KINDS_BAD_INPUT]
+    if endpoint is not None and endpoint.body is not None:
+        all_kinds.append(problems.BODY_TOO_LARGE)
+    by_status: dict[str, list[str]] = {}
+    for kind in all_kinds:
+        codes = by_status.setdefault(str(kind.status), [])
+        if kind.code not in codes:
+            codes.append(kind.code)
+    schema = _schema(ProblemBody, known)
+    return {
+        status: {"description": "; ".join(codes), "content": {"application/problem+json": {"schema": schema}}}
+        for status, codes in sorted(by_status.items())
+    }
+
+
+def _stream(path: str, summary: str, known: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
+    parameters: list[Any] = [_RUN_ID] if "{run_id}" in path else []
+    if parameters:
+        parameters.append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer", "minimum": 0}})
+        parameters.append({"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}})
+    answers = {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+    kinds = [KINDS[each] for each in ENDPOINTS[2].errors]
+    return {
+        "summary": summary,
+        "operationId": "stream_run" if parameters else "stream_all",
+        "x-scope": "read",
+        "parameters": parameters,
+        "responses": answers | _failures([*kinds, problems.TOO_MANY_STREAMS], known, None),
+    }
+
+
+def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[Any]:
+    found: list[Any] = [_RUN_ID] if "{run_id}" in endpoint.path else []
+    properties = components[endpoint.query.__name__].get("properties", {})
+    return found + [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _name(endpoint: Endpoint) -> str:
+    words = [part for part in endpoint.path.split("/") if part and "{" not in part]
+    one = "{run_id}" in endpoint.path
+    return "_".join([endpoint.method.lower(), *(words if not one else ["run", *words[1:]])])
+
+
+KINDS_BAD_INPUT = next(kind for error, kind in KINDS.items() if error.__name__ == "BadInput")
