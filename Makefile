@@ -21,7 +21,7 @@ venv: $(READY) ## make the environment; again only when pyproject.toml changed
 
 $(RUNS): pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Buoy needs Python 3.11 or newer; name one with make PYTHON=..." >&2; exit 1; }
-	@echo "Making the virtual environment $(VENV) and installing Buoy with its five dependencies. This takes about 20 seconds."
+	@echo "Making the virtual environment $(VENV) and installing Buoy with its six dependencies. This takes about 20 seconds."
 	@$(VENV)/bin/python -c '' 2>/dev/null || $(PYTHON) -m venv $(VENV)
 	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
