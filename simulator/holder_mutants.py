@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
+from buoy.core.log.state import fold
 from buoy.engine.process import intake as intake_module
 from buoy.engine.process.inboxes import Inboxes
 from buoy.engine.process.intake import Holder
 from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
+from buoy.engine.process.takeover import Claimed
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.records import Committed, Outcome, Task
 from simulator.mutants import Mutant
@@ -97,10 +99,8 @@ class NoClaimFirst(Mutant):
     enough = 150
 
     def install(self, world: World) -> None:
-        async def claim_first(
-            runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed
-        ) -> list[e.Event] | None:
-            return list(log)
+        async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
+            return Claimed(list(log), fold(task.run_id, log))
 
         self.patch(intake_module, "claim_first", claim_first)
 

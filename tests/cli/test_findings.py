@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import buoy as library
+from buoy.ports.records import Pace
 from buoy.recovery.sweep.sweeper import Sweeper
 from tests.patience import until
 
@@ -73,6 +74,8 @@ def test_a_damaged_document_hides_no_other_run(buoy: Buoy) -> None:
 
 def test_a_sweeper_survives_an_error_that_nobody_foresaw() -> None:
     class Broken:
+        pace = Pace()
+
         async def runners(self) -> list[object]:
             raise KeyError("unforeseen")
 

@@ -97,7 +97,7 @@ def test_a_waiting_run_is_paused_resumed_and_cancelled_without_a_worker(buoy: Bu
     assert buoy("pause", "s1", "--reason", "lunch").stdout == "run s1 is paused\n"
     assert "paused already" in buoy("pause", "s1", code=2).stderr
     told = buoy("why", "s1").stdout
-    assert "somebody asked for it" in told
+    assert "a person or a program asked for it" in told
     assert "lunch" in told
     resumed = buoy.json("resume", "s1")
     assert (resumed["done"], resumed["text"]) == (True, "run s1 is awaiting_input")

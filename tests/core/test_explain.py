@@ -34,7 +34,9 @@ TIMER = OpenLeaf(leaf=LeafId("sleep#1"), kind="timer", name="timer", since=NOW -
 
 
 def facts(status: Status, *open: OpenLeaf, **more: Any) -> Facts:
-    of_document = {name: more.pop(name) for name in ("pause", "error", "wake_at", "completed_count") if name in more}
+    of_document = {
+        name: more.pop(name) for name in ("pause", "error", "wake_at", "completed_count", "moved_to") if name in more
+    }
     return Facts(document=doc(status, *open, **of_document), now=NOW, **more)
 
 
@@ -176,6 +178,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         ),
         ["r was cancelled: too late", "ann asked for it."],
     ),
+    ("moved", facts(Status.MOVED, moved_to="s3://b/p"), ["r has moved to another store: s3://b/p"]),
     ("compensating", facts(Status.COMPENSATING, holder=runner()), ["r is undoing what its completed steps did."]),
 ]  # fmt: skip
 

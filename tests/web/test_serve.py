@@ -119,7 +119,9 @@ def test_only_a_known_token_is_let_in(place: Place) -> None:
     told = place.buoy("ps", "--store", place.url, code=5, BUOY_TOKEN="another")
     assert "401" in told and "another" not in told
     token = place.token_path.read_text().strip()
-    assert "no runs" in place.buoy("ps", "--store", place.url, BUOY_TOKEN=token, XDG_STATE_HOME=str(place.folder))
+    assert "no active runs" in place.buoy(
+        "ps", "--store", place.url, BUOY_TOKEN=token, XDG_STATE_HOME=str(place.folder)
+    )
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,8 @@ def _findings(facts: Facts, options: DiagnoseOptions, state: State | None) -> It
     if case.state is not None and case.folded is None:
         yield from _not_ours(case)
         return
+    if case.folded is not None and case.folded.status is Status.MOVED:
+        return  # it lives in another store, and nothing may be appended here
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (
         lambda: log_findings(case, options.classifier),
         lambda: version_findings(case),

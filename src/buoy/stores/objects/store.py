@@ -260,16 +260,16 @@ class ObjectStore:
         until = self._clock.monotonic() + timeout_s
         while True:
             left_s = until - self._clock.monotonic()
-            if await self._watch.wait(max(min(left_s, self._poke.due_in_s, self._claims.next_due_in_s()), 0.0)):
+            looks_in_s = min(self._poke.due_in_s, self._claims.next_due_in_s())
+            if await self._watch.wait(max(min(left_s, looks_in_s), 0.0)):
                 return True
+            if left_s < looks_in_s:
+                return False
             if self._claims.next_due_in_s() <= 0.0:
                 self._claims.next_due = None
                 self._watch.notify()
-            elif self._poke.due_in_s <= 0.0:
-                if await self._poke.look():
-                    self._watch.notify()
-            elif self._clock.monotonic() >= until:
-                return False
+            elif self._poke.due_in_s <= 0.0 and await self._poke.look():
+                self._watch.notify()
 
     async def reopen(self) -> ObjectStore:
         clock, own_clock = self._clock.parts
