@@ -68,7 +68,7 @@ def digest_of(token: str) -> str:
 
 
 def bearer(request: Request) -> str | None:
-    """The token of a request: from its header, or for streams of browsers from the query."""
+    """The token in the header of a request; None: it has none."""
     header = request.headers.get("authorization", "")
     if header[: len(_BEARER)].lower() == _BEARER:
         return header[len(_BEARER) :].strip()

@@ -145,10 +145,6 @@ _RUN = (UnknownRun, BadInput, CorruptLog, Unavailable, StoreUnusable)
 _CHANGE = (*_RUN, WrongState, TooLarge)
 
 
-def _words(_: Asked) -> Wording:
-    return Wording()
-
-
 async def _runs(asked: Asked) -> runs.RunList:
     query: RunsQuery = asked.query
     if not 1 <= query.limit <= RUNS_PAGE_MAX:
@@ -173,7 +169,7 @@ async def _run(asked: Asked) -> run_detail.RunDetail:
 
 
 async def _why(asked: Asked) -> Explanation:
-    return await explanation.explain_run(asked.client, asked.run, _words(asked))
+    return await explanation.explain_run(asked.client, asked.run, Wording())
 
 
 async def _events(asked: Asked) -> run_log.LogPage:
@@ -201,11 +197,11 @@ async def _cancel(asked: Asked) -> messages.RequestMade:
 
 
 async def _resume(asked: Asked) -> resume.Resumed:
-    return await resume.resume_run(asked.client, asked.run, _words(asked))
+    return await resume.resume_run(asked.client, asked.run, Wording())
 
 
 async def _release(asked: Asked) -> resume.ReleasedRun:
-    return await resume.release_run(asked.client, asked.run, _words(asked))
+    return await resume.release_run(asked.client, asked.run, Wording())
 
 
 async def _recover(asked: Asked) -> recover.RecoveryView:
