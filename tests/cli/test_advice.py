@@ -33,9 +33,10 @@ def _parsed(command: str) -> click.Context:
     program, verb, *rest = shlex.split(command)
     assert program == "buoy"
     assert isinstance(main, click.Group)
-    found = main.get_command(click.Context(main), verb)
+    parent = click.Context(main, **main.context_settings)  # a command keeps the help option of its first context
+    found = main.get_command(parent, verb)
     assert found is not None, verb
-    return found.make_context(verb, list(rest))
+    return found.make_context(verb, list(rest), parent)
 
 
 def _explained() -> list[tuple[str, Explanation]]:
