@@ -1,8 +1,8 @@
 """Arguments: a function's parameters as JSON and back, by its type hints.
 
-Invariants: a body always gets what was stored, never the caller's own objects, so that a first execution and one after
-a crash see the same values. What the caller leaves out is stored with its default, so that a changed default does not
-change a call that was made before.
+Invariants: a body always gets the stored values, never the caller's own objects. So the first execution and one after a
+crash see the same values. An argument that the caller leaves out is stored with its default, so a changed default does
+not change earlier calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Attempt: what a step may ask and say about its own attempt.
+"""Attempt: what a step can ask and report about its own attempt.
 
-Outside of workflows, in a unit test of a step say, the same calls work and report to nobody. In a thread that does not
-have the step's context they are refused: what they say would be lost in silence.
+Outside of workflows (in a unit test of a step, for example) the same calls work, and their reports are dropped. In a
+thread without the step's context they raise an error, because their reports would be lost in silence.
 Invariant: no two calls of steps share an idempotency key. Where the key is not known, asking for it is an error.
 """
 
@@ -72,5 +72,5 @@ def idempotency_key() -> str:
 
 
 def abandoned() -> bool:
-    """Inside a long sync step: whether nobody waits for the result any more (timed out, cancelled), so it may stop."""
+    """For long sync steps: true once the run has stopped waiting (time-out, cancellation), so the step may stop."""
     return not _plain_call() and step_context("buoy.abandoned").given_up

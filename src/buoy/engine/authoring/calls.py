@@ -226,7 +226,7 @@ def wait_signal(name: str, *, timeout: Duration | None = None) -> Any:
 
 
 def sleep(duration: Duration) -> Any:
-    """Sleeps durably: a crash does not start the wait anew. Await it in async code."""
+    """Sleeps durably: a crash does not restart the wait. Await it in async code."""
     context = workflow_context("buoy.sleep")
     leaf = context.scope().next_leaf("timer")
     due_at = context.now() + seconds(duration, "sleep")
@@ -268,7 +268,7 @@ def start_child(workflow: Workflow[P, Any], *args: P.args, **kwargs: P.kwargs) -
 
 
 def continue_as_new(*args: Any, **kwargs: Any) -> NoReturn:
-    """Ends this run and goes on with a fresh log, with these arguments: for loops that never end."""
+    """Ends this run and continues it with a fresh log and these arguments: for loops that never end."""
     workflow_context("buoy.continue_as_new")
     raise ContinueAsNew(args, kwargs)
 

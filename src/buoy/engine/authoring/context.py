@@ -113,7 +113,7 @@ class StepContext(msgspec.Struct):
     attempt: int
     key: str
     report: Callable[[LeafId, float | None, float | None, str], None]
-    # For sync steps, which cannot be interrupted: true once nobody waits for the result any more.
+    # For sync steps, which cannot be interrupted: true once the run no longer waits for the result.
     abandoned: bool = False
     # Of a step that another step calls as a plain function: the step that calls. `key` is what is added to its key.
     outer: StepContext | None = None

@@ -247,8 +247,8 @@ def step(
 ) -> Any:
     """Makes a function a step: recorded before it starts and when it ends, never run again once it completed.
 
-    With a `queue` it is executed by whichever worker serves that queue and has its code. `classify` says what an error
-    is ("transient", "permanent", "resource", "misconfiguration"): the first may be tried again, the others are told.
+    With a `queue`, a worker that serves that queue and has the code executes it. `classify` names the kind of an error
+    ("transient", "permanent", "resource", "misconfiguration"): a transient error is retried, the others fail the step.
     The waits between tries grow from `backoff` up to `backoff_max`, and are never shorter than `backoff`.
     """
     retry = checked_retry(

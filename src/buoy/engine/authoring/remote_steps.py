@@ -1,7 +1,8 @@
-"""Remote steps: a step with a queue runs as a small run of its own, on whichever runner serves that queue.
+"""Remote steps: a step with a queue runs as a small run of its own, on a runner that serves that queue.
 
-Why so: a child run has all that a step elsewhere needs. Its id is made of the caller's leaf, so that a replay finds it;
-its log fences a runner that was thought dead; its attempt survives a crash; its result comes back by message.
+Why a child run: it already has everything that a step elsewhere needs. Its id is made of the caller's leaf, so a replay
+finds it. Its log fences a runner that was declared dead too early. Its attempt survives a crash, and its result comes
+back as a message.
 """
 
 from __future__ import annotations

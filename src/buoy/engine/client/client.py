@@ -192,7 +192,7 @@ class Client:
         return await self._request(run_id, "pause", Reason(reason))
 
     async def resume(self, run_id: str, *, version: str | None = None) -> Requested:
-        """A paused run goes on. `version`: only to see whether that version of its code fits."""
+        """Continues a paused run. With `version`: only to find out whether that version of its code fits."""
         return await self._request(run_id, "resume", Reason(version=version))
 
     async def cancel(self, run_id: str, reason: str | None = None) -> Requested:
@@ -217,9 +217,9 @@ class Client:
     ) -> Plan:
         """Goes back to a step (default: the last one that failed) and runs it again, with all that depends on it.
 
-        What does not depend on it is kept. Nothing is removed: the run goes on on a new branch of its log. A run of a
-        spec goes on with the definition that it has, or with `spec` if that fits what is kept. With a dedupe id of your
-        own, asking again does nothing more.
+        Results that do not depend on it are kept. Nothing is removed: the run continues on a new branch of its log. A
+        run of a spec keeps its definition, or takes `spec` if that fits what is kept. Repeating the call with your own
+        dedupe id has no further effect.
         """
         checked = (await self.record(run_id)).document.run_id
         return await rewind.rewind_run(
@@ -236,7 +236,7 @@ class Client:
         dry_run: bool = False,
         dedupe: str | None = None,
     ) -> Migration:
-        """Binds a run to code (or a spec) in which steps have other names. Refused while somebody drives it."""
+        """Binds a run to code (or a spec) in which steps have other names. Refused while a runner drives the run."""
         checked = (await self.record(run_id)).document.run_id
         return await migrate(self, checked, renamed, version=version, spec=spec, dry_run=dry_run, dedupe=dedupe)
 

@@ -1,9 +1,10 @@
-"""Migration: binds a run to code in which steps have other names, on the user's word.
+"""Migration: binds a run to code in which steps have other names, when a person asks for it.
 
-Invariants: one commit on a log that nobody drives meanwhile; nothing is changed before all of it was checked. A run
-that was paused because the code did not fit goes on; any other pause stays. A run of a spec is bound to a definition
-that was tried on its log; code is not here to be tried: if it does not fit, the run is paused again, with the
-difference. A migration that is asked for again with its dedupe id is done once: the id is the nonce of its commit.
+Invariants: a migration is one commit on a log that no runner drives, and it changes nothing before every check has
+passed. A run that was paused because the code did not fit continues; any other pause stays. The definition of a spec is
+tried on the log before the run is bound to it. Code cannot be tried here: if it does not fit, its runner pauses the run
+again and names the difference. A repeated request with the same dedupe id takes effect once: the id is the nonce of its
+commit.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Migration(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     renamed: dict[str, str]
     leaves: dict[LeafId, LeafId]
-    # It was paused for want of fitting code, and goes on.
+    # True if the run was paused because no code fitted it. It continues after the migration.
     goes_on: bool
     done: bool = False
 
@@ -118,7 +119,7 @@ def _done_before(
 
 
 async def _check_free(client: Client, record: RunRecord, state: State) -> None:
-    """A live owner reads the log by the old names, and would go on by them."""
+    """Refuses a run with a live owner: the owner read the log by the old names and would keep using them."""
     if state.status in TERMINAL:
         raise WrongState(f"run {state.run_id} is {state.status}: retry it first, its code then says what does not fit")
     if not any(each.info.id == record.holder for each in await live_runners(client)):

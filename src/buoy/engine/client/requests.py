@@ -1,7 +1,7 @@
-"""Requests without an owner: what a sender may do itself when nobody drives the run.
+"""Requests without an owner: what a sender may record itself while no runner drives the run.
 
-Invariant: only when no user code need run, and always as claim, request and release in one commit: a live owner that
-nobody knew of makes it fail, and then the request goes through the inbox after all.
+Invariant: a sender does so only if no user code needs to run, and always as claim, request and release in one commit.
+If an unknown owner is alive after all, that commit fails and the request goes through the inbox.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
 
 
 async def direct_request(client: Client, record: RunRecord, kind: str, body: Reason) -> Requested | None:
-    """Does it at once if nobody drives the run and none of its code need run; None if it must go through the inbox."""
+    """Records the request at once if the run has no driver and needs no code; None: send it through the inbox."""
     doc = record.document
     quiet = doc.status in RESTING or doc.status in (Status.PENDING, Status.PAUSED, Status.INTERRUPTED)
     if not quiet or await _somebody_will(client, record, kind):
@@ -72,7 +72,7 @@ async def direct_request(client: Client, record: RunRecord, kind: str, body: Rea
         return None
     bodies: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
     at, now = await run_now(client.store, client.clock, doc.run_id, state.updated_at), client.clock.now()
-    # `seen` stays as it is: whoever consumed nothing must not hide messages from the next owner.
+    # `seen` stays as it is: this sender consumed no message, and must not hide messages from the next owner.
     change: TaskChange = Released(due_at=None, now=now, cause="resumed")
     match kind:
         case "pause":
@@ -84,7 +84,8 @@ async def direct_request(client: Client, record: RunRecord, kind: str, body: Rea
             bodies.append(e.CancelRequested(reason=body.reason, by=client.actor))
             cancelled = e.WorkflowCancelled(reason=body.reason)
             bodies.append(cancelled)
-            # What the end owes to others (a word to its parent...) is done by whoever takes the task.
+            # The runner that takes the task performs what the ended run owes to others (a message to its parent, for
+            # example).
             owes = bool(duties_of(state, cancelled))
             change = Released(due_at=now, now=now, cause="requested") if owes else Ended()
     new = append(doc.run_id, log, bodies, at, client.ids.nonce())

@@ -1,8 +1,8 @@
-"""Rewind hold: keeps a run that a live worker drives still, while another process plans a way back for it.
+"""Rewind hold: pauses a run that a live worker drives, while another process plans its rewind.
 
-Invariants: the hold ends by itself. The pause that the worker records carries a time at which it is over, so a client
-that dies in the middle leaves no run paused. A client that gives up takes its own pause back, and no other: also one
-that the worker has not read yet, because messages are read in order.
+Invariants: the hold ends by itself. The worker records the pause with an end time, so a client that dies in between
+leaves no run paused. A client that gives up takes back its own pause and no other, even one that the worker has not
+read yet: messages are read in order.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class Run(Generic[T]):
         return (await self._client.record(self.id)).document
 
     async def question(self) -> OpenLeaf:
-        """Waits until the run has an open question that nobody has answered yet, and gives it."""
+        """Waits until the run has an open question without an answer, and returns it."""
         while True:
             doc = await self.document()
             asked = [leaf for leaf in doc.open if leaf.question_id is not None]
@@ -60,7 +60,7 @@ class Run(Generic[T]):
             if waiter is not None:
                 execution = await waiter
                 if execution is None or execution.ending is None:
-                    continue  # the run left this process; the store tells how it goes on
+                    continue  # the run left this process: read its end from the store
                 return await self._outcome(execution.state, execution.ending)
             record = await self._client.record(self.id)
             if record.document.ended:

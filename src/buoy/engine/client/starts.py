@@ -1,7 +1,7 @@
-"""Starts: makes a run for whichever runner takes it, or finds it made already.
+"""Starts: creates a run that any runner may take, or finds the one that exists.
 
-Invariants: a start is certain, or raises `Unclear` with the id of the run: starting that id again makes one run.
-An id that exists already is given back only for the same workflow and the same input.
+Invariants: a start is certain, or raises `Unclear` with the run's id; starting that id again makes one run. An existing
+id is returned only for the same workflow and the same input.
 """
 
 from __future__ import annotations

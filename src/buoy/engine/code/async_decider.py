@@ -1,7 +1,7 @@
-"""Deciders: the ways to run workflow code. All ask an execution for leaves and are told outcomes.
+"""Deciders: the ways to run workflow code. Each asks an execution for leaves and receives their outcomes.
 
-Here the async decider, which runs the code on its private loop, in the process's own thread, between two outcomes.
-The one for plain functions is in `engine.sync_decider`, the one for specs in `engine.spec_decider`.
+This module has the async decider. It runs the code on its private loop, in the thread of the process's own loop,
+between two outcomes. `engine.code.sync_decider` runs plain functions, `engine.spec.decider` runs specs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from buoy.engine.code.replay import Ended, outcome_of
 from buoy.errors import BadInput, Detached, Diverged
 
 _LOG = logging.getLogger("buoy.workflow")
-# For runs that go on by themselves; never added to.
+# Shared by all runs that are not in a replay; never added to.
 _NOTHING: deque[e.Event] = deque(maxlen=0)
 # Events that are gone through before a replay looks at the clock.
 _SLICE = 256
@@ -102,10 +102,12 @@ class AsyncDecider:
                 self._run()
 
     def _foresee(self, request: Request, future: asyncio.Future[Any]) -> bool:
-        """At a replay: gives a leaf its outcome as soon as it is asked for, if that changes nothing for the code.
+        """At a replay: gives a leaf its outcome as soon as the code asks for it, if the code cannot tell the
+        difference.
 
-        So it is when the log goes on with this very outcome, and nothing else of the code can move before it: then the
-        code would wait, get it and go on. Most calls of most workflows are so, and need no turn of the loop.
+        That holds if this outcome is the next one in the log and no other part of the code can move before it. Then the
+        code would only wait, receive it and continue. Most calls of most workflows are like that, and skip a turn of
+        the loop.
         """
         event = self._ahead[0]
         ended: Any = event.body
@@ -188,7 +190,7 @@ class AsyncDecider:
             self._execution.code_raised(error)
 
     def _report_errors(self) -> None:
-        """What asyncio found odd in the workflow's code, such as a task whose error nobody looked at."""
+        """Logs what asyncio found wrong in the workflow's code, such as a task whose error was never retrieved."""
         for text in self._loop.errors:
             _LOG.warning("run %s: %s", self.run_id, text)
         self._loop.errors.clear()
@@ -212,7 +214,7 @@ class AsyncDecider:
             return future
         self._open(request)
         if type(request.started) is e.ChildStarted and request.started.detach:
-            # Nobody waits for a detached child: its start is its outcome.
+            # The parent does not wait for a detached child: its start is its outcome.
             future.set_result(request.started.child)
         elif not self._ahead or not self._foresee(request, future):
             self._futures[leaf] = future
@@ -221,7 +223,7 @@ class AsyncDecider:
         return future
 
     def _refuse(self) -> asyncio.Future[Any]:
-        """Dropped code asks for something: it is told so, unless it will not hear."""
+        """Raises an error in dropped code that asks for something. If the code swallows it too often, never answers."""
         if not self._loop.hopeless():
             raise Detached(f"run {self.run_id} is no longer driven here")
         return asyncio.Future(loop=self._loop)

@@ -23,7 +23,7 @@ _OWNERS: dict[int, Generators] = {}
 
 
 class Generators:
-    """Those that began in one private loop. `close` is told of each that is left before its end."""
+    """The async generators of one private loop. Calls `close` for each one that is abandoned before its end."""
 
     __slots__ = ("_begun", "close")
 
@@ -37,7 +37,7 @@ class Generators:
         _OWNERS[place] = self
 
     def forget(self) -> None:
-        """The loop is dropped. What somebody still holds stays its own: it must not end on the real loop."""
+        """Drops the loop. A generator that is still referenced stays with it: it must not end on the real loop."""
         for place, begun in self._begun.items():
             generator = begun()
             ended = getattr(generator, "ag_frame", None) is None
@@ -65,7 +65,7 @@ class FirstHook:
 
 
 class _LastHook:
-    """Called when nobody holds a generator any more that has not ended."""
+    """Called when the last reference to an unfinished generator is gone."""
 
     __slots__ = ("_outer",)
 

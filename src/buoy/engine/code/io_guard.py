@@ -1,8 +1,8 @@
-"""Guard: refuses I/O while workflow code runs, with the advice to put it in a step.
+"""Guard: refuses I/O while workflow code runs, and advises to put it in a step.
 
-How: one audit hook for the process, made when the first workflow runs, that looks at a flag of the current thread. What
-Python itself opens meanwhile (imports, tracebacks, warnings) is let through. Code that never asks Python (C extensions)
-is beyond it; a divergence at replay tells on that.
+One audit hook for the process, made when the first workflow runs, checks a flag of the current thread. Files that
+Python itself opens during that time (imports, tracebacks, warnings) pass. C extensions that raise no audit event escape
+it; a divergence at replay reveals them.
 """
 
 from __future__ import annotations

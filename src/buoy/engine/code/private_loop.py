@@ -29,7 +29,7 @@ TURNS = range(1_000_000)
 # Beyond every time that a person means (the year 5138).
 NEVER = 1e11
 CLOSES_MAX = 1_000
-# So often dropped code is told that it is dropped.
+# How often dropped code gets the error that says so.
 REFUSALS_MAX = 100
 _UNDROPPABLE: list[Any] = []
 
@@ -191,7 +191,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         return task.buoy_scope if isinstance(task, ScopedTask) else self._root
 
     def may_go_on(self) -> bool:
-        """Whether the code that is running now is all that can move, and nobody has cancelled it."""
+        """Whether only the code that runs now can move, and it has not been cancelled."""
         task = asyncio.current_task(self)
         return not self._ready and task is not None and not task._must_cancel  # type: ignore[attr-defined]
 
@@ -237,7 +237,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._closed = True
         self._ready.clear()
         outer = asyncio._get_running_loop()
-        # What a `finally` makes meanwhile must not become a task of the real loop.
+        # Tasks that a `finally` creates here must not become tasks of the real loop.
         asyncio._set_running_loop(self)
         try:
             for task in list(self.tasks):

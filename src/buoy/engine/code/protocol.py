@@ -17,7 +17,7 @@ from buoy.ports.host import Clock
 
 
 class Timed(Protocol):
-    """Somebody who has a clock."""
+    """An object with a clock."""
 
     @property
     def clock(self) -> Clock: ...
@@ -85,7 +85,7 @@ class Decider(Protocol):
     def cancel(self, at: float) -> None: ...
 
     def go_on(self) -> None:
-        """The run was paused and goes on: code that was held back continues."""
+        """The pause is over: code that was held back continues."""
         ...
 
     def detach(self) -> None:

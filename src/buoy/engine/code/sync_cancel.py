@@ -45,7 +45,7 @@ class SyncCancel:
         return any(leaf is not None and (leaf.phase == "cancelled" or leaf.id in self._late) for leaf in found)
 
     def ends(self, requests: list[Request]) -> bool:
-        """Whether it ends this call. From the start of a detached child that the log has, the code went on."""
+        """Whether it ends this call. If the log has the start of a detached child, the code continued after that."""
         started = self._execution.history.started
         return self.pending and not all(sent_off(request) and request.leaf in started for request in requests)
 
@@ -62,6 +62,6 @@ class SyncCancel:
 
 
 def sent_off(request: Request) -> RunId | None:
-    """The detached child that this starts: nobody waits for it."""
+    """The detached child that this request starts. The parent does not wait for it."""
     started = request.started
     return started.child if isinstance(started, e.ChildStarted) and started.detach else None

@@ -139,7 +139,7 @@ class SyncDecider:
         if self._difference is not None:
             self._execution.diverged(self._difference)
         elif self._execution.delivery_paused:
-            # Whatever the code has come to: it comes to the same again when the run goes on.
+            # Any result of the code can wait: it arrives at the same one again when the pause is over.
             self._held_back = True
         elif isinstance(error, Suspended):
             if self._held_back:

@@ -1,9 +1,9 @@
 """Hand-over: what a runner writes into the store when it lets go of a run that only waits.
 
 A store without a clock leaves each task's due time to the clock of its reader, and those clocks may differ by hours.
-Invariants: a due time is told by the clock of this machine, never by that of the log, which another machine may have
-written. A runner that stops hands over at once if other machines use the store: none of them waits for its clock.
-The task carries the run's time to the next runner wherever the next runner's clock cannot tell it.
+Invariants: a due time is computed by the clock of this machine. Another machine may have written the log's times. A
+runner that stops hands over at once if other machines use the store: none of them waits for its clock. The task carries
+the run's time to the next runner wherever the next runner's clock cannot tell it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Forgotten: the runs that by the store this runner holds, and that it does not drive, or drives from an old state.
+"""Held runs: runs that this runner holds by the store and does not drive, or drives from an old state.
 
-A claim whose answer was lost leaves such a run, and so does a release that came to nothing.
-Invariant: this is only a hint. The page is old when it is read, so whoever takes a run asks again who holds it.
+A claim whose answer was lost leaves such a run, and so does a release that failed.
+Invariant: this is only a hint. The page may be old when it is read, so the caller checks the holder again before it
+takes a run.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Intake:
         self._solo = IsolationSlot(runner)
         self._deference = VersionRouter(runner)
         self.on_taken: Callable[[Task], None] | None = None
-        # Told when the end of a run's log is lost; by then nobody holds it.
+        # Called when the end of a run's log is lost. By then no runner holds the run.
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
 
     def start(self, *, takes_work: bool) -> None:
@@ -194,7 +194,7 @@ class Intake:
     ) -> None:
         """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events.
 
-        `free_of`: its task was not claimed from the store. The run is free while nobody (None) holds it, or while a
+        `free_of`: its task was not claimed from the store. The run is free while it has no holder (None), or while a
         runner holds it whose end is proven.
         """
         runner = self._runner

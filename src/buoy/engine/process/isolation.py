@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from buoy.engine.process.intake import Holder
     from buoy.engine.run.execution import Execution
 
-# So long others of this runner may go on executing; then a runner that is free may be quicker.
+# How long other runs of this runner may finish their steps. After that a free runner may be quicker.
 _PATIENCE_S = 60.0
 _AWAY_S = 5.0
 

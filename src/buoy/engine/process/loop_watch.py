@@ -1,9 +1,9 @@
-"""Loop watch: notices from another thread that the event loop of this process does not turn, and what holds it.
+"""Loop watch: notices from another thread that the event loop of this process is blocked, and what blocks it.
 
-A blocking call in an async step or in workflow code stops every run of the process, while its heartbeats, which have a
-thread of their own, look healthy.
-Invariant: the loop counts as held only after several looks without a turn. A process that was suspended as a whole
-made no looks, so it raises no false alarm.
+A blocking call in an async step or in workflow code stops every run of the process. Heartbeats still look healthy,
+because they have a thread of their own.
+Invariant: the loop counts as blocked only after several checks without a turn. A process that was suspended as a whole
+made no checks, so it raises no false alarm.
 """
 
 from __future__ import annotations

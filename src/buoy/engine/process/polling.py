@@ -1,7 +1,7 @@
 """Rounds: the loops of a runner that look at the store, and the one listener that wakes them.
 
-Invariants: a change that comes while a loop looks makes it look again; no loop takes another one's wake-up. An error
-of a look is noted, and the loop goes on after a pause; a lost store ends the runner.
+Invariants: a change that comes while a loop looks makes it look again; no loop takes another one's wake-up. If a look
+fails, the loop notes the error and continues after a pause. A lost store ends the runner.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Releases: gives tasks back to the store, however long the store stays away.
+"""Releases: gives tasks back to the store, however long the store is unavailable.
 
-Why apart: an execution is detached before its task is given back, so a release that failed and was forgotten would
-leave a run that its runner holds and nobody drives.
+Why this is a queue: an execution is detached before its task is given back. If a release failed and was forgotten, its
+runner would hold the run and never drive it.
 Invariants: at most one release per run is tried at a time. A release that fails goes behind the others and is tried
-again later, so it delays no other run's.
+again later, so it delays no other run's release.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Runner:
         self.workflow_pool = _pool(threads, self.options.workflow_threads, "buoy-workflow")
         self.progress: dict[RunId, Progress] = {}
         self.gone: str | None = None
-        # A release that is refused, like a write that is fenced: somebody moved the run on, and it may be ours again.
+        # A release that is refused, like a fenced write: another process moved the run, and it may be ours again.
         self.releases = ReleaseQueue(store, self.id, lambda: self.intake.request_reconcile())
         self.trouble_log.loops.append(self.releases)
         self.outbox = Outbox(self)
@@ -87,7 +87,7 @@ class Runner:
         self.intake: Intake = Intake(self)
         # How the sweeper of this process fares, if it has one; it travels with the beats.
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
-        # For whoever wants to show what this runner does.
+        # For displays of what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
         self.on_paused: Callable[[Execution], None] | None = None
         self._resting: OrderedDict[RunId, None] = OrderedDict()
@@ -125,7 +125,7 @@ class Runner:
         return await self._close()
 
     async def _say_that_it_stops(self) -> None:
-        """From now on nobody counts on it: it serves no queue."""
+        """Takes this runner out of every queue, so that other runners stop counting on it."""
         if self.gone is None and self._registered:
             self.info = msgspec.structs.replace(self.info, queues=())
             try:
@@ -175,7 +175,7 @@ class Runner:
         return 0
 
     def declared_gone(self, why: str) -> None:
-        """Somebody declared this runner dead. Dead is final: everything that it drives is dropped. Any thread."""
+        """Another process declared this runner dead, which is final: drops everything that it drives. Any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._drop_all, why)
 
@@ -196,7 +196,7 @@ class Runner:
         execution = Execution(self, workflow, run_id)
         self.executions[run_id] = execution
         execution.after_commit(lambda: self.waiters.created(run_id, True))
-        # It is bound to the code that drives it, whichever code asked for it.
+        # The run is bound to the code that drives it, not to the code that asked for it.
         execution.create(msgspec.structs.replace(created, version=workflow.version))
         return made
 
@@ -209,7 +209,7 @@ class Runner:
 
     @property
     def full(self) -> bool:
-        # What one holds whom nobody knows is taken for an orphan.
+        # Tasks of an unregistered runner count as orphans, so it claims nothing before it registers.
         return not self._registered or self.stopping.is_set() or self.gone is not None or self.room() <= 0
 
     def room(self) -> int:

@@ -1,8 +1,8 @@
-"""Takeover: what comes before a run that was lost is driven again: its policy, and the rule about poison.
+"""Takeover: what precedes driving a run of a dead owner: its policy, and the rule about poison runs.
 
-Invariants: a remedy is one commit on the very log that was read, by whoever holds the task; the same pure rules as in a
-sweep, so that it does not matter who finds the run first. A run that has ended its processes too often is driven by
-a runner that holds nothing else, and at last by nobody.
+Invariants: a remedy is one commit on the very log that was read, and only the holder of the task makes it. A sweep uses
+the same pure rules, so it does not matter which of the two finds the run first. A run that keeps crashing its workers
+is driven by a runner that holds nothing else. After more crashes it is quarantined.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
 
 LOST = "taken_over"
-# When a run whose log lost its end is tried again: when somebody writes that down now, and when nobody here can.
+# When a run whose log lost its end is tried again: if this runner records the loss now, and if it cannot.
 _SOON_S = 1.0
 _LATER_S = 30.0
 
@@ -76,7 +76,7 @@ def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
 
 
 def _by_policy(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> RecoveryPlan | None:
-    """A workflow may not want to go on where it was."""
+    """The plan that the workflow's policy asks for, if it is not to continue where the run was."""
     state = execution.state
     policy = execution.workflow.recovery
     if policy == "resume" or state.status is not Status.RUNNING:
@@ -104,7 +104,7 @@ async def remedy(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Cl
     if plan.ends and not owes:
         change = Ended()
     if not await runner.journal.commit(write_of(new, change)):
-        runner.intake.request_reconcile()  # somebody moved the run on
+        runner.intake.request_reconcile()  # another process moved the run on
         return
     note_recovery(plan, reason=plan.reason, workflow=task.workflow, actor=claim.runner)
 
@@ -117,9 +117,9 @@ class Claimed(NamedTuple):
 
 
 async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
-    """Claims a run from the dead before its code runs, so that code which ends its process is found out.
+    """Claims a run of a dead owner before its code runs, so that a crash by that code is recorded.
 
-    The log as it is then; None: somebody else was quicker.
+    Returns the log with the claim. None: another process was quicker.
     """
     at = await run_now(runner.store, runner.clock, task.run_id, log[-1].at)
     new = append(task.run_id, log, [claim], at, runner.ids.nonce())
@@ -130,7 +130,7 @@ async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim:
 async def release_truncated(
     runner: Holder, task: Task, write_down: Callable[[RunId], Awaitable[object]] | None
 ) -> None:  # fmt: skip
-    """The end of a log is lost, and all appends are fenced for ever: that is told in the log first, by whoever can."""
+    """Releases a run whose log lost its end, and first records the loss: every later append would be fenced."""
     delay_s = _LATER_S if write_down is None else _SOON_S
     now = runner.clock.now()
     later = Released(due_at=now + delay_s, now=now, cause=task.cause, evidence=task.evidence)

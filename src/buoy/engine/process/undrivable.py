@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 async def hold(runner: Holder, task: Task, log: Sequence[e.Event], pause: e.Paused) -> bool:
-    """Pauses the run, or ends it if somebody asked for that. False: somebody else moved the run on."""
+    """Pauses the run, or ends it if a request asks for that. False: another process moved the run on."""
     state = fold(task.run_id, log)
     if state.status in TERMINAL:
         runner.outbox.finish(task.run_id, duties_left(task.run_id, log))

@@ -35,7 +35,7 @@ class VersionRouter:
         self._until: dict[RunId, float] = {}
 
     async def leave(self, task: Task, execution: Execution) -> bool:
-        """Whether somebody fits better, and the run was left to them."""
+        """Leaves the run to a runner whose version fits better, if there is one; says whether it did."""
         if not await self._somebody_fits_better(execution):
             return False
         now = self._runner.clock.monotonic()

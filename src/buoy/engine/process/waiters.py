@@ -72,7 +72,7 @@ class Waiters:
             self._kept_bytes -= _size(*self._last.popitem(last=False)[1])
 
     def kept(self, run_id: RunId, head_seq: int) -> tuple[State, e.Ending] | None:
-        """The end of a run whose log still ends there; a run that went on since then has another one."""
+        """The end of a run, if the log still ends there. A run that continued since then has another end."""
         found = self._last.get(run_id)
         return found if found is not None and found[0].head_seq == head_seq else None
 

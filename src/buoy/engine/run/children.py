@@ -36,7 +36,7 @@ class Children:
         execution.host.outbox.want(started.child, birth, done, workflow)
 
     def give_up(self, leaf: LeafId) -> None:
-        """Asks a child to cancel, since nobody waits for it any more."""
+        """Asks a child to cancel, since its parent no longer waits for it."""
         self._cancel(self._execution.state.child_id(leaf))
 
     def _cancel(self, child: RunId) -> None:
@@ -45,7 +45,7 @@ class Children:
         execution.host.outbox.cancel(child, execution.run_id, partial(execution.turn, self._done, child))
 
     def catch_up(self) -> None:
-        """After a take-over: what a crash, or a branch since then, left to be done for children that nobody awaits."""
+        """After a takeover: does what a crash or a later branch left undone for children without a waiting parent."""
         execution, state = self._execution, self._execution.state
         for leaf in state.leaves.values():
             if leaf.kind == "child" and leaf.phase == "cancelled":

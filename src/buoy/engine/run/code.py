@@ -101,7 +101,7 @@ class Code:
             self.deliver(leaf, outcome, max(at, self.resumed_at))
 
     def go_on(self) -> None:
-        """The run was paused and goes on."""
+        """The pause is over: lets the code continue."""
         self.catch_up()
         if self._decider is not None:
             self._decider.go_on()

@@ -63,7 +63,7 @@ class Execution:
         self.children = Children(self)
         self.detached = False
         self.stopping = False
-        self.has_undelivered = False  # something was withheld: whoever takes the run next has to look at once
+        self.has_undelivered = False  # something was withheld: the next runner has to look at once
         self.replaying = False
         self.code = Code(self)
         self._opening = Opening(self, events)
@@ -144,7 +144,7 @@ class Execution:
         self.code.begin()
 
     async def resume(self, claimed: e.Claimed | None, messages: Sequence[Message]) -> None:
-        """A run that has a log: claims it (None: that is done), replays it and goes on; paused only if told so."""
+        """Claims a run that has a log (None: already claimed), replays it and continues, unless a request pauses it."""
         try:
             await self._opening.take_over(claimed, messages)
         except Exception as error:  # noqa: BLE001 - recorded as a pause

@@ -114,7 +114,7 @@ class Leaves:
         self.take_up()
 
     def take_up(self) -> None:
-        """Goes on with every open leaf that the code asked for and that nothing moves yet."""
+        """Continues every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
             if leaf.kind == "compensation":
                 continue  # the saga's
@@ -122,8 +122,7 @@ class Leaves:
                 self._start_later(leaf)
 
     def _start_later(self, leaf: Leaf) -> None:
-        """When what was recorded so far is durable. Another attempt that is recorded meanwhile is not, and has its own
-        start to come."""
+        """Starts the attempt once everything recorded so far is durable. A later attempt has a start of its own."""
         self._execution.after_commit(partial(self._start, leaf, leaf.attempt))
 
     def _start(self, leaf: Leaf, attempt: int) -> None:
@@ -207,7 +206,7 @@ class Leaves:
         if which not in execution.state.open:
             return
         if type(end) is CutOff:
-            # The leaf stays open in the log; whoever takes the run next starts the same attempt again.
+            # The leaf stays open in the log; the next owner of the run starts the same attempt again.
             execution.has_undelivered = True
             return
         outcome = certain(end)
@@ -254,7 +253,7 @@ class Leaves:
     # ends
 
     def drop(self, leaf: LeafId) -> None:
-        """Nobody waits for this leaf any more."""
+        """Stops a leaf that the code no longer waits for."""
         self._steps.pop(leaf, None)
         body = self._bodies.pop(leaf, None)
         if body is not None:

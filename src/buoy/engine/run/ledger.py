@@ -1,7 +1,7 @@
-"""Ledger: what one execution has recorded: the events of its next commit, and what is to be done once they are durable.
+"""Ledger: the events of an execution's next commit, and what is to be done once they are durable.
 
-Invariants: at most one commit is in flight, what is recorded meanwhile goes with the next; effects run when everything
-that was recorded before them is durable, and never after `close`.
+Invariants: at most one commit is in flight, and events recorded during it go with the next one. Effects run when
+everything recorded before them is durable, and never after `close`.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class Ledger:
         now = self._clock.now() + self._ahead_s
         behind_s = self.state.updated_at - now
         if behind_s > 0.0:
-            # Another machine's clock wrote the log, or ours was set back. Time goes on from where the log was.
+            # Another machine's clock wrote the log, or ours was set back. The run's time continues from where the log
+            # was.
             self._ahead_s += behind_s
             return self.state.updated_at
         return now
@@ -133,7 +134,7 @@ class Ledger:
     def _submit(self) -> None:
         seen = 0
         if self.seen > self._seen_told:
-            # A commit that is lost is the last one of this incarnation, so what was handed over once is told.
+            # If this commit is lost, this incarnation ends with it. So a read mark needs handing over only once.
             seen = self._seen_told = self.seen
         write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
         self._buffer = []

@@ -1,7 +1,7 @@
-"""Messages: what reaches a run through its inbox, and the event by which each one is consumed.
+"""Mailbox: what reaches a run through its inbox, and the event by which each message is consumed.
 
-Invariants: messages are looked at in the order of their numbers; each is consumed by exactly one event that names it,
-or stays unread (a signal that nobody waits for yet); a twin (same dedupe id) is consumed without effect.
+Invariants: messages are looked at in the order of their numbers. Each is consumed by exactly one event that names it,
+or stays unread (a signal that the run does not wait for yet). A duplicate (same dedupe id) is consumed without effect.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class ChildEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     error: e.ErrorInfo | None = None
 
 
-# What a paused run looks at; all else waits until it goes on.
+# What a paused run looks at; all other messages wait until the pause is over.
 CONTROL = ("pause", "resume", "cancel")
 
 
@@ -114,7 +114,7 @@ class Mailbox:
         return version is None or version == state.version or version not in state.pause.misfits
 
     def take_controls(self, messages: Sequence[Message]) -> None:
-        """Before a paused run is replayed: looks at what controls it, until something lets it go on."""
+        """Before the replay of a paused run: reads the messages that control it, until one ends the pause."""
         for message in sorted(messages, key=lambda each: each.number):
             if self._controls(message):
                 self._look_at(message)
@@ -214,7 +214,7 @@ class Mailbox:
             self._ends[end.child] = message
             return
         if leaf is None or end.child != execution.state.child_id(leaf.id):
-            self._refuse(message, f"nobody waits for child {end.child} any more")
+            self._refuse(message, f"the run no longer waits for child {end.child}")
             return
         finished = e.ChildFinished(
             leaf=leaf.id,

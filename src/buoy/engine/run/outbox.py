@@ -83,7 +83,7 @@ class Outbox:
 
     def finish(self, run_id: RunId, duties: list[Owed]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
-        if run_id not in self._finishing:  # else somebody compared what this runner holds with what it drives
+        if run_id not in self._finishing:  # else a comparison of held and driven runs found it a second time
             self._finishing.add(run_id)
             self._spawn(self._finish(duties), partial(self._finished, run_id))
 
@@ -98,7 +98,7 @@ class Outbox:
         runner.releases.add(run_id, Released(due_at=now + _LATER_S, now=now, cause="requested"))
 
     async def settle(self, grace_s: float) -> None:
-        """Waits for what is under way. What does not end in time is done by whoever takes the runs over."""
+        """Waits for what is under way. The runner that takes a run over does what does not end in time."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=grace_s)
         for task in list(self._tasks):
@@ -153,7 +153,7 @@ class Outbox:
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
 
     async def _create(self, run_id: RunId, created: e.WorkflowCreated, workflow: Workflow[..., Any] | None) -> None:
-        """Create-if-absent: driven here from its first event on, or left to whoever has its code and room for it."""
+        """Creates a run if it is absent: drives it here from its first event, or leaves it to another runner."""
         runner = self._runner
         if workflow is not None:
             await runner.learn(workflow)

@@ -1,8 +1,8 @@
-"""Duties: what a run that ended still owes to others: its result to its parent, its successor, a word to its children.
+"""Owed: what an ended run still owes to others: its result to its parent, its successor, messages to its children.
 
-How they survive a crash: the run ends but keeps its task until its duties are done. If the process dies in between, the
-task comes due again, and whoever takes it finds an ended run, reads its duties from the log and does them. Each is
-idempotent: a message has a dedupe id, a run is created only if it is absent.
+How this survives a crash: the run ends but keeps its task until everything owed is done. If the process dies in
+between, the task comes due again. The runner that takes it finds an ended run, reads what it owes from the log and does
+it. Each part is idempotent: a message has a dedupe id, and a run is created only if it is absent.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def duties_of(state: State, ending: e.Ending, done: Collection[RunId] = ()) -> l
 
 
 def _left(state: State, started: e.ChildStarted) -> Owed:
-    """What a run owes to a child that a branch left behind: nobody waits for it, but a detached one was promised."""
+    """What a run owes to a child that a branch left behind: its cancellation, or the start of a detached child."""
     assert state.created is not None
     if started.detach:
         return CreateRun(started.child, child_creation(state.run_id, state.created, started))

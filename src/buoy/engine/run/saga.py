@@ -1,9 +1,8 @@
 """Saga: undoes the completed steps of a run, the last one first, before the run ends in failure or cancellation.
 
-Invariants: each attempt of a compensation is recorded before it starts and when it ends, under one key, so that a crash
-in the middle of it, or of its back-off, changes neither the attempt nor the time of the next; a step that may still
-have its effect is ended first; errors are collected, and one compensation that fails does not keep the others from
-being tried.
+Invariants: each attempt of a compensation is recorded before it starts and when it ends, under one key. So a crash
+during the attempt or its back-off changes neither the attempt nor the time of the next one. A step that may still have
+its effect is ended first. Errors are collected: a compensation that fails does not keep the others from being tried.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class StepAttempt:
         self._step = step
         self._context = context
         self._report: Report | None = report
-        # Taken by whoever is first, in whichever thread: the body that begins, or who calls it back.
+        # The first caller takes it, in any thread: the body that begins, or the caller that withdraws it.
         self._turn = [True]
 
     def crashed(self, error: Exception) -> None:
@@ -165,7 +165,7 @@ class StepAttempt:
                 outcome = self._success(await self._bounded(args, kwargs, step.timeout_s))
         except asyncio.CancelledError as error:
             if self._report is None:
-                raise  # given up: nobody wants an outcome
+                raise  # given up: no caller wants an outcome
             outcome = self._failure(error)
         except GivenBack:
             outcome = CutOff()
@@ -294,7 +294,7 @@ def _classified(info: ErrorInfo, error: BaseException, classify: Callable[[BaseE
 def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
     """An error as the log keeps it."""
     if isinstance(error, CommandFailed):
-        # Where in Buoy it was raised helps nobody; how the command ended does.
+        # The place in Buoy that raised it does not help the reader; how the command ended does.
         text = storable_text(_text_of(error))
         return ErrorInfo(error.type, text, retryable=retryable, kind=error.kind, facts=error.facts)
     try:

@@ -1,11 +1,11 @@
-"""Beats: a runner's sign of life, one write for all that it holds.
+"""Heartbeat: a runner's sign of life, one write for all that it holds.
 
-Invariants: beats go through a connection of their own, from a thread of their own, so that neither a busy loop nor a
-half transaction of the worker can silence or spoil them. A refused beat is final: the runner was declared
-gone and stops. A runner that others may bury by silence fences itself: a timer runs from the moment at which its last
-confirmed beat was sent, and no call that hangs, nor a store that cannot be opened, delays it. An attempt that fails or
-takes too long costs its connection: the next attempt opens another one. A process that ends may overtake the thread:
-after `stop` nothing rests on what is left to do.
+Invariants: heartbeats have a connection and a thread of their own. So neither a busy loop nor a half transaction of the
+worker can silence or spoil them. A refused heartbeat is final: the runner was declared dead and stops. A runner that
+may be declared dead by silence fences itself: its timer runs from the sending of its last confirmed heartbeat. Neither
+a call that hangs nor a store that cannot be opened delays that timer. An attempt that fails or takes too long costs its
+connection: the next attempt opens another one. A process that ends may overtake the thread: after `stop` nothing
+depends on the thread's remaining work.
 """
 
 from __future__ import annotations

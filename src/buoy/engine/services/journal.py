@@ -1,9 +1,9 @@
 """The journal: one per process, group commit over all its runs.
 
-Invariants: what is queued while all lanes of the store are taken goes into the next group, which is capped by count and
-bytes; outcomes are per run, and certain (`engine.commits`); of one run at most one group is under way. While the store
-gives no answer the journal keeps trying: nothing that it took is dropped.
-A write that nobody else could join is committed where it is submitted, if the store can do that without waiting.
+Invariants: writes that are queued while all lanes of the store are taken go into the next group, which is capped by
+count and bytes. Outcomes are per run, and certain (`engine.services.commits`). At most one group per run is under way.
+While the store gives no answer the journal keeps trying and drops nothing.
+A write that no other write could join is committed where it is submitted, if the store can do that without waiting.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _LOG = logging.getLogger("buoy.engine")
 Done = Callable[[Outcome], None]
 Group = list[tuple[Write, Done]]
 
-# So many outcomes are told, then the loop turns: what they let go on runs while the processor's cache still holds these
-# runs. Measured with 2,000 runs: telling 500 at a time is slower by a tenth or more.
+# After so many delivered outcomes the loop turns: the code that they wake runs while the processor's cache still holds
+# these runs. Measured with 2,000 runs: delivering 500 at a time is slower by a tenth or more.
 _TOLD_AT_ONCE = 32
 
 
@@ -55,7 +55,7 @@ class Journal:
         self.commits = 0
         self.errors = 0
         self.last_error: str | None = None
-        # For whoever wants to show that the store does not take what this process writes.
+        # For displays: the store does not accept what this process writes.
         self.on_error: Callable[[str], None] | None = None
 
     def start(self) -> None:
@@ -175,7 +175,8 @@ class Journal:
     async def _carry(self, group: Group) -> None:
         outcomes = await self._commit([write for write, _ in group])
         self.commits += 1
-        # Before they are told: a run that is told goes on, and its next write need not wait.
+        # Before the outcomes are delivered: a run that receives its outcome continues, and its next write need not
+        # wait.
         self._carried.difference_update(write.run_id for write, _ in group)
         for place, ((_, done), outcome) in enumerate(zip(group, outcomes, strict=True), 1):
             self._tell(done, outcome)

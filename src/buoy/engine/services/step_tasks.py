@@ -1,8 +1,8 @@
-"""Crew: carries out the async bodies of one runner. One task takes one after the other until one of them has to wait.
+"""Step tasks: execute the async bodies of one runner. One task runs one body after another until a body has to wait.
 
-Invariants: bodies begin in the order in which they came, each in its own context. A task whose body has to wait is that
-body's own from then on, ends with it, and another one takes the bodies that are left: none ever waits for another. No
-task goes on for longer than `SLICE_S` without a turn of the loop.
+Invariants: bodies begin in the order in which they came, each in its own context. A task whose body has to wait belongs
+to that body and ends with it; another task takes the bodies that are left. So no body waits for another one. No task
+runs for longer than `SLICE_S` without a turn of the loop.
 A task for each body would cost more than most bodies do, and a turn of the loop besides.
 """
 
@@ -46,7 +46,7 @@ class StepTasks:
         self._called = False
 
     def start(self) -> None:
-        """Bodies see the variables of whoever starts the runner; not those of the bodies after which they come."""
+        """Keeps the caller's context: bodies see the caller's variables, not those of earlier bodies."""
         self._context = copy_context()
 
     def add(self, body: Carried) -> None:

@@ -1,8 +1,8 @@
-"""Alarms: one heap of due times for all runs of a process, and one timer for its earliest.
+"""Timers: one heap of due times for all runs of a process, and one timer for its earliest.
 
-Invariants: due times are wall-clock times, but setting the clock back delays nobody: what was to come in a minute comes
-in a minute. The timer looks again at least once a minute, so that suspending the machine delays an alarm by no more.
-A callback that fails is reported and delays no other alarm. Cancelled alarms are at most half of the heap.
+Invariants: due times are wall-clock times, but a clock that is set back delays no timer: what is due in a minute comes
+in a minute. The timer looks again at least once a minute, so suspending the machine delays an alarm by no more. A
+callback that fails is reported and delays no other alarm. Cancelled alarms are at most half of the heap.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Timers:
             self._timer.cancel()
 
     def _now(self) -> float:
-        """A time that goes on with the wall clock, and with the monotonic one where the wall clock is set back."""
+        """A time that advances with the wall clock, and with the monotonic one where the wall clock is set back."""
         monotonic = self._clock.monotonic()
         self._offset = max(self._offset, self._clock.now() - monotonic)
         return monotonic + self._offset

@@ -1,7 +1,7 @@
 """Spec commands: the body of a `run:` step: files before, the command, files after, and how it ended in words.
 
-Invariants: how a command ended is never a number that means something else: an exit code, or the name of a signal. A
-kill for want of memory is told apart as far as the system tells.
+Invariants: the report of a command's end is unambiguous: an exit code, or the name of a signal. A kill because of low
+memory is reported as such where the system reveals it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _failure(end: CommandEnd, facts: Facts) -> CommandFailed:
         name, kind = "Killed", "unknown"
         if end.out_of_memory:
             name, kind = "OutOfMemory", "resource"
-            what += "; the kernel killed something here for want of memory meanwhile"
+            what += "; the kernel killed something here for lack of memory during that time"
         else:
             what += "; Buoy did not send it: perhaps too little memory, a limit, or a person"
     peak = f"{end.peak_memory_bytes / 2**20:.0f} MiB"

@@ -25,7 +25,7 @@ from buoy.ports.host import Clock, Command, CommandEnd
 
 
 async def check_fit(workflow: SpecWorkflow, run_id: RunId, log: Sequence[e.Event], clock: Clock) -> None:
-    """Refuses a definition that a run with this log could not go on with, and says the first difference."""
+    """Refuses a definition that cannot continue a run with this log, and names the first difference."""
     created = log[0].body
     if not isinstance(created, e.WorkflowCreated) or created.workflow != workflow.name:
         theirs = created.workflow if isinstance(created, e.WorkflowCreated) else "nothing"

@@ -1,8 +1,8 @@
-"""The spec decider: drives a run of a spec as code drives other runs: it asks for leaves and is told their outcomes.
+"""The spec decider: drives a run of a spec as code drives other runs: it asks for leaves and receives their outcomes.
 
-Invariants: a replay starts what the log has as started, and decides nothing before its end; so the bound on how much
-runs at the same time may differ between two runners. A step starts when all that it needs is completed or was skipped.
-A failed step bars its descendants and nobody else; the run fails when nothing is left to do.
+Invariants: a replay starts what the log has as started, and decides nothing before its end. So two runners may differ
+in how many steps they run at the same time. A step starts when everything that it needs is completed or skipped. A
+failed step blocks its descendants and no other step; the run fails when nothing is left to do.
 """
 
 from __future__ import annotations

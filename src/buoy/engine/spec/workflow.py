@@ -1,7 +1,7 @@
 """Spec workflows: a spec as the engine's workflow: its name, its version, its parameters as input.
 
-Invariants: the version of a spec is the hash of its stored form, so a run is always driven by the very spec that it was
-started with; a run's input has all its parameters, those that were not given too.
+Invariants: the version of a spec is the hash of its stored form. So the spec that started a run always drives it. A
+run's input has all its parameters, including those that the caller left out.
 """
 
 from __future__ import annotations
