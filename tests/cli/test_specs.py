@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from buoy.core.spec.reader import spec_schema
 from buoy.engine.spec.source import SpecSource
 from buoy.engine.spec.workflow import spec_of
 
@@ -93,6 +94,10 @@ def test_a_bad_spec_is_told_whole_and_nothing_is_stored(buoy: Buoy) -> None:
     assert found["problems"][0] == {
         "file": str(path), "line": 3, "place": "steps[0].needs[0]", "text": "there is no step 'zz'; known: a",
     }  # fmt: skip
+
+
+def test_the_schema_of_specs_is_printed_for_editors(buoy: Buoy) -> None:
+    assert buoy.json("spec-schema") == json.loads(buoy("spec-schema").stdout) == spec_schema()
 
 
 def test_validate_says_what_a_run_would_be(buoy: Buoy, spec: Path) -> None:

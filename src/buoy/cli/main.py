@@ -11,6 +11,7 @@ VERBS = {
     "run": "run:run",
     "start": "start:start",
     "validate": "validate:validate",
+    "spec-schema": "spec_schema:spec_schema_command",
     "crashtest": "crashtest:crashtest",
     "worker": "worker:worker",
     "ps": "ps:ps",

@@ -11,7 +11,9 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 60
 # Some 300 years.
 _ENDLESS_S = 1e10
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
-_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+\Z")
+# A whole text, as JSON Schemas write it too.
+DURATION = r"\s*(?:\d+(?:\.\d+)?\s*(?:ms|s|m|h|d|w)\s*)+"
+_WHOLE = re.compile(DURATION + r"\Z")
 
 Duration = float | int | str | timedelta
 

@@ -24,7 +24,8 @@ ROOT_BRANCH = BranchId(0)
 # Ids become file names and object keys: no slash, no leading dot, nothing that a shell or a path would read.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 # Step and workflow names stand before '#' and after '/' in a leaf id.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:<>-]*\Z")
+NAME = "[A-Za-z_][A-Za-z0-9_.:<>-]*"
+_NAME = re.compile(NAME + r"\Z")
 
 
 def check_run_id(text: str) -> RunId:

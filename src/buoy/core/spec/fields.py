@@ -1,112 +1,221 @@
-"""Spec fields: single values of a spec, each read with what was expected there.
+"""Spec fields: the kinds of values in a spec, each with its reader and its JSON Schema; maps as tables of keys.
 
-Invariant: every method gives a sound value in any case, and notes what was wrong, so that reading continues.
+Invariants: a reader returns a sound value, or None after it noted what is wrong, so that reading continues. Whatever a
+reader accepts its JSON Schema accepts, too. The reader is the stricter one: it knows templates and conditions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
-from buoy.core.durations import seconds
-from buoy.core.ids import check_name
+import msgspec
+
+from buoy.core.durations import DURATION, seconds
+from buoy.core.ids import NAME, check_name
+from buoy.core.limits import NAME_CHARS_MAX
+from buoy.core.log.questions import Json
 from buoy.core.spec.model import Place
 from buoy.core.spec.problems import Problems, names, shown
 from buoy.core.spec.template import parse
 from buoy.errors import BadInput
 
 T = TypeVar("T")
+Read = Callable[[Any, Place, Problems], Any]
+Schema = dict[str, Any]
+
+ID = "[A-Za-z_][A-Za-z0-9_-]*"
+VARIABLE = r"[A-Za-z_]\w*"
+_SEEN: Schema = {"type": "string", "pattern": r"\S"}
 
 
-class Fields:
-    """Reads single values."""
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of value: how it is read, and the JSON Schema of it."""
 
-    def __init__(self, problems: Problems) -> None:
-        self._add = problems.add
+    read: Read
+    schema: Schema
 
-    def _keys(self, data: dict[Any, Any], known: tuple[str, ...], place: Place) -> None:
-        for key in data:
-            if key not in known:
-                self._add((*place, str(key)), f"unknown key; {names(known, str(key))}")
 
-    def _name(self, value: object, place: Place) -> str:
+class Key(msgspec.Struct, frozen=True):
+    """One key of a map: the kind of its value, what it means, and the field of the model that it fills."""
+
+    kind: Kind
+    meaning: str
+    field: str = ""
+    required: bool = False
+    nullable: bool = False
+    # Its default follows from other keys.
+    guessed: bool = False
+
+    def schema(self) -> Schema:
+        types = self.kind.schema.get("type", [])
+        also = {"type": [*([types] if isinstance(types, str) else types), "null"]} if self.nullable else {}
+        return {"description": self.meaning, **self.kind.schema, **also}
+
+
+class Keys:
+    """All keys of one map, for the reader and for the schema; defaults are those of the model."""
+
+    def __init__(self, model: type[msgspec.Struct], keys: Mapping[str, Key]) -> None:
+        self._keys = keys
+        self._required = [key for key, each in keys.items() if each.required]
+        # Fields without a default come first.
+        self._defaults = dict(zip(reversed(model.__struct_fields__), reversed(model.__struct_defaults__), strict=False))
+
+    def read(self, data: dict[Any, Any], place: Place, problems: Problems) -> dict[str, Any]:
+        """The fields of the model that are given, and sound."""
+        made: dict[str, Any] = {}
+        for key in (*data, *(each for each in self._required if each not in data)):
+            known, value = self._keys.get(key), data.get(key)
+            if known is None:
+                problems.add((*place, str(key)), f"unknown key; {names(self._keys, str(key))}")
+            elif value is not None or not known.nullable:
+                found = known.kind.read(value, (*place, key), problems)
+                if found is not None:
+                    made[known.field or key] = found
+        return made
+
+    def schema(self, **more: object) -> Schema:
+        found = {key: each.schema() for key, each in self._keys.items()}
+        for key, each in self._keys.items():
+            default = self._defaults.get(each.field or key)
+            if isinstance(default, str | int | float) and not each.guessed:
+                found[key]["default"] = default
+        required = {"required": self._required} if self._required else {}
+        return {"type": "object", "properties": found, **required, "additionalProperties": False, **more}
+
+
+def name(what: str) -> Kind:
+    def read(value: object, place: Place, problems: Problems) -> str:
         if not isinstance(value, str):
-            self._add(place, f"expected a name, found {shown(value)}")
+            problems.add(place, f"expected a name, found {shown(value)}")
             return "unknown"
-        self._attempt(lambda: check_name(value, "spec" if place == ("name",) else str(place[-1])), place)
+        attempt(lambda: check_name(value, what), place, problems)
         return value
 
-    def _text(self, data: dict[str, Any], key: str, place: Place, *, template: bool = True) -> str | None:
-        value, here = data.get(key), (*place, key)
-        if not isinstance(value, str) or not value.strip() or "\0" in value:
-            self._add(here, f"expected a text, found {shown(value)}")
-            return None
-        return self._template(value, here) if template else value
+    return Kind(read, {"type": "string", "pattern": f"^{NAME}$", "maxLength": NAME_CHARS_MAX})
 
-    def _texts(self, data: dict[str, Any], key: str, place: Place) -> tuple[str, ...]:
-        value = data.get(key, ())
-        value = [value] if isinstance(value, str) else value
-        if not isinstance(value, list | tuple):
-            self._add((*place, key), f"expected a list of texts, found {shown(value)}")
-            return ()
-        good = []
-        for number, each in enumerate(value):
-            text = self._template(each, (*place, key, number)) if isinstance(each, str) and each else None
-            if text is not None:
-                good.append(text)
-            elif not isinstance(each, str) or not each:
-                self._add((*place, key, number), f"expected a text, found {shown(each)}")
-        return tuple(good)
 
-    def _paths(self, data: dict[str, Any], key: str, place: Place) -> tuple[str, ...]:
-        found = self._texts(data, key, place) if key in data else ()
-        for number, each in enumerate(found):
-            if "{{" in each or "\0" in each:
-                self._add((*place, key, number), "a file name may hold parameters, but no references")
-        return found
+def plain_text(value: object, place: Place, problems: Problems) -> str | None:
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        problems.add(place, f"expected a text, found {shown(value)}")
+        return None
+    return value
 
-    def _one_of(self, data: dict[str, Any], key: str, known: tuple[str, ...], place: Place = ()) -> str:
-        """One of the known words; the first is the default."""
-        value = data.get(key, known[0])
-        if value not in known:
-            self._add((*place, key), f"expected one of {', '.join(dict.fromkeys(known))}; found {shown(value)}")
-            return known[0]
-        return str(value)
 
-    def _count(
-        self, data: dict[str, Any], key: str, place: Place, default: int | None, least: int, most: int
-    ) -> int | None:
-        value = data.get(key, default)
-        if value is default:
-            return default
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self._add((*place, key), f"expected a whole number from {least} to {most}, found {shown(value)}")
-            return default
+def _text(value: object, place: Place, problems: Problems) -> str | None:
+    text = plain_text(value, place, problems)
+    return None if text is None else template(text, place, problems)
+
+
+def _texts(value: object, place: Place, problems: Problems) -> tuple[str, ...]:
+    value = [value] if isinstance(value, str) else value
+    if not isinstance(value, list | tuple):
+        problems.add(place, f"expected a list of texts, found {shown(value)}")
+        return ()
+    good = []
+    for number, each in enumerate(value):
+        if not isinstance(each, str) or not each:
+            problems.add((*place, number), f"expected a text, found {shown(each)}")
+        elif (text := template(each, (*place, number), problems)) is not None:
+            good.append(text)
+    return tuple(good)
+
+
+def _paths(value: object, place: Place, problems: Problems) -> tuple[str, ...]:
+    found = _texts(value, place, problems)
+    for number, each in enumerate(found):
+        if "{{" in each or "\0" in each:
+            problems.add((*place, number), "a file name may hold parameters, but no references")
+    return found
+
+
+def one_of(*known: str) -> Kind:
+    def read(value: object, place: Place, problems: Problems) -> str | None:
+        if value in known:
+            return str(value)
+        problems.add(place, f"expected one of {', '.join(known)}; found {shown(value)}")
+        return None
+
+    return Kind(read, {"type": "string", "enum": list(known)})
+
+
+def count(least: int, most: int) -> Kind:
+    def read(value: object, place: Place, problems: Problems) -> int | None:
+        if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+            return value
+        problems.add(place, f"expected a whole number from {least} to {most}, found {shown(value)}")
+        return None
+
+    return Kind(read, {"type": "integer", "minimum": least, "maximum": most})
+
+
+def _duration(value: Any, place: Place, problems: Problems) -> float | None:
+    found = attempt(lambda: seconds(value, str(place[-1])), place, problems)
+    if found == 0:
+        problems.add(place, "expected more than nothing")
+    return found or None
+
+
+def _flag(value: object, place: Place, problems: Problems) -> bool | None:
+    if isinstance(value, bool):
         return value
+    problems.add(place, f"expected true or false, found {shown(value)}")
+    return None
 
-    def _duration(self, data: dict[str, Any], key: str, place: Place, default: float | None) -> float | None:
-        if key not in data:
-            return default
-        found = self._attempt(lambda: seconds(data[key], key), (*place, key))
-        if found == 0:
-            self._add((*place, key), "expected more than nothing")
-        return found or default
 
-    def _flag(self, data: dict[str, Any], key: str, place: Place) -> bool:
-        value = data.get(key, False)
-        if not isinstance(value, bool):
-            self._add((*place, key), f"expected true or false, found {shown(value)}")
-        return bool(value)
-
-    def _attempt(self, work: Callable[[], T], place: Place) -> T | None:
-        try:
-            return work()
-        except BadInput as error:
-            self._add(place, str(error))
-            return None
-
-    def _template(self, text: str, place: Place) -> str | None:
-        """The text; None if it is no template, so that no later check repeats the error."""
-        if "{" in text and self._attempt(lambda: parse(text), place) is None:
-            return None
+def _call(value: object, place: Place, problems: Problems) -> str | None:
+    text = _text(value, place, problems)
+    if text is None or re.fullmatch(_FUNCTION, text):
         return text
+    problems.add(place, f"expected 'package.module:function', found {shown(text)}")
+    return None
+
+
+def _value(value: Any, place: Place, problems: Problems) -> Json:
+    """Any JSON; every text in it is a template."""
+    if isinstance(value, str):
+        return template(value, place, problems) or ""
+    if isinstance(value, list):
+        return [_value(each, (*place, number), problems) for number, each in enumerate(value)]
+    if isinstance(value, dict):
+        return {str(key): _value(each, (*place, key), problems) for key, each in value.items()}
+    return cast(Json, value)
+
+
+def _inputs(value: object, place: Place, problems: Problems) -> dict[str, Json] | None:
+    if not isinstance(value, dict):
+        problems.add(place, f"expected a map of inputs by name, found {shown(value)}")
+        return None
+    for each in value:
+        if not re.fullmatch(VARIABLE, str(each)):
+            problems.add((*place, each), f"{each!r} is no name for an input: letters, digits and '_'")
+    return cast(dict[str, Json], _value(value, place, problems))
+
+
+def attempt(work: Callable[[], T], place: Place, problems: Problems) -> T | None:
+    try:
+        return work()
+    except BadInput as error:
+        problems.add(place, str(error))
+        return None
+
+
+def template(text: str, place: Place, problems: Problems) -> str | None:
+    """The text; None if it is no template, so that no later check repeats the error."""
+    if "{" in text and attempt(lambda: parse(text), place, problems) is None:
+        return None
+    return text
+
+
+_FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
+_TEXT_OR_LIST: Schema = {"type": ["string", "array"], "minLength": 1, "items": {"type": "string", "minLength": 1}}
+TEXT = Kind(_text, _SEEN)
+TEXTS = Kind(_texts, _TEXT_OR_LIST)
+PATHS = Kind(_paths, _TEXT_OR_LIST)
+DURATIONS = Kind(_duration, {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"})
+FLAG = Kind(_flag, {"type": "boolean"})
+CALL = Kind(_call, {"type": "string", "pattern": f"^{_FUNCTION}$"})
+ANY = Kind(_value, {})
+INPUTS = Kind(_inputs, {"type": "object", "propertyNames": {"pattern": f"^{VARIABLE}$"}})

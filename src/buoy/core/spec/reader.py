@@ -1,50 +1,108 @@
-"""Spec reading: plain data (from YAML or JSON) to a `Spec`, or every reason why not.
+"""Spec reading: plain data (from YAML or JSON) to a `Spec`, or every reason why not; and its JSON Schema for editors.
 
-Invariants: everything is looked at, so that a person sees all problems at once; an unknown key is a problem, since a
-setting that is silently ignored is worse than none. What needs parameters or other steps is checked by
-`core.spec_plan`.
+Invariants: the reader looks at everything, so that a person sees all problems at once. An unknown key is a problem,
+since a setting that is silently ignored is worse than none. The tables of keys make both the reader and the schema.
+What needs parameters or other steps is checked by `core.spec.plan`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, cast
+from typing import Any
+
+import msgspec
 
 from buoy.core.limits import NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
-from buoy.core.log.questions import Json, check_question
+from buoy.core.log.questions import check_question
 from buoy.core.spec.command import command_problems
 from buoy.core.spec.condition import parse_when
-from buoy.core.spec.fields import Fields
-from buoy.core.spec.model import (
-    DIRECTORY,
-    Ask,
-    Combine,
-    Module,
-    Parameter,
-    Place,
-    Recovery,
-    Resources,
-    Spec,
-    Step,
-    question_of,
+from buoy.core.spec.fields import (
+    ANY,
+    CALL,
+    DURATIONS,
+    FLAG,
+    ID,
+    INPUTS,
+    PATHS,
+    TEXT,
+    TEXTS,
+    VARIABLE,
+    Key,
+    Keys,
+    Kind,
+    Schema,
+    attempt,
+    count,
+    name,
+    one_of,
+    plain_text,
 )
+from buoy.core.spec.model import DIRECTORY, Ask, Module, Parameter, Place, Resources, Spec, Step, question_of
 from buoy.core.spec.problems import Problems, shown
-from buoy.core.spec.values import memory_bytes, parameter
+from buoy.core.spec.values import MEMORY, memory_bytes, parameter
 
-_SPEC_KEYS = (
-    "name", "steps", "recovery", "queue", "max_parallel", "parameters", "combine", "result",
-)  # fmt: skip
 _WORK_KEYS = ("call", "run", "ask")
-_ACTION_KEYS = ("id", *_WORK_KEYS, "with", "retries", "backoff", "timeout")
-_STEP_KEYS = (
-    *_ACTION_KEYS, "needs", "modules", "when", "inputs", "outputs", "resources", "supports_termination",
-)  # fmt: skip
-_ASK_KEYS = ("title", "kind", "options", "schema", "detail")
-_RESOURCE_KEYS = ("cpus", "memory", "gpus", "nodes", "time")
-_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
-_CALL = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*\Z")
-_VARIABLE = re.compile(r"[A-Za-z_]\w*\Z")
-_ID_EXPECTED = "expected letters, digits, '_' and '-', beginning with a letter"
+
+
+def is_id(text: str) -> bool:
+    """Whether a text can be the id of a step or module: part of leaf ids, file names and references."""
+    return len(text) <= NAME_CHARS_MAX and re.fullmatch(ID, text) is not None
+
+
+def read_spec(data: object, problems: Problems) -> Spec | None:
+    """The spec, as far as it can be read; whether it is sound, `problems` says."""
+    if not isinstance(data, dict):
+        problems.add((), f"expected a map with name and steps, found {shown(data)}")
+        return None
+    spec = Spec(**_SPEC.read(data, (), problems))
+    for place, text in command_problems(spec):
+        problems.add(place, text)
+    return spec
+
+
+def spec_schema() -> Schema:
+    """The JSON Schema of spec files. Draft 7, which editors know best."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Buoy spec",
+        "description": "A workflow as data.",
+        **_SPEC.schema(),
+    }
+
+
+def _steps(data: object, place: Place, problems: Problems) -> tuple[Step, ...]:
+    if not isinstance(data, list) or not data:
+        problems.add(place, f"expected a list of at least one step, found {shown(data)}")
+        return ()
+    if len(data) > SPEC_STEPS_MAX:
+        problems.add(place, f"{len(data):,} steps are too many, the limit is {SPEC_STEPS_MAX:,}")
+        return ()
+    return tuple(_step(each, (*place, number), problems) for number, each in enumerate(data))
+
+
+def _step(data: object, place: Place, problems: Problems) -> Step:
+    if not isinstance(data, dict):
+        problems.add(place, f"expected a map with id and one of call, run, ask, modules; found {shown(data)}")
+        return Step(id=_unnamed(place))
+    if "modules" not in data:
+        return Step(**_action(data, _STEP, place, problems, "call, run, ask, modules"))
+    for key in (*_WORK_KEYS, "with"):
+        if key in data:
+            problems.add((*place, key), f"a step with modules has no {key!r} of its own; give it to a module")
+    data = {key: value for key, value in data.items() if key not in (*_WORK_KEYS, "with")}
+    return Step(**{"id": _unnamed(place), **_STEP.read(data, place, problems)})
+
+
+def _action(data: dict[str, Any], keys: Keys, place: Place, problems: Problems, choice: str) -> dict[str, Any]:
+    """What steps and modules have in common: an id, and exactly one thing to do."""
+    work = [key for key in _WORK_KEYS if key in data]
+    if len(work) != 1:
+        found = "none of them" if not work else " and ".join(work)
+        problems.add(place, f"expected exactly one of {choice}; found {found}")
+    made = {"id": _unnamed(place), **keys.read(data, place, problems)}
+    if made.get("given") and "ask" in data:
+        problems.add((*place, "with"), "a question takes no inputs; write references into its title or detail")
+    return made
 
 
 def _unnamed(place: Place) -> str:
@@ -52,207 +110,178 @@ def _unnamed(place: Place) -> str:
     return f"unnamed-{'-'.join(str(each) for each in place if isinstance(each, int))}"
 
 
-def is_id(text: str) -> bool:
-    """Whether a text can be the id of a step or module: part of leaf ids, file names and references."""
-    return len(text) <= NAME_CHARS_MAX and _ID.match(text) is not None
+def _modules(data: object, place: Place, problems: Problems) -> tuple[Module, ...]:
+    if not isinstance(data, list) or not data:
+        problems.add(place, f"expected a list of at least one module, found {shown(data)}")
+        return ()
+    found: dict[str, Module] = {}
+    for number, each in enumerate(data):
+        here = (*place, number)
+        if not isinstance(each, dict):
+            problems.add(here, f"expected a map with id and one of call, run, ask; found {shown(each)}")
+            continue
+        module = Module(**_action(each, _MODULE, here, problems, "call, run, ask"))
+        if module.id in found:
+            problems.add((*here, "id"), f"module {module.id!r} is there twice in this step")
+        elif not is_id(module.id):
+            expected = "expected letters, digits, '_' and '-', beginning with a letter"
+            problems.add((*here, "id"), f"module id {module.id!r} is not allowed: {expected}")
+        found[module.id] = module
+    return tuple(found.values())
 
 
-def read_spec(data: object, problems: Problems) -> Spec | None:
-    """The spec, as far as it can be read; whether it is sound, `problems` says."""
-    reader = _Reader(problems)
+def _ask(data: object, place: Place, problems: Problems) -> Ask | None:
+    if isinstance(data, str):
+        data = {"title": data}
     if not isinstance(data, dict):
-        problems.add((), f"expected a map with name and steps, found {shown(data)}")
+        problems.add(place, f"expected a map with a title, found {shown(data)}")
         return None
-    spec = reader.spec(data)
-    for place, text in command_problems(spec):
-        problems.add(place, text)
-    return spec
+    found = _ASK.read(data, place, problems)
+    guess = "form" if "schema" in found else "choose" if found.get("options") else "text"
+    made = Ask(**{"title": "?", "kind": guess, **found})
+    attempt(lambda: check_question(question_of(made, made.title, made.options, made.detail)), place, problems)
+    return made
 
 
-class _Reader(Fields):
-    """Reads one spec."""
+def _form(data: object, place: Place, problems: Problems) -> dict[str, object] | None:
+    if isinstance(data, dict):
+        return data
+    problems.add(place, f"expected a JSON Schema, found {shown(data)}")
+    return None
 
-    def spec(self, data: dict[str, Any]) -> Spec:
-        self._keys(data, _SPEC_KEYS, ())
-        return Spec(
-            name=self._name(data.get("name"), ("name",)),
-            steps=self._steps(data.get("steps")),
-            recovery=cast(Recovery, self._one_of(data, "recovery", ("resume", "restart", "fail", "hold"))),
-            queue=self._name(data.get("queue", "default"), ("queue",)),
-            max_parallel=self._count(data, "max_parallel", (), None, 1, SPEC_PARALLEL_MAX),
-            parameters=self._parameters(data.get("parameters")),
-            combine=cast(Combine, self._one_of(data, "combine", ("product", "zip"))),
-            result=self._value(data.get("result"), ("result",)),
-        )
 
-    def _steps(self, data: object) -> tuple[Step, ...]:
-        if not isinstance(data, list) or not data:
-            self._add(("steps",), f"expected a list of at least one step, found {shown(data)}")
-            return ()
-        if len(data) > SPEC_STEPS_MAX:
-            self._add(("steps",), f"{len(data):,} steps are too many, the limit is {SPEC_STEPS_MAX:,}")
-            return ()
-        return tuple(self._step(each, ("steps", number)) for number, each in enumerate(data))
+def _when(value: object, place: Place, problems: Problems) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    text = plain_text(value, place, problems)
+    if text is None or attempt(lambda: parse_when(text), place, problems) is None:
+        return None
+    return text
 
-    def _step(self, data: object, place: Place) -> Step:
-        if not isinstance(data, dict):
-            self._add(place, f"expected a map with id and one of call, run, ask, modules; found {shown(data)}")
-            return Step(id=_unnamed(place))
-        self._keys(data, _STEP_KEYS, place)
-        modules = self._modules(data["modules"], (*place, "modules")) if "modules" in data else ()
-        if "modules" in data:
-            for key in (*_WORK_KEYS, "with"):
-                if key in data:
-                    self._add((*place, key), f"a step with modules has no {key!r} of its own; give it to a module")
-            data = {key: value for key, value in data.items() if key not in (*_WORK_KEYS, "with")}
-        return Step(
-            **self._action(data, place, has_modules=bool(modules) or "modules" in data),
-            modules=modules,
-            needs=self._texts(data, "needs", place) if "needs" in data else None,
-            when=self._when(data, place),
-            inputs=self._paths(data, "inputs", place),
-            outputs=self._paths(data, "outputs", place),
-            resources=self._resources(data["resources"], (*place, "resources")) if "resources" in data else None,
-            supports_termination=self._flag(data, "supports_termination", place),
-        )
 
-    def _modules(self, data: object, place: Place) -> tuple[Module, ...]:
-        if not isinstance(data, list) or not data:
-            self._add(place, f"expected a list of at least one module, found {shown(data)}")
-            return ()
-        found: dict[str, Module] = {}
-        for number, each in enumerate(data):
-            here = (*place, number)
-            if not isinstance(each, dict):
-                self._add(here, f"expected a map with id and one of call, run, ask; found {shown(each)}")
-                continue
-            self._keys(each, _ACTION_KEYS, here)
-            module = Module(**self._action(each, here))
-            if module.id in found:
-                self._add((*here, "id"), f"module {module.id!r} is there twice in this step")
-            elif module.id and not is_id(module.id):
-                self._add((*here, "id"), f"module id {module.id!r} is not allowed: {_ID_EXPECTED}")
-            found[module.id] = module
-        return tuple(found.values())
+def _parameters(data: object, place: Place, problems: Problems) -> tuple[Parameter, ...]:
+    if not isinstance(data, dict):
+        problems.add(place, f"expected a map of parameters by name, found {shown(data)}")
+        return ()
+    found = []
+    for key, value in data.items():
+        here = (*place, key)
+        if not isinstance(key, str) or not re.fullmatch(VARIABLE, key):
+            problems.add(here, f"{key!r} is no name for a parameter: letters, digits and '_'")
+            continue
+        made = attempt(lambda key=key, value=value: parameter(key, value), here, problems)  # type: ignore[misc]
+        # A parameter that is wrong is still there: those who use it are not wrong too.
+        made = made or Parameter(key, ("0",), plain=True)
+        if key == DIRECTORY and not made.plain:
+            problems.add(here, "expected one folder")
+        else:
+            found.append(made)
+    return tuple(found)
 
-    def _action(self, data: dict[str, Any], place: Place, *, has_modules: bool = False) -> dict[str, Any]:
-        """What steps and modules have in common."""
-        work = [key for key in _WORK_KEYS if key in data]
-        if len(work) != 1 and not has_modules:
-            found = "none of them" if not work else " and ".join(work)
-            self._add(place, f"expected exactly one of call, run, ask{'' if place[-2] == 'modules' else ', modules'}; "
-                             f"found {found}")  # fmt: skip
-        return {
-            "id": self._text(data, "id", place) or _unnamed(place),
-            "call": self._call(data, place),
-            "run": self._text(data, "run", place) if "run" in data else None,
-            "ask": self._ask(data["ask"], (*place, "ask")) if "ask" in data else None,
-            "given": self._given(data, place),
-            "retries": self._count(data, "retries", place, 0, 0, RETRIES_MAX),
-            "backoff_s": self._duration(data, "backoff", place, 1.0),
-            "timeout_s": self._duration(data, "timeout", place, None),
-        }
 
-    def _given(self, data: dict[str, Any], place: Place) -> dict[str, Json]:
-        given = data.get("with", {})
-        here = (*place, "with")
-        if not isinstance(given, dict):
-            self._add(here, f"expected a map of inputs by name, found {shown(given)}")
-            return {}
-        if given and "ask" in data:
-            self._add(here, "a question takes no inputs; write references into its title or detail")
-        for name in given:
-            if not _VARIABLE.match(str(name)):
-                self._add((*here, name), f"{name!r} is no name for an input: letters, digits and '_'")
-        return cast(dict[str, Json], {str(name): self._value(each, (*here, name)) for name, each in given.items()})
+def _resources(data: object, place: Place, problems: Problems) -> Resources | None:
+    if isinstance(data, dict):
+        return Resources(**_RESOURCES.read(data, place, problems))
+    problems.add(place, f"expected a map with cpus, memory, gpus, nodes, time; found {shown(data)}")
+    return None
 
-    def _value(self, value: Any, place: Place) -> Json:
-        """Any JSON; every text in it is a template."""
-        if isinstance(value, str):
-            return self._template(value, place) or ""
-        if isinstance(value, list):
-            return [self._value(each, (*place, number)) for number, each in enumerate(value)]
-        if isinstance(value, dict):
-            return {str(key): self._value(each, (*place, key)) for key, each in value.items()}
-        return cast(Json, value)
 
-    def _call(self, data: dict[str, Any], place: Place) -> str | None:
-        if "call" not in data:
-            return None
-        text = self._text(data, "call", place)
-        if text is not None and not _CALL.match(text):
-            self._add((*place, "call"), f"expected 'package.module:function', found {shown(text)}")
-            return None
-        return text
+def _memory(value: object, place: Place, problems: Problems) -> int | None:
+    return attempt(lambda: memory_bytes(value), place, problems)
 
-    def _ask(self, data: object, place: Place) -> Ask | None:
-        if isinstance(data, str):
-            data = {"title": data}
-        if not isinstance(data, dict):
-            self._add(place, f"expected a map with a title, found {shown(data)}")
-            return None
-        self._keys(data, _ASK_KEYS, place)
-        options = self._texts(data, "options", place)
-        schema = data.get("schema")
-        if schema is not None and not isinstance(schema, dict):
-            self._add((*place, "schema"), f"expected a JSON Schema, found {shown(schema)}")
-            schema = None
-        guess = "form" if schema is not None else "choose" if options else "text"
-        kinds = (guess, "confirm", "choose", "choose_many", "text", "form")
-        made = Ask(
-            title=self._text(data, "title", place) or "?",
-            kind=cast(Any, self._one_of(data, "kind", kinds, place)),
-            options=options,
-            schema=schema,
-            detail=self._text(data, "detail", place) if "detail" in data else None,
-        )
-        self._attempt(lambda: check_question(question_of(made, made.title, made.options, made.detail)), place)
-        return made
 
-    def _when(self, data: dict[str, Any], place: Place) -> str | None:
-        if "when" not in data:
-            return None
-        here, value = (*place, "when"), data["when"]
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        text = self._text(data, "when", place, template=False)
-        if text is None or self._attempt(lambda: parse_when(text), here) is None:
-            return None
-        return text
-
-    def _parameters(self, data: object) -> tuple[Parameter, ...]:
-        if data is None:
-            return ()
-        if not isinstance(data, dict):
-            self._add(("parameters",), f"expected a map of parameters by name, found {shown(data)}")
-            return ()
-        found = []
-        for name, value in data.items():
-            place = ("parameters", name)
-            if not isinstance(name, str) or not _VARIABLE.match(name):
-                self._add(place, f"{name!r} is no name for a parameter: letters, digits and '_'")
-                continue
-            made = self._attempt(lambda name=name, value=value: parameter(name, value), place)  # type: ignore[misc]
-            # A parameter that is wrong is still there: those who use it are not wrong too.
-            made = made or Parameter(name, ("0",), plain=True)
-            if name == DIRECTORY and not made.plain:
-                self._add(place, "expected one folder")
-            else:
-                found.append(made)
-        return tuple(found)
-
-    def _resources(self, data: object, place: Place) -> Resources | None:
-        if not isinstance(data, dict):
-            self._add(place, f"expected a map with {', '.join(_RESOURCE_KEYS)}; found {shown(data)}")
-            return None
-        self._keys(data, _RESOURCE_KEYS, place)
-        memory = None
-        if "memory" in data:
-            memory = self._attempt(lambda: memory_bytes(data["memory"]), (*place, "memory"))
-        return Resources(
-            cpus=self._count(data, "cpus", place, 1, 1, 100_000) or 1,
-            memory_bytes=memory,
-            gpus=self._count(data, "gpus", place, 0, 0, 10_000) or 0,
-            nodes=self._count(data, "nodes", place, 1, 1, 100_000) or 1,
-            time_s=self._duration(data, "time", place, None),
-        )
+_RESOURCES = Keys(
+    Resources,
+    {
+        "cpus": Key(count(1, 100_000), "Processors."),
+        "memory": Key(
+            Kind(_memory, {"type": ["string", "integer"], "minimum": 1, "pattern": f"^{MEMORY}$"}),
+            "Memory: bytes, or a size such as 512MiB or 16GiB.",
+            "memory_bytes",
+        ),
+        "gpus": Key(count(0, 10_000), "Graphics processors."),
+        "nodes": Key(count(1, 100_000), "Machines of a cluster."),
+        "time": Key(DURATIONS, "Time limit of a batch job: seconds, or 2h.", "time_s"),
+    },
+)
+_ASK = Keys(
+    Ask,
+    {
+        "title": Key(TEXT, "The question. May hold references.", required=True),
+        "kind": Key(
+            one_of("text", "confirm", "choose", "choose_many", "form"), "What kind of answer fits.", guessed=True
+        ),
+        "options": Key(TEXTS, "The answers to choose from. A reference to a list stands for an option each."),
+        "schema": Key(Kind(_form, {"type": "object"}), "The JSON Schema of a form.", nullable=True),
+        "detail": Key(TEXT, "More text below the title. May hold references."),
+    },
+)
+_ACTION = {
+    "id": Key(TEXT, "Letters, digits, '_' and '-'. The id of a step may hold parameters.", required=True),
+    "call": Key(CALL, "A Python function: package.module:function."),
+    "run": Key(TEXT, "A command for /bin/sh."),
+    "ask": Key(
+        Kind(_ask, {**_ASK.schema(), "type": ["string", "object"], "pattern": r"\S"}),
+        "A question to a person: its title, or a map.",
+    ),
+    "with": Key(INPUTS, "Inputs by name: arguments of a call, environment variables of a command.", "given"),
+    "retries": Key(count(0, RETRIES_MAX), "How often it is tried again after a failure."),
+    "backoff": Key(DURATIONS, "The wait before the first retry: seconds, or 10s, 5m.", "backoff_s"),
+    "timeout": Key(DURATIONS, "How long one attempt may take: seconds, or 1h30m.", "timeout_s"),
+}
+_MODULE_ID = Kind(TEXT.read, {"type": "string", "pattern": f"^{ID}$", "maxLength": NAME_CHARS_MAX})
+_MODULE = Keys(Module, {**_ACTION, "id": msgspec.structs.replace(_ACTION["id"], kind=_MODULE_ID)})
+_MODULES: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "items": _MODULE.schema(oneOf=[{"required": [key]} for key in _WORK_KEYS]),
+}
+_STEP = Keys(
+    Step,
+    {
+        **_ACTION,
+        "needs": Key(TEXTS, "The steps that must have completed before."),
+        "modules": Key(Kind(_modules, _MODULES), "Parts that run one after the other."),
+        "when": Key(Kind(_when, {"type": ["string", "boolean"]}), "A condition. If it is false, the step is skipped."),
+        "inputs": Key(PATHS, "Files that the step reads."),
+        "outputs": Key(PATHS, "Files that the step makes."),
+        "resources": Key(Kind(_resources, _RESOURCES.schema()), "What the step needs of a cluster."),
+        "supports_termination": Key(FLAG, "The command stops in good order on SIGTERM."),
+    },
+)
+_STEPS: Schema = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": SPEC_STEPS_MAX,
+    "items": _STEP.schema(
+        oneOf=[*({"required": [key]} for key in _WORK_KEYS), {"required": ["modules"], "not": {"required": ["with"]}}]
+    ),
+}
+_SCALAR = ["string", "number", "boolean"]
+_VALUES: Schema = {"type": [*_SCALAR, "array"], "minItems": 1, "items": {"type": _SCALAR}}
+_SPEC = Keys(
+    Spec,
+    {
+        "name": Key(name("spec"), "The spec's name. Its runs are runs of spec:NAME.", required=True),
+        "steps": Key(Kind(_steps, _STEPS), "The steps of the workflow.", required=True),
+        "recovery": Key(one_of("resume", "restart", "fail", "hold"), "What happens to a run whose process died."),
+        "queue": Key(name("queue"), "The queue that its runs go to."),
+        "max_parallel": Key(
+            count(1, SPEC_PARALLEL_MAX), "How many steps of one run execute at the same time.", nullable=True
+        ),
+        "parameters": Key(
+            Kind(
+                _parameters,
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{VARIABLE}$"},
+                    "additionalProperties": _VALUES,
+                },
+            ),
+            "Values by name: one value, a list, or a range such as 1:5.",
+            nullable=True,
+        ),
+        "combine": Key(one_of("product", "zip"), "How parameters of several values are combined."),
+        "result": Key(ANY, "What a run gives back, with references."),
+    },
+)

@@ -17,7 +17,8 @@ from buoy.core.spec.problems import names, shown
 from buoy.errors import BadInput
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?\Z", re.IGNORECASE)
+MEMORY = r"\s*(\d+(?:\.\d+)?)\s*([kKmMgGtT]?[iI]?)[bB]?\s*"
+_MEMORY = re.compile(MEMORY + r"\Z")
 _NUMBER = r"-?\d+(?:\.\d+)?"
 _RANGE = re.compile(rf"({_NUMBER}):({_NUMBER})(?::({_NUMBER}))?\Z")
 _TEXT_CHARS_MAX = 1_000
@@ -29,7 +30,7 @@ def memory_bytes(value: object) -> int:
     """`16GiB`, `512M`, `2g` or a number of bytes."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         return value
-    found = _MEMORY.match(value.strip()) if isinstance(value, str) else None
+    found = _MEMORY.match(value) if isinstance(value, str) else None
     unit = found[2].lower() if found is not None else "?"
     if found is None or unit not in _UNITS or not float(found[1]):
         raise BadInput(f"expected a size such as 512MiB or 16GiB, found {shown(value)}")
