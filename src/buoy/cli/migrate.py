@@ -25,6 +25,7 @@ _SHOWN_MAX = 20
 )
 @click.option("--to", "version", metavar="VERSION", help="Bind to this version of the code. [the one that did not fit]")
 @click.option("--spec", "file", metavar="FILE", help="For runs of a spec: the file with the new names.")
+@click.option("--dedupe", metavar="ID", help="Dedupe id for one run. A second request with the same id has no effect.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 @shared_options
 def migrate(
@@ -33,6 +34,7 @@ def migrate(
     workflow: str | None,
     version: str | None,
     file: str | None,
+    dedupe: str | None,
     dry_run: bool,
     store: str | None,
     as_json: bool,
@@ -55,7 +57,10 @@ def migrate(
         raise BadInput("which runs is not clear: give either RUN or --all WORKFLOW")
     if not renamed and file is None:
         raise BadInput("no renamed step is given; add one, for example --rename charge=take_payment")
-    found = go(_migrate(run_id, workflow, renamed, version, file, store, dry_run=dry_run))
+    if workflow is not None and dedupe is not None:
+        raise BadInput("--dedupe is for one run; leave it out with --all, which skips runs that were migrated")
+    order = Migrate(renamed=renamed, version=version, file=file, dry_run=dry_run, dedupe=dedupe)
+    found = go(_migrate(run_id, workflow, order, store))
     if as_json:
         print_json(found if workflow is not None else found.migrated[0])
     else:
@@ -76,17 +81,7 @@ def _renames(pairs: tuple[str, ...]) -> dict[str, str]:
     return found
 
 
-async def _migrate(
-    run_id: str | None,
-    workflow: str | None,
-    renamed: dict[str, str],
-    version: str | None,
-    file: str | None,
-    store: str | None,
-    *,
-    dry_run: bool,
-) -> Migrations:
-    order = Migrate(renamed=renamed, version=version, file=file, dry_run=dry_run)
+async def _migrate(run_id: str | None, workflow: str | None, order: Migrate, store: str | None) -> Migrations:
     async with connected(store) as client:
         if run_id is not None:
             return await migrate_run(client, run_id, order)

@@ -15,6 +15,7 @@ from buoy.operations.rewind import Rewind
 @click.option("--from", "step", metavar="STEP", help="Start from this step. [the last one that failed]")
 @click.option("--keep-answers", is_flag=True, help="Keep answers that people gave already.")
 @click.option("--spec", "file", metavar="FILE", help="For a run of a spec: continue with this file, if it fits.")
+@click.option("--dedupe", metavar="ID", help="Dedupe id. A second request with the same id has no effect.")
 @click.option("--dry-run", is_flag=True, help="Only show what would run again.")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @shared_options
@@ -23,6 +24,7 @@ def retry(
     step: str | None,
     keep_answers: bool,
     file: str | None,
+    dedupe: str | None,
     dry_run: bool,
     yes: bool,
     store: str | None,
@@ -41,5 +43,5 @@ def retry(
 
     Exit code: 0 done, 2 not possible or declined, 5 store unusable.
     """
-    order = Rewind(run_id, step, "retry", keep_answers, file)
+    order = Rewind(run_id, step, "retry", keep_answers, file, dedupe)
     return go_back(order, dry_run=dry_run, yes=yes, store=store, as_json=as_json)

@@ -13,18 +13,24 @@ __all__ = ["Migrate", "Migration", "Migrations", "migrate_run", "migrate_workflo
 
 
 class Migrate(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked for. `version`: bind to this one; `file`: a spec file with the new names."""
+    """What was asked for. `version`: bind to this one; `file`: a spec file with the new names.
+
+    `dedupe`: of a migration of one run; the same id again has no second effect.
+    """
 
     renamed: dict[str, str]
     version: str | None = None
     file: str | None = None
     dry_run: bool = False
+    dedupe: str | None = None
 
 
 async def migrate_run(client: Client, run_id: str, order: Migrate) -> Migrations:
     """One run."""
     spec = None if order.file is None else await spec_for(client, run_id, order.file)
-    one = await client.migrate(run_id, order.renamed, version=order.version, spec=spec, dry_run=order.dry_run)
+    one = await client.migrate(
+        run_id, order.renamed, version=order.version, spec=spec, dry_run=order.dry_run, dedupe=order.dedupe
+    )
     return Migrations(migrated=(one,))
 
 

@@ -96,11 +96,12 @@ class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Back to which step. `dry_run`: only tell what would run again."""
+    """Back to which step. `dry_run`: only tell what would run again. The same `dedupe` again does nothing more."""
 
     step: str | None = None
     keep_answers: bool = False
     dry_run: bool = False
+    dedupe: str | None = None
 
 
 class RecoverBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -212,7 +213,7 @@ async def _recover(asked: Asked) -> recover.RecoveryView:
 
 async def _retry(asked: Asked) -> rewind.RewindDone:
     body: RewindBody = asked.body
-    order = rewind.Rewind(asked.run, body.step, "retry", body.keep_answers)
+    order = rewind.Rewind(asked.run, body.step, "retry", body.keep_answers, dedupe=body.dedupe)
     return await (rewind.plan_rewind if body.dry_run else rewind.rewind)(asked.client, order)
 
 
@@ -220,7 +221,7 @@ async def _jump(asked: Asked) -> rewind.RewindDone:
     body: RewindBody = asked.body
     if body.step is None:
         raise BadInput('a jump needs a step; send {"step": "..."}')
-    order = rewind.Rewind(asked.run, body.step, "jump", body.keep_answers)
+    order = rewind.Rewind(asked.run, body.step, "jump", body.keep_answers, dedupe=body.dedupe)
     return await (rewind.plan_rewind if body.dry_run else rewind.rewind)(asked.client, order)
 
 

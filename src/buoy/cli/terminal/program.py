@@ -21,7 +21,7 @@ import click
 
 from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
 from buoy.cli.terminal.output import print_json
-from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, UnknownQuestion, UserError
+from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, Unclear, UnknownQuestion, UserError
 
 if TYPE_CHECKING:
     from buoy import Client
@@ -108,11 +108,20 @@ class Program(click.Group):
 def tell(error: Problem, *, as_json: bool) -> Exit:
     """Prints what is wrong in one line, and returns the exit code."""
     if as_json:
-        reason = {"reason": error.reason} if isinstance(error, UnknownQuestion) else {}
-        print_json({"error": {"type": type(error).__name__, "message": str(error), **reason}})
+        print_json({"error": {"type": type(error).__name__, "message": str(error), **_facts(error)}})
     else:
         click.echo(f"error: {error}", err=True)
     return exit_code(error)
+
+
+def _facts(error: Problem) -> dict[str, str]:
+    """What a program decides on beside the type of the error."""
+    match error:
+        case UnknownQuestion(reason=reason):
+            return {"reason": reason}
+        case Unclear(key=key):
+            return {"key": key}
+    return {}
 
 
 def tell_usage(error: click.ClickException, *, as_json: bool) -> int:

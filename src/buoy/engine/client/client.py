@@ -184,7 +184,9 @@ class Client:
         try:
             return await self._send(doc, "signal", f"signal:{key}", body)
         except Unavailable as error:
-            text = f"it is not known whether run {doc.run_id} has the signal ({error}); send it with dedupe={key!r}"
+            text = (
+                f"it is not known whether run {doc.run_id} has the signal ({error}); send it again with dedupe id {key}"
+            )
             raise Unclear(text, key=key) from error
 
     async def pause(self, run_id: str, reason: str | None = None) -> Requested:

@@ -86,7 +86,7 @@ async def migrate(
             if await commit_surely(client.store, write_of(new, change)):
                 return msgspec.structs.replace(found, done=True)
     except Unavailable as error:
-        text = f"it is not known whether run {run_id} was migrated ({error}); ask again with dedupe={key!r}"
+        text = f"it is not known whether run {run_id} was migrated ({error}); ask again with dedupe id {key}"
         raise Unclear(text, key=key) from error
     raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
 

@@ -78,11 +78,26 @@ async def rewind_run(
         raise WrongState(f"run {run_id} moves all the time; pause it with `buoy pause {run_id}` and try again")
     except Unavailable as error:
         await hold.give_up(error)
-        text = f"it is not known whether run {run_id} went back ({error}); ask again with dedupe={key!r}"
+        text = f"it is not known whether run {run_id} went back ({error}); ask again with dedupe id {key}"
         raise Unclear(text, key=key) from error
     except BaseException as error:
         await hold.give_up(error)
         raise
+
+
+async def made_before(
+    client: Client,
+    run_id: RunId,
+    to: str | None,
+    *,
+    cause: str,
+    keep_answers: bool,
+    spec: SpecWorkflow | None,
+    dedupe: str,
+) -> Plan | None:
+    """What the request with this dedupe id has done, if it was carried out already."""
+    nonce = f"{cause}:{check_dedupe(dedupe)}"
+    return await _Way(client, run_id, to, cause, nonce, keep_answers=keep_answers, spec=spec).done_before()
 
 
 class _Way:
