@@ -1,9 +1,9 @@
-"""Takeover on PostgreSQL: one of two workers gets SIGKILL with many runs in the middle of a step.
+"""Takeover: one of two workers gets SIGKILL with many runs in the middle of a step.
 
 Measures from the kill until every run of the dead worker executes again on the other. A witness file outside of the
 store counts the completed steps that were executed again.
 
-Usage: python benchmarks/postgres_takeover.py [--runs N] [--json]
+Usage: python benchmarks/postgres_takeover.py [--runs N] [--store postgres|sqlite] [--json]
 """
 
 import argparse
@@ -82,14 +82,24 @@ async def finished(url: str, runs: int) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-def measure(runs: int) -> dict[str, float]:
+def measure(kind: str, runs: int) -> dict[str, float]:
+    if kind == "sqlite":
+        with tempfile.TemporaryDirectory() as folder:
+            return measure_at(f"sqlite:///{folder}/runs.db", runs)
     server = start_server(18)
+    try:
+        return measure_at(server.url("takeover"), runs)
+    finally:
+        server.stop()
+
+
+def measure_at(url: str, runs: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         witness = Path(folder, "witness")
-        env = {**os.environ, WITNESS: str(witness), "BUOY_STORE": server.url("takeover")}
+        env = {**os.environ, WITNESS: str(witness), "BUOY_STORE": url}
         os.environ[WITNESS] = str(witness)
         words = [sys.executable, "-m", "buoy", "worker", str(Path(__file__).resolve()), "--no-specs"]
-        asyncio.run(start(server.url("takeover"), runs))
+        asyncio.run(start(url, runs))
         victim = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
         wait_for(lambda: sum(each[3] == "held" for each in seen(witness)) >= runs, "all runs to be in their step")
         heir = subprocess.Popen(words, env=env, stdout=subprocess.DEVNULL)
@@ -102,11 +112,10 @@ def measure(runs: int) -> dict[str, float]:
             wait_for(lambda: len(again()) >= runs, "the other worker to execute all of them")
             last = max(float(each[0]) for each in seen(witness) if each[1] == str(heir.pid))
             Path(f"{witness}.go").touch()
-            asyncio.run(finished(server.url("takeover"), runs))
+            asyncio.run(finished(url, runs))
         finally:
             heir.send_signal(signal.SIGTERM)
             heir.wait(TIMEOUT_S)
-            server.stop()
         counts = Counter(each[2] for each in seen(witness) if each[3] == "first")
     return {"runs": runs, "seconds": last - killed, "repeated": sum(counts.values()) - len(counts)}
 
@@ -114,17 +123,19 @@ def measure(runs: int) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=1_000)
+    parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     load = os.getloadavg()[0]
-    found = measure(args.runs)
+    found = measure(args.store, args.runs)
     if args.json:
         sys.stdout.write(json.dumps({"load": load, **found}) + "\n")
         return 0
     limit_s = DETECTION_S + TARGET_S
     verdict = "met" if found["seconds"] <= limit_s and not found["repeated"] else "MISSED"
     sys.stdout.write(
-        f"load {load:.1f}: {args.runs} runs of a killed worker execute again after {found['seconds']:.2f} s "
+        f"{args.store}, load {load:.1f}: "
+        f"{args.runs} runs of a killed worker execute again after {found['seconds']:.2f} s "
         f"(target {limit_s:g} s with the detection), completed steps repeated: {found['repeated']:.0f}: {verdict}\n"
     )
     return 0

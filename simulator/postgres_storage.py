@@ -21,18 +21,20 @@ from buoy.ports.host import Clock
 from buoy.ports.records import Message
 from buoy.ports.store import Store
 from buoy.stores.change_feed import ChangeFeed
-from buoy.stores.postgres import runs
+from buoy.stores.postgres import logs
 from buoy.stores.postgres.address import Address, address_of
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.hints import Notifier
 from buoy.stores.postgres.lanes import ReadLane, Work, WriteLane
 from buoy.stores.postgres.opening import Opened, connect, open_database
+from buoy.stores.postgres.read_groups import ReadMany, only
 from buoy.stores.postgres.store import PostgresStore
 from buoy.testing.postgres_clock import timed_session, use_test_clock
 from simulator.faults import Gate
 from simulator.storage import commit_at, dated_earlier, name_of
 
 T = TypeVar("T")
+K = TypeVar("K")
 
 
 class PostgresStorage:
@@ -50,10 +52,10 @@ class PostgresStorage:
         return cast(Store, _InlinePostgres(self._opened, self._connection, gate, clock))
 
     def log(self, run_id: RunId, after: int = 0) -> list[Event]:
-        return runs.log_of(self._connection, run_id, after, None)
+        return logs.log_of(self._connection, run_id, after)
 
     def inbox(self, run_id: RunId) -> list[Message]:
-        return runs.messages(self._connection, run_id, 0, None)
+        return logs.inbox_of(self._connection, run_id)
 
     def holds(self, run_id: RunId, first_seq: int, nonce: str | None) -> bool:
         query = """SELECT l.nonce FROM {schema}.runs r JOIN {schema}.log l ON l.run = r.number
@@ -156,6 +158,14 @@ class _InlineReads(ReadLane):
         what = f"read {name_of(query)}"
         await self._gate.before(what)
         found = query(self._shared)
+        await self._gate.after(what)
+        return found
+
+    async def read_one(self, many: ReadMany[K, T], key: K) -> T:
+        """Alone: which reads wait at the same time would depend on how long the server takes."""
+        what = f"read {name_of(many)}"
+        await self._gate.before(what)
+        found = only(many(self._shared, [key]))
         await self._gate.after(what)
         return found
 

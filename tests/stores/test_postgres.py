@@ -437,7 +437,7 @@ _SCANS = """SELECT relname, seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) 
 def test_no_hot_statement_scans_a_table(request: pytest.FixtureRequest) -> None:
     """With --many-rows: a million runs that ended and 100,000 that wait."""
     from buoy.ports.records import Wants
-    from buoy.stores.postgres import runs, tasks
+    from buoy.stores.postgres import logs, runs, tasks
     from buoy.stores.unreadable import Met
 
     many = request.config.getoption("--many-rows", default=False)
@@ -473,9 +473,9 @@ def test_no_hot_statement_scans_a_table(request: pytest.FixtureRequest) -> None:
             None,  # type: ignore[arg-type]
         ),
         "send": runs.send_work(message("run-3", "e")),
-        "inbox": lambda c: runs.messages(c, RunId("run-3"), 0, None),
+        "inbox": lambda c: logs.inbox_of(c, RunId("run-3")),
         "run": lambda c: runs.run_record(c, RunId("run-3")),
-        "events": lambda c: runs.log_of(c, RunId("run-3"), 0, None),
+        "events": lambda c: logs.log_of(c, RunId("run-3")),
         "unread": lambda c: tasks.unread_runs(c, runner),  # type: ignore[arg-type]
         "mark read": tasks.mark_read_work(RunId("run-3"), runner, 1),  # type: ignore[arg-type]
         "moved": lambda c: runs.moved(c, str(10**9), 100),

@@ -20,10 +20,12 @@ import psycopg
 from buoy.errors import Problem
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.errors import READ_ONLY, closed, code_of, collided, translated
+from buoy.stores.postgres.read_groups import ReadGroups, ReadMany
 
 _LOG = logging.getLogger("buoy.stores")
 
 T = TypeVar("T")
+K = TypeVar("K")
 Work = Callable[[Connection], T]
 Connect = Callable[[], Connection]
 
@@ -170,8 +172,16 @@ class Lane:
 class ReadLane(Lane):
     """Work that only reads."""
 
+    def __init__(self, connect: Connect, store_name: Callable[[], str], name: str, sessions: int = 1) -> None:
+        super().__init__(connect, store_name, name, sessions)
+        self._groups = ReadGroups(self.read)
+
     async def read(self, query: Work[T]) -> T:
         return await self.run(query, repeats=True)
+
+    async def read_one(self, many: ReadMany[K, T], key: K) -> T:
+        """The answer for one key. Reads of that kind which wait at the same time share a statement."""
+        return await self._groups.get(many, key)
 
 
 class WriteLane(Lane):

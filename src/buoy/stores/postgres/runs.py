@@ -1,4 +1,4 @@
-"""Runs, logs and inboxes in PostgreSQL: how they are read, listed and sent to.
+"""Runs in PostgreSQL: how they are read, listed and sent to.
 
 Invariants: a run's row, its task and the head of its inbox are read by one statement, so they belong together. Lists
 follow `runs.number`, which only grows: a page is neither shifted nor repeated by runs that are created later.
@@ -6,7 +6,7 @@ follow `runs.number`, which only grows: a page is neither shifted nor repeated b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -14,9 +14,7 @@ import msgspec
 from buoy.core import limits
 from buoy.core.ids import RunId, check_dedupe
 from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
-from buoy.core.log.codec import decode_events
 from buoy.core.log.document import Document, document
-from buoy.core.log.events import Event
 from buoy.core.log.inbox_room import check_room
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
@@ -39,6 +37,8 @@ from buoy.stores.moves import place_of
 from buoy.stores.postgres.commit import storable, storable_or_none
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.lanes import Work
+from buoy.stores.postgres.logs import log_of
+from buoy.stores.postgres.read_groups import only
 from buoy.stores.scopes import fits_scope
 from buoy.stores.unreadable import GARBLED, UNREADABLE, broken
 
@@ -46,12 +46,19 @@ _DOCUMENTS = msgspec.json.Decoder(Document)
 _ALL = 2**62
 
 
-def run_record(connection: Connection, run_id: RunId) -> RunRecord | None:
-    row = connection.row("run", (run_id,))
-    found = None if row is None else _look(connection, row)
-    if isinstance(found, Broken):
-        raise CorruptLog(found.reason)
+def run_records(connection: Connection, run_ids: Sequence[RunId]) -> list[RunRecord | Exception | None]:
+    """Many runs by one statement. An unreadable one is a problem of its own."""
+    rows = {row[-1]: row for row in connection.rows("runs", (list(run_ids),))}
+    found: list[RunRecord | Exception | None] = []
+    for run_id in run_ids:
+        row = rows.get(run_id)
+        record = None if row is None else _look(connection, row)
+        found.append(CorruptLog(record.reason) if isinstance(record, Broken) else record)
     return found
+
+
+def run_record(connection: Connection, run_id: RunId) -> RunRecord | None:
+    return only(run_records(connection, [run_id]))
 
 
 def document_of(connection: Connection, number: int, stored: bytes) -> Document:
@@ -92,25 +99,6 @@ def _look(connection: Connection, row: tuple[Any, ...]) -> RunRecord | Broken | 
         return broken("run", str(row[-1]), f"runs, row {row[0]}", error)
 
 
-def log_of(connection: Connection, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-    """The events after that number. A commit holds one event at least, so `limit` bounds the commits, too."""
-    commits = None if limit is None else limit + 1
-    rows = connection.rows("log", {"run": run_id, "after": after, "commits": commits})
-    return _events(rows, run_id, after, limit)
-
-
-def _events(rows: Iterable[tuple[int, bytes]], run_id: RunId, after: int, limit: int | None) -> list[Event]:
-    found: list[Event] = []
-    for last_seq, body in rows:
-        if limit is not None and len(found) >= limit:
-            break
-        if last_seq > after:
-            events = decode_events(body, f"the log of {run_id}")
-            # Only the first commit of a page can begin before it.
-            found += events if events[0].seq > after else [event for event in events if event.seq > after]
-    return found if limit is None else found[:limit]
-
-
 def landed(connection: Connection, writes: Sequence[Write]) -> list[Outcome | None]:
     """What stands in the place of each write, by one statement."""
     found: list[Outcome | None] = [None] * len(writes)
@@ -120,13 +108,6 @@ def landed(connection: Connection, writes: Sequence[Write]) -> list[Outcome | No
         ours = nonce is not None and nonce == events[0].nonce
         found[place - 1] = Committed(events[-1].seq) if ours else FencedOut(head_seq)
     return found
-
-
-def messages(connection: Connection, run_id: RunId, after: int, limit: int | None) -> list[Message]:
-    return [
-        Message(run_id, kind, dedupe, msgspec.Raw(body), StoreTime(sent_at), number, by)
-        for kind, dedupe, body, sent_at, number, by in connection.rows("inbox", (run_id, after, limit))
-    ]
 
 
 def send_work(message: Message) -> Work[Receipt]:
@@ -245,6 +226,13 @@ def _before(cursor: str | None) -> int:
     if not cursor.isdecimal():
         raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
     return int(cursor)
+
+
+def times(connection: Connection, asked: Sequence[None]) -> list[StoreTime | Exception]:
+    """The store's time, once for all who ask."""
+    row = connection.row("now")
+    assert row is not None
+    return [StoreTime(row[0])] * len(asked)
 
 
 def define_work(version: str, data: bytes) -> Work[None]:

@@ -36,7 +36,7 @@ from buoy.ports.records import (
     Write,
 )
 from buoy.stores.change_feed import ChangeFeed, wakes_others
-from buoy.stores.postgres import runs, tasks
+from buoy.stores.postgres import logs, runs, tasks
 from buoy.stores.postgres.address import address_of
 from buoy.stores.postgres.archive import PostgresArchive
 from buoy.stores.postgres.commit import commit_work
@@ -137,10 +137,10 @@ class PostgresStore:
         return await self._reader.read(lambda c: runs.landed(c, writes))
 
     async def run(self, run_id: RunId) -> RunRecord | None:
-        return await self._reader.read(lambda c: runs.run_record(c, run_id))
+        return await self._reader.read_one(runs.run_records, run_id)
 
     async def events(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
-        return await self._reader.read(lambda c: runs.log_of(c, run_id, after, limit))
+        return await self._reader.read_one(logs.logs_of, logs.Part(run_id, after, limit))
 
     async def send(self, message: Message) -> Receipt:
         receipt = await self._writer.write(runs.send_work(message))
@@ -149,7 +149,7 @@ class PostgresStore:
         return receipt
 
     async def inbox(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Message]:
-        return await self._reader.read(lambda c: runs.messages(c, run_id, after, limit))
+        return await self._reader.read_one(logs.inboxes_of, logs.Part(run_id, after, limit))
 
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage:
         return await self._reader.read(lambda c: runs.page_of_runs(c, query, cursor, limit))
@@ -226,9 +226,7 @@ class PostgresStore:
         return await self._reader.read(lambda c: runs.definition(c, version))
 
     async def now(self) -> StoreTime:
-        row = await self._reader.read(lambda c: c.row("now"))
-        assert row is not None
-        return StoreTime(row[0])
+        return await self._reader.read_one(runs.times, None)
 
     async def wait_for_change(self, timeout_s: float) -> bool:
         if not self._opened.pooled:

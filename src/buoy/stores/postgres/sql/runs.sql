@@ -22,8 +22,9 @@ r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
 -- fragment: page
 ORDER BY r.number DESC LIMIT %(limit)s
 
--- name: run
-SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number WHERE r.run_id = %s;
+-- name: runs
+SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number
+    WHERE r.run_id = ANY (%b::text[]);
 
 -- name: page_all
 SELECT {columns} FROM {schema}.runs r LEFT JOIN {schema}.tasks t ON t.run = r.number WHERE {narrow} {page};
@@ -58,20 +59,28 @@ SELECT r.status, count(*) FROM {schema}.tasks t JOIN {schema}.runs r ON r.number
 SELECT run_id FROM {schema}.runs WHERE number = %s;
 
 -- From the commit that holds event `after + 1`, which may have begun earlier.
--- name: log
-SELECT l.last_seq, l.body FROM {schema}.runs r JOIN {schema}.log l ON l.run = r.number
-    WHERE r.run_id = %(run)s AND l.first_seq >= coalesce((SELECT max(e.first_seq) FROM {schema}.log e
-        WHERE e.run = r.number AND e.first_seq <= %(after)s + 1), 0)
-    ORDER BY l.first_seq LIMIT %(commits)s;
+-- name: logs
+SELECT w.place, l.last_seq, l.body
+    FROM unnest(%b::text[], %b::bigint[], %b::bigint[]) WITH ORDINALITY AS w (run_id, after_seq, commits, place)
+    JOIN {schema}.runs r ON r.run_id = w.run_id
+    CROSS JOIN LATERAL (SELECT c.first_seq, c.last_seq, c.body FROM {schema}.log c
+        WHERE c.run = r.number AND c.first_seq >= coalesce((SELECT max(e.first_seq) FROM {schema}.log e
+            WHERE e.run = r.number AND e.first_seq <= w.after_seq + 1), 0)
+        ORDER BY c.first_seq LIMIT w.commits) l
+    ORDER BY w.place, l.first_seq;
 
 -- '~' sorts after every character of an id.
 -- name: run_ids
 SELECT run_id FROM {schema}.runs WHERE run_id >= %(prefix)s AND run_id < %(prefix)s || '~' ORDER BY run_id
     LIMIT %(limit)s;
 
--- name: inbox
-SELECT i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by FROM {schema}.runs r
-    JOIN {schema}.inbox i ON i.run = r.number WHERE r.run_id = %s AND i.number > %s ORDER BY i.number LIMIT %s;
+-- name: inboxes
+SELECT w.place, i.kind, i.dedupe, i.body, i.sent_at, i.number, i.by
+    FROM unnest(%b::text[], %b::bigint[], %b::bigint[]) WITH ORDINALITY AS w (run_id, after_number, most, place)
+    JOIN {schema}.runs r ON r.run_id = w.run_id
+    CROSS JOIN LATERAL (SELECT m.* FROM {schema}.inbox m WHERE m.run = r.number AND m.number > w.after_number
+        ORDER BY m.number LIMIT w.most) i
+    ORDER BY w.place, i.number;
 
 -- name: send_message
 SELECT outcome, number FROM {schema}.send_message(%b::text, %b::text, %b::text, %b::text, %b::bytea, %b::bigint);
