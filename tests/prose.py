@@ -44,6 +44,7 @@ BANNED = (
 _BANNED = re.compile(r"\b(?:" + "|".join(BANNED) + r")\b", re.IGNORECASE)
 _CODE = re.compile(r"`[^`]*`|\"[^\"]*\"|https?://\S+|\{[^}]*\}")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+")
+_ROW = re.compile(r"\S {2,}\S")
 _FOLDERS_MAX_DEPTH = 3
 _CHECKED = ("src", "simulator", "tests", "benchmarks", "examples")
 
@@ -63,10 +64,21 @@ def faults_in(place: str, source: str) -> Iterator[Fault]:
         for found in _BANNED.finditer(plain):
             yield Fault(place, line, f"{found[0]!r} in: {_short(text)}")
         if is_prose:
-            for sentence in _SENTENCE.split(" ".join(plain.split())):
+            for sentence in _sentences(plain):
                 words = len(sentence.split())
                 if words > WORDS_MAX:
                     yield Fault(place, line, f"{words} words: {_short(sentence)}")
+
+
+def _sentences(text: str) -> Iterator[str]:
+    """The sentences of a paragraph. A row of a table or of a drawn tree stands for itself."""
+    prose: list[str] = []
+    for line in text.splitlines():
+        if _ROW.search(line):
+            yield line
+        else:
+            prose.append(line)
+    yield from _SENTENCE.split(" ".join(" ".join(prose).split()))
 
 
 def faults_in_page(place: str, source: str) -> Iterator[Fault]:

@@ -36,5 +36,11 @@ def test_the_rule_can_fail(source: str) -> None:
     assert list(faults_in("module.py", source))
 
 
+def test_a_row_of_a_table_is_no_part_of_a_sentence() -> None:
+    table = "\n".join(f"name{number}   what it is for" for number in range(10))
+    assert not list(faults_in("module.py", f'"""Rows.\n\n{table}\n"""'))
+    assert list(faults_in("module.py", f'"""Rows.\n\n{table.replace("   ", " ")}\n"""'))
+
+
 def test_the_rule_reads_pages_and_leaves_their_code_alone() -> None:
     assert [fault.line for fault in faults_in_page("page.md", "It goes on.\n```\nnobody\n```\n`nobody` may\n")] == [1]

@@ -128,7 +128,7 @@ def test_the_status_of_a_healthy_store_is_fine(buoy: Buoy) -> None:
 def test_the_status_names_runs_that_nobody_can_take(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     told = buoy("status", code=1).stdout
-    assert "nobody sweeps" in told
+    assert "no sweeper is running" in told
     assert "s1 is stalled" in told
 
 

@@ -112,7 +112,7 @@ def test_a_worker_sweeps_unless_it_is_told_not_to(buoy: Buoy, spawn: Spawn) -> N
     until(lambda: "drives" in idle.out.read_text(), idle)
     until(lambda: buoy.json("status", code=1)["runners"], idle)
     assert buoy.json("show", "p1")["health"] == "dead"
-    assert "nobody sweeps" in buoy("status", code=1).stdout
+    assert "no sweeper is running" in buoy("status", code=1).stdout
     idle.send(signal.SIGTERM)
     idle.wait()
     buoy.drive()

@@ -43,8 +43,8 @@ def health(**more: Any) -> SweepHealth:
     ("records", "needed", "told"),
     [
         ([runner("r1", health())], True, None),
-        ([runner("r1", None)], True, "nobody sweeps"),
-        ([], True, "nobody sweeps"),
+        ([runner("r1", None)], True, "no sweeper is running"),
+        ([], True, "no sweeper is running"),
         ([], False, None),
         ([runner("r1", health(failing=True, last_error="OSError: no"))], False, "fails to sweep: OSError: no"),
         ([runner("r1", health(at=NOW - 3_000.0))], False, "has not swept for 50 min"),
@@ -66,8 +66,8 @@ def test_one_line_says_by_whom_and_when_last() -> None:
     def line(*records: RunnerRecord) -> str:
         return swept_text(looked_at(*records)[0])
 
-    assert line() == "by nobody now"
+    assert line() == "by no sweeper now"
     assert line(runner("r1", health(at=None))) == "by 1 sweeper, the first sweep is still to come"
     both = line(runner("r1", health(errors=2)), runner("r2", health(at=NOW - 5.0, duration_s=1.25)))
     assert both == "by 2 sweepers, last 5 s ago, in 1.2 s, 2 errors"
-    assert line(runner("r1", health(), gone=True)) == "by nobody now, last 1 min ago, in 0.5 s"
+    assert line(runner("r1", health(), gone=True)) == "by no sweeper now, last 1 min ago, in 0.5 s"

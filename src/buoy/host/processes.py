@@ -1,8 +1,7 @@
 """Processes of this machine: who a runner is, and proof of its life or death.
 
-Invariants: a runner of this very process is never dead. Death is only ever concluded from something that a living
-process cannot show (a lock that can be had, another boot, a PID that is gone or was reused); what
-cannot be read proves nothing.
+Invariants: a runner of this very process is never dead. Death is concluded only from something that a living process
+cannot show: a lock that can be had, another boot, a PID that is gone or was reused. A failed read proves nothing.
 """
 
 from __future__ import annotations

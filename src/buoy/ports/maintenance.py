@@ -153,8 +153,9 @@ class Archive(Protocol):
     async def purge_broken(self, tombstone: Tombstone, digest: str) -> bool:
         """Deletes a run that cannot be read, with all that belongs to it, but for its tombstone.
 
-        False, and nothing is deleted, if it is not there or if its remains have another digest by now. The caller has
-        seen to it that it cannot be read, that no living runner holds it, and that a copy of the remains is kept.
+        False, and nothing is deleted, if it is not there or if its remains have another digest by now. Before the call,
+        the caller makes sure of three things: the run cannot be read, no living runner holds it, and a copy of the
+        remains is kept.
         """
         ...
 

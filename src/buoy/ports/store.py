@@ -6,7 +6,7 @@ Invariants that every store keeps (and `buoy.testing.contracts` checks):
 - `commit` appends a run's events only if `after_seq` is its last number; else that write is `FencedOut` and changed
   nothing. One run's write is all or nothing; the runs of one call are independent of each other.
 - A commit that was answered is durable. One that raised `Unavailable` may or may not have happened: the caller asks
-  `landed`, which compares the nonce of what stands there (`engine.commits` does that for everybody).
+  `landed`, which compares the nonce of what stands there (`engine.services.commits` does that for every caller).
 - Exactly one task drives an active run. It is held by at most one runner, or due at a time, or parked until a message.
 - `send` numbers the messages of a run 1, 2, 3... with no gaps and no losses; a dedupe id that is there already gives
   back its number. A message for a run without a holder makes its task due at once.

@@ -1,12 +1,13 @@
-"""Liveness: who of the runners is dead, and on what evidence.
+"""Failure detector: which runners are dead, and on what evidence.
 
-Invariants: how a runner's end is proven is a field of the runner. What can be seen from here is judged by what is seen
-(a lock, a process), never by silence. A runner in an allocation is not judged by silence either: only its scheduler can
-tell. Any other that cannot be seen is judged by two looks: the first is noted on its record, and only if the second,
-one beat and some slack later, finds the same beat, after a long silence, is it dead. Both intervals are the observer's
-own monotonic time; the clocks of two machines are never compared. A store that keeps time may tell the silence, but not
-the interval: only an observer who looked all the while knows that the store was there and that a beat could have come.
-Dead is final, and the verdict is refused if a beat comes first.
+Invariants: how a runner's death is proven is a field of the runner. If this machine can see the runner, a lock or a
+process decides, never silence. A runner in an allocation is not judged by silence either: only its scheduler can tell.
+Any other runner is judged by two looks. The first look is noted on its record. The runner is dead only if the second
+look, one heartbeat and some slack later, finds the same heartbeat after a long silence. Both intervals are the
+observer's own monotonic time; the clocks of two machines are never compared. A store with a clock may measure the
+silence, but not the interval. Only an observer that looked all the time knows that the store was there and that a
+heartbeat could have come.
+Dead is final, and the store refuses the verdict if a heartbeat comes first.
 Absent on purpose: the loop that looks. It should look at least every `LOOKS_SLACK_S`.
 """
 
@@ -37,10 +38,10 @@ class _Watch:
 
 
 class FailureDetector:
-    """Says who is dead. One for each observer, since it must remember what it saw.
+    """Decides which runners are dead. Each observer has its own, since it must remember what it saw.
 
-    `once`: for an observer that will not stay. It notes its first look at once and leaves the second to the next one
-    (`left`), or makes the second itself where an earlier one noted the first (`pending`).
+    `once`: for an observer that will not stay. It notes its first look at once. It leaves the second look to the next
+    observer (`left`), or makes it itself if an earlier observer noted the first (`pending`).
     """
 
     def __init__(

@@ -29,11 +29,12 @@ UNREADABLE = "R1"
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it. `error`: why a run that needs a recovery did not get one, or not all of it; `note`: what is left
-    for a person or another process to do, or a notice about a healthy run.
+    """The result of one recovery.
 
-    `action`: none, resume, restart, retry, compensate, fail, hold, quarantine; report (only a person or another process
-    can act), skip (its policy is not known), lost (another process was quicker), unknown (it could not be read).
+    `error`: why a run that needs a recovery did not get one, or not all of it.
+    `note`: what is left for a person or another process to do, or a notice about a healthy run.
+    `action`: none, resume, restart, retry, compensate, fail, hold or quarantine; report: only a person or another
+    process can act; skip: the policy is unknown; lost: another process was quicker; unknown: the run could not be read.
     """
 
     run_id: RunId

@@ -1,9 +1,11 @@
-"""Waiting for changes: by this process, told directly, or by others, seen as a new data version of the file.
+"""Change feed: wakes waiting tasks after a change. This process reports its own changes; another process's change shows
+as a new data version of the file.
 
-One timer per event loop looks every 50 ms (100 ms when all has been quiet), however many wait, and only while somebody
-waits; a look costs microseconds.
-Changes between two waits are not missed: each waiting task remembers up to where it was told, and takes no other task's
-hint. A task that waits for the first time is told of all changes so far: it looked at some unknown time.
+One timer per event loop looks every 50 ms (100 ms when all has been quiet), for any number of waiting tasks. It runs
+only while a task waits. A look costs microseconds.
+Changes between two waits are not missed: each waiting task remembers the last change that it received, and takes no
+other task's hint. A task that waits for the first time receives all changes so far, because it read the store at some
+unknown time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """File identity: whether the files that a store has open are still those that others find under their names.
 
-Invariants: what was lost once stays lost, also if a file of that name comes back: this process has written to one that
-nobody else sees. A check costs one `stat` for each name; whoever acknowledges a write checks after it.
+Invariants: a lost file stays lost, even if a file of that name comes back: this process wrote to a file that other
+processes cannot see. A check costs one `stat` for each name. Every caller that acknowledges a write checks after it.
 """
 
 from __future__ import annotations

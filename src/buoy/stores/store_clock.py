@@ -1,7 +1,7 @@
 """The clock of a store: one of its own, as a database server has, or that of the process that uses the store.
 
-Invariants: a store with a clock of its own stamps every record by it, and moves a due time there by the distance that
-its writer saw. A store without one keeps due times as their writers told them. "At once" is the writer's decision.
+Invariants: a store with a clock of its own stamps every record by it. It moves a due time there by the distance that
+the writer saw. A store without one keeps due times as their writers set them. "At once" is the writer's decision.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""For tests, yours too.
+"""Test tools, for Buoy's users too.
 
-For workflows: `local_app` and `LocalApp` (a store in memory and a clock that skips what is waited for), `crash_test`
-(crashes a workflow at every point), and the fixtures `buoy_app`, `buoy_clock` and `crashtest` for pytest.
+For workflows: `local_app` and `LocalApp` (a store in memory and a clock that skips time), and `crash_test` (crashes a
+workflow at every point). For pytest: the fixtures `buoy_app`, `buoy_clock` and `crashtest`.
 For stores: `buoy.testing.contracts`, the contract that every store keeps. For Buoy itself: `simulator`.
 """
 

@@ -1,4 +1,4 @@
-"""A clock that moves only when it is told to, and one that is wrong."""
+"""A clock that moves only when a test moves it, and one that is wrong."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from buoy.ports.records import Evidence, Proof, RunnerRecord
 
 
 class InlineLiveness:
-    """Everybody is seen and lives, unless the class that derives from it says otherwise."""
+    """Every runner is seen and lives, unless a subclass says otherwise."""
 
     proof: Proof = "lock"
 

@@ -47,7 +47,7 @@ _GRACE_S = 5.0
 
 
 class Stuck(Problem):
-    """Everybody waits, and nothing that could happen is left: no timer, no answer, no signal."""
+    """Every task waits, and no event is left that could wake one: no timer, no answer, no signal."""
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def local_app(
     """As `buoy.open`, on a store in memory, with skipped time: a sleep of days takes no time at all.
 
     Inside, the time of the running loop is that of `clock`. `answers` is a script: who answers and signals what.
-    `shelf`: the data of an earlier app, to go on with. Raises `Stuck`, out of the loop, when nothing can ever happen
+    `shelf`: the data of an earlier app, to continue with. Raises `Stuck`, out of the loop, when nothing can ever happen
     any more.
     """
     used, outside = clock or SkippingClock(), Outside()
@@ -113,7 +113,7 @@ def _who_waits(runner: Runner) -> str:
         for run_id, execution in runner.executions.items()
         for leaf in execution.state.open.values()
     ]
-    said = "; ".join(waits) or "no run waits for anything: the test itself waits for something that nobody does"
+    said = "; ".join(waits) or "no run waits for anything: the test itself waits for something that never happens"
     return f"nothing can happen any more: {said}"
 
 
@@ -129,7 +129,7 @@ class LocalApp:
         return self.run_with(None, workflow, *args, **kwargs)
 
     def run_with(self, answers: Entries, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """As `run`, with somebody who answers and signals as the script says."""
+        """As `run`, with a scripted person who answers and signals."""
 
         async def whole(app: Client) -> T:
             run: Run[T] = await app.start(workflow, *args, **kwargs)

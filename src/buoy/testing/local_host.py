@@ -1,7 +1,8 @@
 """The host of tests: a store that several simulated processes share, and what a process needs around its runner.
 
 Everything happens in this process and on one clock, so that hints are certain and death is known.
-Absent on purpose: beats, lock files and the sweeper's loop. Whoever drops a process says so, and the next one sweeps.
+Absent on purpose: heartbeats, lock files and the sweeper's loop. A test that drops a process says so, and the next
+process sweeps.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Hints:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self._waiting: list[asyncio.Future[bool]] = []
-        # When tasks that nobody holds come due.
+        # When tasks without a holder come due.
         self._due: list[float] = []
         self._written = 0
 

@@ -35,7 +35,7 @@ class CrashTest(Protocol):
 
 @pytest.fixture
 def buoy_clock() -> SkippingClock:
-    """The clock of `buoy_app`: it skips what everybody waits for, and can be moved by hand."""
+    """The clock of `buoy_app`: it skips the time while every task waits, and can be moved by hand."""
     from buoy.testing.skipping import SkippingClock
 
     return SkippingClock()

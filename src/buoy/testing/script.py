@@ -65,7 +65,7 @@ class Script:
 
     @classmethod
     def of(cls, entries: Sequence[Entry]) -> Script:
-        """The script of another process, of which `entries` was told."""
+        """The script of another process, which handed `entries` over."""
         script = cls()
         script._entries = list(entries)
         return script

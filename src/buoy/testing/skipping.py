@@ -1,8 +1,8 @@
 """Skipping time: days of sleep in milliseconds, on any asyncio loop.
 
-How: the loop's time is that of a clock that stands still while anybody has something to do, and goes on to the next
-timer as soon as nobody has. Work outside of the loop (a thread, a socket that a step waits for) is waited for in real
-time; only if it takes longer than the next timer does the clock move meanwhile.
+How: the loop's time is that of a clock. The clock stands still while a task has something to do, and jumps to the next
+timer as soon as every task waits. For work outside of the loop (a thread, a socket that a step waits for) the loop
+waits in real time. Only if that work takes longer than the next timer does the clock move during it.
 Invariant: nothing here depends on how fast the machine is, unless the code under test does.
 """
 
@@ -24,7 +24,7 @@ _LEAST_S = 1e-6
 
 
 class SkippingClock:
-    """Wall and monotonic time for tests. It moves by `advance`, and by itself when everybody only waits for it."""
+    """Wall and monotonic time for tests. It moves by `advance`, and by itself when every task only waits for it."""
 
     def __init__(self, start_at: float = START_AT) -> None:
         self._start_at = start_at
@@ -51,7 +51,7 @@ class SkippingClock:
     # For the loop whose time this is.
 
     def begin_loop(self, loop_time: float) -> None:
-        """The loop's own time goes on from where it is: timers that it has already keep their meaning."""
+        """Continues the loop's own time from where it is: its existing timers keep their meaning."""
         self._loop_base_s = loop_time - self._passed_s
 
     def loop_time(self) -> float:
@@ -113,7 +113,7 @@ class SkippingSelector(selectors.BaseSelector):
 
 
 class Outside:
-    """What goes on outside of the loop, and has to be waited for in real time."""
+    """Work outside of the loop, for which the loop has to wait in real time."""
 
     def __init__(self) -> None:
         self.jobs = 0
@@ -143,7 +143,7 @@ def skipping_time(
 ) -> Iterator[None]:
     """Inside, the loop goes by the clock. `executing`: whether a step is under way, for which sockets may matter.
 
-    `on_idle` is called when nothing can ever happen any more: no timer is set, and nobody outside is at work.
+    `on_idle` is called when nothing can ever happen any more: no timer is set, and nothing outside of the loop works.
     """
     if not isinstance(loop, asyncio.SelectorEventLoop):
         raise RuntimeError(f"time can be skipped on asyncio's own loops only, and this is a {type(loop).__name__}")
@@ -168,7 +168,7 @@ def skipping_time(
 
 
 def _counted(loop: Any, outside: Outside) -> dict[str, Callable[..., Any]]:
-    """The ways from a loop into threads and processes, which tell that somebody is at work there."""
+    """The ways from a loop into threads and processes, each of which reports that work is under way there."""
     execute, spawn, reaped = loop.run_in_executor, loop._make_subprocess_transport, loop._child_watcher_callback
 
     def less(*_: object) -> None:
@@ -200,6 +200,6 @@ def _counted(loop: Any, outside: Outside) -> dict[str, Callable[..., Any]]:
 
 
 class SkippingAlarms(Timers):
-    """Alarms for a clock that nobody sets: there is no need to look again every minute."""
+    """Timers for a clock that is never set: there is no need to look again every minute."""
 
     _look_again_s = math.inf

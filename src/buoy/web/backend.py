@@ -1,7 +1,7 @@
 """Backend: the store behind a server, opened once, with what the handlers share.
 
-Invariants: it starts with the first request or with the app's lifespan, whichever comes first: an app that is mounted
-into another one gets no lifespan. Starting twice is starting once. `close` leaves nothing running.
+Invariants: it starts with the first request or with the app's lifespan, as an app that is mounted into another one gets
+no lifespan. A second start has no effect. `close` leaves nothing running.
 """
 
 from __future__ import annotations

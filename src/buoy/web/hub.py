@@ -26,7 +26,7 @@ from buoy.ports.store import Store
 
 _LOG = logging.getLogger("buoy.web")
 
-# How often the feed is asked while someone watches: soon after a move, and when all has been quiet.
+# How often the feed is asked while a client watches: soon after a move, and when all has been quiet.
 LOOK_S = 0.05
 QUIET_LOOK_S = 0.5
 _QUIET_LOOKS = 40
@@ -87,7 +87,7 @@ class Summary(NamedTuple):
 
 
 class Hub:
-    """One for each server. It looks only while someone watches."""
+    """Follows the store's moves, once for each server, and only while a client watches."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store

@@ -25,7 +25,7 @@ _LOG = logging.getLogger("buoy.web")
 VERSION = 1
 _WAIT_S = 30.0
 _LOOK_MAX_S = 60.0
-# Of an index in ruins so many are told; the repair of these makes room for the next.
+# So many broken index entries are reported at once; their repair makes room for the next.
 _TROUBLES_MAX = 1_000
 
 
@@ -116,7 +116,7 @@ class StoreApi:
         return self._changes
 
     async def _follow(self) -> None:
-        """Tells all who wait of each change. One task, so that the store's own feed knows how far it was told."""
+        """Reports each change to all waiting requests. It is one task, so the store's own feed has one position."""
         while True:
             try:
                 if not await self._store.wait_for_change(_WAIT_S):

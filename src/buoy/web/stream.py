@@ -1,8 +1,8 @@
 """Streams: server-sent events of one run, or of all runs.
 
-Invariants: the id of an event is its number in the log, so that a client that comes back with `Last-Event-ID` misses
-nothing and gets nothing twice, also from another server. A slow reader is dropped after a while; it can come back. When
-the server stops, a stream ends with a comment, and its last id stands.
+Invariants: the id of an event is its number in the log. So a client that comes back with `Last-Event-ID`, to this
+server or another one, misses nothing and gets nothing twice. The server drops a slow reader after a while; it can come
+back. When the server stops, a stream ends with a comment, and its last id stands.
 """
 
 from __future__ import annotations

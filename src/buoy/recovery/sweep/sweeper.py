@@ -75,7 +75,7 @@ class Sweeper:
         self.delay_s = delay_s
         self._look_s = store.pace.fleet_s
         self._orphans_every = max(round(store.pace.orphans_s / self._look_s), 1)
-        # Two looks in a row must fit into the slack, or every look would begin anew.
+        # Two looks in a row must fit into the slack, or every second look would count as a first one.
         slack_s = max(LOOKS_SLACK_S, 2 * self._look_s)
         self._coroner = None
         if client is not None:

@@ -1,7 +1,7 @@
-"""Sweepers: who sweeps a store, since when, and whether it goes well. Read off the beats of runners.
+"""Sweeper health: which processes sweep a store, since when, and whether their sweeps succeed. Read from heartbeats.
 
-Invariants: a sweeper that is absent, that fails or that has not swept for several of its intervals is a trouble as soon
-as there is something to sweep. One that ended in good order (from cron) counts for a while.
+Invariants: as soon as there is something to sweep, an absent, failing or silent sweeper is a trouble. Silent means: no
+sweep for several of its intervals. A sweeper that ended in good order (from cron) counts for a while.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def sweeper_troubles(sweepers: Sequence[SweeperState], crew: dict[str, RunnerFac
         return found + [f"the last sweep ({recent[0].runner}) failed" for each in recent[:1] if each.failing]
     last = min((each.age_s for each in sweepers if each.age_s is not None), default=None)
     since = "" if last is None else f"; the last sweep was {in_words(last)} ago"
-    return [*found, f"runs have not ended, and nobody sweeps{since}: start `buoy worker` or `buoy sweeper`"]
+    return [*found, f"runs are active, but no sweeper is running{since}: start `buoy worker` or `buoy sweeper`"]
 
 
 def _failure(sweeper: SweeperState) -> str | None:
@@ -107,7 +107,7 @@ def swept_text(sweepers: Sequence[SweeperState]) -> str:
     """One line: by whom, and when last."""
     living = [each for each in sweepers if each.alive]
     ages = [each.age_s for each in sweepers if each.age_s is not None]
-    who = [f"by {counted(len(living), 'sweeper')}" if living else "by nobody now"]
+    who = [f"by {counted(len(living), 'sweeper')}" if living else "by no sweeper now"]
     if ages:
         last = min((each for each in sweepers if each.age_s is not None), key=lambda each: each.age_s or 0.0)
         who.append(f"last {in_words(min(ages))} ago, in {last.duration_s:.1f} s")

@@ -257,7 +257,7 @@ class HttpStore:
             try:
                 found = await self._calls.changes(cursor, _POLL_S)
             except (Problem, msgspec.MsgspecError):
-                # Only a hint was missed. Whoever waits looks by itself after its time.
+                # Only a hint was missed. Each waiting task looks by itself after its time.
                 await asyncio.sleep(_POLL_PAUSE_S)
                 continue
             if found != cursor:

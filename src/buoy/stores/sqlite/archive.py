@@ -1,7 +1,7 @@
 """Archive in SQLite: whole runs brought in and removed, each in one transaction.
 
-Invariants: a copy is there with all of its log, inbox and task, or not at all. A purge removes a run that ended, owes
-nothing and has not moved since it was looked at, and leaves its tombstone in the same moment.
+Invariants: a copy is there with all of its log, inbox and task, or not at all. A purge removes only a run that ended,
+owes nothing and has not changed since the caller read it. Its tombstone appears in the same transaction.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The border to SQLite: its error codes as Buoy's errors, each with what the person can do.
 
-Invariant: `Unavailable` where the outcome of a commit may be unclear or waiting may help, `StoreUnusable` where nothing
-was written and only a person can change that.
+Invariant: `Unavailable` means that the outcome of a commit may be unclear, or that waiting may help. `StoreUnusable`
+means that nothing was written and only a person can change that.
 """
 
 from __future__ import annotations

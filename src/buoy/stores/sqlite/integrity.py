@@ -1,7 +1,7 @@
-"""Checkup of an SQLite store: its settings, its indexes, and the columns and rows that repeat what stands elsewhere.
+"""Integrity checks of an SQLite store: settings, indexes, and columns and rows that repeat other data.
 
-Invariants: looking changes nothing. What is mended follows the document or the log, which are never changed here.
-Events and messages of no run are told and left: nothing is deleted.
+Invariants: a check changes nothing. A repair follows the document or the log, and never changes those. Events and
+messages without a run are reported and stay: nothing is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from buoy.stores.sqlite.runs import document_of
 from buoy.stores.sqlite.schema import MIGRATIONS
 from buoy.stores.write_probe import write_refusal
 
-# Of one kind of trouble so many are told by one look; mending them and looking again finds the rest.
+# One check reports so many troubles of one kind; after their repair the next check finds the rest.
 TROUBLES_MAX = 1_000
 # Names of triggers or views in one line.
 TOLD_MAX = 10

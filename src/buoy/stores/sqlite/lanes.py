@@ -1,11 +1,11 @@
 """Lanes to the database: one connection, one lock and one thread each, for writing and for reading.
 
 Invariants: a connection is used under its lock only. Work on the writing lane is one transaction that commits or rolls
-back as a whole, and may be repeated when it met a lock. What is small and has been quick of late runs on the caller's
-thread without suspending (a thread switch costs more than such a transaction); all else runs on the lane's thread.
-The event loop never waits for another process: whoever meets a lock there goes over to the thread.
-A commit is answered only if the files are still there under their names: into a file that was removed or replaced
-SQLite goes on writing without a word, and all of it is lost.
+back as a whole, and may be repeated when it met a lock. Work that is small and has lately been quick runs on the
+caller's thread without suspending: a thread switch costs more than such a transaction. All else runs on the lane's
+thread. The event loop never waits for another process: a caller that meets a lock there moves to the thread.
+A commit is answered only if the files still exist under their names. SQLite silently keeps writing into a file that was
+removed or replaced, and all of that is lost.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Moves in SQLite: the rows of the log, in the order in which they were written, are the feed. Nothing else is kept.
 
 One writer at a time gives out the row numbers, so a later commit has a higher one. After a purge of the newest runs, or
-a VACUUM, numbers may be given out again: the feed then goes on from the end, and a move may be missed.
+a VACUUM, SQLite may give out numbers again: the feed then continues at the end, and may miss a move.
 """
 
 from __future__ import annotations

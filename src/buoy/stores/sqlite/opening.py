@@ -73,7 +73,7 @@ def _open_for_reading(path: Path, why: sqlite3.Error) -> Opened:
 
 
 def _connect_for_reading(path: Path) -> Connection:
-    """Others may be writing, if SQLite can see it; if not, nobody may have left anything in the write-ahead log."""
+    """Opens for reading. Other processes may write if SQLite can see it; if not, the write-ahead log must be empty."""
     connection = _reading(path, "mode=ro")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -1,7 +1,7 @@
-"""Tasks and runners in SQLite: who may drive which run, who is gone, and what nobody cares for.
+"""Tasks and runners in SQLite: who may drive which run, which runners are gone, and which runs have no runner.
 
-Invariants: a task is claimed, released and adopted under the write lock, so it has one holder at most. A runner that is
-gone stays gone and gets nothing. Every statement here reads active runs and living runners only.
+Invariants: a task is claimed, released and requeued under the write lock, so it has one holder at most. A runner that
+is gone stays gone and gets nothing. Every statement here reads active runs and living runners only.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def retire_work(keep: int, limit: int) -> Work[int]:
 
 
 def _runner(row: tuple[Any, ...]) -> RunnerRecord:
-    """A record that cannot be read is told with what the columns say: whether it is gone is certain."""
+    """An unreadable record is reported with what the columns say: whether the runner is gone is certain."""
     info, registered_at, beat_at, beat, *rest, runner_id = row
     try:
         return RunnerRecord(_INFOS.decode(info), registered_at, beat_at, _BEATS.decode(beat), *rest)

@@ -1,11 +1,11 @@
-"""The contract of a store, as tests. Whoever writes a store runs them on it:
+"""The contract of a store, as tests. Run them on a store of your own:
 
     class TestMyStore(StoreContract):
         async def open(self, place: Path, clock: Clock) -> Store:
             return await MyStore.open(place / "data", clock=clock)
 
-A store with a clock of its own (`Store.keeps_time`) keeps `TimedStoreContract` instead, and opens itself in
-`open_timed`, which names the clock that it must tell as its own.
+A store with a clock of its own (`Store.has_clock`) keeps `TimedStoreContract` instead. It opens itself in
+`open_timed`, which names the clock that the store must use as its own.
 
 `open` is called several times for the same place: each call stands for another process on the same data. The tests are
 plain pytest ones that use `tmp_path`; they never sleep and never ask for the time.

@@ -1,4 +1,4 @@
-"""The contract of lists: every run exactly once, newest first, while the world goes on."""
+"""The contract of lists: every run exactly once, newest first, while other processes write."""
 
 from __future__ import annotations
 

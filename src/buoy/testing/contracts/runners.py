@@ -1,4 +1,4 @@
-"""The contract of runners: beats, burials, and runs that nobody cares for."""
+"""The contract of runners: heartbeats, declared deaths, and runs without a runner."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class RunnerContract(Contract):
         assert await declare_dead(other, dead) == 0
         record = await other.run(RUN)
         assert record is not None and record.holder == alive
-        # A zombie whose log nobody took over yet can still append. It must not end up as the holder.
+        # A zombie can still append until another runner claims its run. It must not end up as the holder.
         await author.append(store, claimed("dead"), task=Held(dead))
         await declare_dead(other, dead)
         record = await other.run(RUN)

@@ -77,7 +77,7 @@ class Stage:
         return Author(RunId(run_id), clock, self._nonces, created)
 
     async def reader_of(self, store: Store, run_id: str) -> Author:
-        """Somebody who read the log and can go on from there."""
+        """An author that read the log and can append after it."""
         author = self.author(run_id)
         author.log = await store.events(author.run_id)
         return author

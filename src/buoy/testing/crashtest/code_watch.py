@@ -44,7 +44,7 @@ class CodeWatch:
     @contextmanager
     def profiled(self, *, sync: bool) -> Iterator[None]:
         """Workflow code runs inside."""
-        # Somebody else's profiler is left in peace.
+        # A profiler that is already active stays in place.
         if sys.getprofile() is not None:
             yield
             return

@@ -1,7 +1,7 @@
 """Elsewhere: what a run did here is replayed in fresh interpreters, where sets of texts have another order.
 
-A crash in this process keeps its hash seed, so that code which depends on the order of a set replays as if it were
-right. The fresh ones only replay: no step is executed there.
+After a crash in this process the hash seed is the same. So code that depends on the order of a set would replay without
+a difference. The fresh interpreters only replay: they execute no step.
 """
 
 from __future__ import annotations

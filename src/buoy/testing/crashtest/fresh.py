@@ -1,8 +1,8 @@
 """Fresh interpreters: a Python of its own for the processes of scenarios, with a hash seed of its own.
 
-An interpreter imports the workflow once and then forks one child per process that it is asked for, as long as it has
-one thread only: a copy of a process with several threads may deadlock. If the import left threads behind, it does the
-errand itself and ends with it; the next errand gets another interpreter.
+An interpreter imports the workflow once and then forks one child for each process that a scenario asks for. It forks
+only while it has a single thread: a copy of a process with several threads may deadlock. If the import left threads
+behind, it does the errand itself and ends with it; the next errand gets another interpreter.
 Invariants: nothing of the parent's memory reaches a child (globals, monkeypatches, threads); a child begins right after
 the import.
 """
@@ -41,7 +41,7 @@ serve(home)
 
 
 class _Home(msgspec.Struct, frozen=True):
-    """What an interpreter is told first."""
+    """The first message to an interpreter."""
 
     path: list[str]
     place: Place

@@ -39,9 +39,9 @@ _UNDONE = (e.CompensationCompleted, e.CompensationFailed)
 class Point(msgspec.Struct, frozen=True):
     """Where a scenario differs from the reference: at the n-th write.
 
-    The process dies `before` or `after` it; or after it, and the next process after its first write (`twice`); or
-    nobody dies, and the run is asked to `cancel`; or that, and the process dies before the end of the first
-    compensation is durable (`undo`).
+    `before`, `after`: the process dies before or after it. `twice`: it dies after it, and the next process after its
+    first write. `cancel`: no process dies, and the run is asked to cancel. `undo`: the same, and the process dies
+    before the end of the first compensation is durable.
     """
 
     number: int

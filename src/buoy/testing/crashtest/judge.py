@@ -165,13 +165,13 @@ class Judge:
                         note.step,
                     )
                 case "swallowed" if "GeneratorExit" in note.text or "Suspended" in note.text:
-                    self._swallowed(f"The code caught {_what_was_caught(note.text)}, and went on.", label)
+                    self._swallowed(f"The code caught {_what_was_caught(note.text)}, and continued.", label)
 
     def _swallowed(self, what: str, label: str) -> None:
         self._find(
             "swallowed",
             what,
-            "catch Exception, or the errors that you mean; whoever catches asyncio.CancelledError, buoy.Cancelled or "
+            "catch Exception, or the errors that you mean; code that catches asyncio.CancelledError, buoy.Cancelled or "
             "BaseException to clean up must raise it again",
             label,
         )

@@ -21,7 +21,7 @@ from buoy.testing.local_host import neighbours
 
 
 def check_stubs(workflow: Workflow[..., Any], stored: msgspec.Raw, stubs: Mapping[str, Any]) -> None:
-    """Refuses a stub for a step that nobody knows: the step that was meant would really be executed."""
+    """Refuses a stub for an unknown step: the step that was meant would really be executed."""
     if not stubs:
         return
     known = dict.fromkeys(

@@ -199,9 +199,9 @@ class Process:
         return self.runner is not None and steps_executing(self.runner)
 
     def _nothing_left(self) -> None:
-        """No timer, nobody at work: whatever the run waits for will never come."""
+        """No timer is set and no body runs: the event that the run waits for will never come."""
         if self._idle:
-            raise RuntimeError("the engine waits for something that nobody will do")
+            raise RuntimeError("the engine waits for something that will never happen")
         self._idle = True
         self._hints.written()
 

@@ -72,9 +72,11 @@ class Repeat(msgspec.Struct, frozen=True):
 
 
 class Crash(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One scenario. `phase`: the process died before or after the write, or after it and again in its recovery
-    (`twice`), or the run was asked to `cancel` after it, or that and the process died in the first compensation
-    (`undo`)."""
+    """One scenario.
+
+    `phase`: the process died before or after the write; or after it and again in its recovery (`twice`). With `cancel`,
+    the run was asked to cancel after it; with `undo`, the process also died in the first compensation.
+    """
 
     number: int
     phase: str

@@ -143,7 +143,7 @@ def _rehearsal(job: Job, setting: Setting, options: Options) -> Iterator[Callabl
 
 @contextmanager
 def _chance_kept() -> Iterator[None]:
-    """Afterwards Python's own chance goes on as if nothing had been."""
+    """Restores the state of Python's own random generator afterwards."""
     chance: Random = vars(random)["_inst"]
     state = chance.getstate()
     try:

@@ -1,7 +1,7 @@
 """Scenarios: one execution of the workflow from its start to its end, with a crash (or a cancel request) at one point.
 
-Each has a store and a clock of its own, so that all of them begin alike. What the dropped processes still have to say
-is heard when the scenario is over, and reaches nobody.
+Each has a store and a clock of its own, so that all of them begin alike. What the dropped processes still report is
+collected when the scenario is over, and has no effect.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def read_logs(shelf: Shelf, clock: SkippingClock) -> dict[str, list[e.Event]]:
 
 
 def _bury(processes: list[Process]) -> None:
-    """Ends what still waits in dropped processes: their clean-up reaches nobody any more."""
+    """Ends what still waits in dropped processes. Their clean-up has no effect any more."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         for process in processes:

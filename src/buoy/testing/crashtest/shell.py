@@ -1,7 +1,7 @@
 """The shell of a process under test: commands of specs really run, under their guards, and end with that process.
 
-In this process a crash closes the pipes of the guards, as the kernel would; each then kills what it guards. How long a
-command took and how much memory it needed is told as nothing: it differs every time, and is no part of an outcome.
+In this process a crash closes the pipes of the guards, as the kernel would; each then kills what it guards. The time
+and memory that a command took are reported as zero: they differ every time, and are no part of an outcome.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SLOTS = 4
 class StageShell(GuardedShell):
     """Also tells the watch which commands look at their key."""
 
-    # The same everywhere: how much goes on at once decides about the order of writes.
+    # The same on every machine: how many commands run at once decides about the order of writes.
     slots = _SLOTS
 
     def __init__(self, folder: Path, clock: Clock, outside: Outside, watch: Watch) -> None:
