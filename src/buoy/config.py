@@ -36,6 +36,7 @@ ENV_VARIABLE = "BUOY_ENV"
 # As for the names of workflows and queues.
 _NAME_CHARS_MAX = 128
 COLOUR_VARIABLE = "NO_COLOR"
+TRACE_VARIABLE = "BUOY_TRACE"
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -184,6 +185,12 @@ def log_folder(name: str) -> Path:
     if place is None:
         return Path(".buoy") / "logs"
     return place / "logs" if name.startswith("file:") else place.with_name(f"{place.name}-logs")
+
+
+def trace_file() -> Path | None:
+    """Where the calls of stores are noted, if anywhere."""
+    found = os.environ.get(TRACE_VARIABLE)
+    return Path(found) if found else None
 
 
 def colours_wanted() -> bool:

@@ -11,6 +11,7 @@ from buoy.host.lock_files import LockFiles
 from buoy.host.processes import Processes
 from buoy.ports.host import Clock, Liveness
 from buoy.ports.store import Store
+from buoy.store_tracing import trace_of_environment, traced
 from buoy.stores import open_store
 
 
@@ -26,11 +27,17 @@ class Inspector(NamedTuple):
 async def inspect_store(url: str) -> AsyncIterator[Inspector]:
     """That store; at the end it is closed."""
     clock = SystemClock()
-    store = await open_store(url, clock)
+    store = await open_configured(url, clock)
     try:
         yield Inspector(store, clock, liveness_of(store))
     finally:
         await store.close()
+
+
+async def open_configured(url: str, clock: Clock) -> Store:
+    """The store that a URL names, traced if the environment asks for it."""
+    listener = trace_of_environment()
+    return traced(await open_store(url, clock), clock, listener)
 
 
 def liveness_of(store: Store) -> Liveness:

@@ -17,6 +17,7 @@ from buoy.inspection import liveness_of
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
+from buoy.store_tracing import trace_of_environment, traced
 from buoy.stores import open_store
 from buoy.wiring import SweeperProcess
 
@@ -62,7 +63,8 @@ async def open_served(url: str | None) -> ServedStore:
     """The store of that URL, or the configured one."""
     clock = SystemClock()
     place = url or configured_store()
-    return ServedStore(await _with_clock(place, clock), clock)
+    listener = trace_of_environment()
+    return ServedStore(traced(await _with_clock(place, clock), clock, listener), clock)
 
 
 async def _with_clock(url: str, clock: SystemClock) -> Store:

@@ -24,13 +24,12 @@ from buoy.host.ids import SystemIds
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.threads import SystemThreads
-from buoy.inspection import liveness_of
+from buoy.inspection import liveness_of, open_configured
 from buoy.ports.host import Clock
 from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
-from buoy.stores import open_store
 from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 
@@ -138,7 +137,7 @@ async def open_lookout(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
 ) -> AsyncIterator[SweeperProcess]:
     """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
-    store = await open_store(url or default_store(), SystemClock())
+    store = await open_configured(url or default_store(), SystemClock())
     try:
         lookout = SweeperProcess(store, options, interval_s=interval_s, once=once)
         await lookout.begin()
@@ -160,7 +159,7 @@ async def open_worker(
     options: RunnerOptions | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker for those who start and stop it themselves. At the end its store is closed."""
-    store = await open_store(url or default_store(), SystemClock())
+    store = await open_configured(url or default_store(), SystemClock())
     try:
         yield host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
     finally:
@@ -217,7 +216,7 @@ def _driven(each: Workflow[..., Any] | Step[..., Any]) -> Workflow[..., Any]:
 async def open_client(url: str | None = None, *, actor: str = "client") -> AsyncIterator[Client]:
     """A store without a runner: to start runs for workers, to look at them and to speak to them."""
     clock = SystemClock()
-    store = await open_store(url or default_store(), clock)
+    store = await open_configured(url or default_store(), clock)
     try:
         yield Client(
             store,

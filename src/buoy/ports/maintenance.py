@@ -228,3 +228,7 @@ class ScheduleStore(Protocol):
     async def save_schedule(self, schedule: Schedule) -> bool:
         """Writes a schedule over the one with the number before, or a new one with number 1. False: it has changed."""
         ...
+
+
+# The parts of a store that are objects of their own, and the protocol that each keeps.
+PARTS: dict[str, type] = {"archive": Archive, "integrity": IntegrityChecks, "schedules": ScheduleStore}

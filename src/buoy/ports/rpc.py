@@ -19,15 +19,13 @@ from buoy.core.ids import RunId
 from buoy.core.log import codec
 from buoy.core.log.document import Document
 from buoy.core.log.events import Event
-from buoy.ports.maintenance import Archive, IndexTrouble, IntegrityChecks, RunCopy, ScheduleStore, TaskFound
+from buoy.ports.maintenance import PARTS, IndexTrouble, IntegrityChecks, RunCopy, TaskFound
 from buoy.ports.records import Broken, Committed, FencedOut, Message, Outcome, TaskChange, Write
 from buoy.ports.store import Store
 
 PATH = "/store/v1/"
 # Of one store object. Changes have a message of their own, since each client remembers the last change that it saw.
 _LOCAL = frozenset({"close", "reopen", "wait_for_change"})
-# Parts of a store and the protocol that each keeps.
-PARTS: dict[str, type] = {"archive": Archive, "integrity": IntegrityChecks, "schedules": ScheduleStore}
 
 
 class WireWrite(msgspec.Struct, frozen=True, omit_defaults=True):
