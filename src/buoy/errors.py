@@ -11,7 +11,8 @@ Problem
 │  ├─ NotJson                a value cannot be stored as JSON
 │  ├─ TooLarge               a payload is over its limit
 │  ├─ WrongState             the run's status does not allow this
-│  │  └─ InboxFull           too many messages wait to be read: send again when the run has read some
+│  │  ├─ InboxFull           too many messages wait to be read: send again when the run has read some
+│  │  └─ RecoveryFailed      the run needs a recovery and did not get one: look at it with `buoy why`
 │  └─ NotAllowedHere         the call is not possible at this place (I/O in workflow code...)
 ├─ Fenced                    another runner took this run over: stop, do not write again
 ├─ Unavailable               no answer: the write may or may not have happened; read before you retry
@@ -115,6 +116,10 @@ class QuestionAnswered(UnknownQuestion, WrongState):
 
 class InboxFull(WrongState):
     """Too many messages wait to be read by the run. Nothing was sent; send again when it has read some."""
+
+
+class RecoveryFailed(WrongState):
+    """The run needs a recovery, and the recovery failed. The message has the error. The run was not continued."""
 
 
 class NotAllowedHere(UserError):

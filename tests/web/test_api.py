@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,80 +12,11 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 import buoy
-from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
-from buoy.stores.sqlite.store import SqliteStore
-from buoy.web.auth import grant_of
-from buoy.web.routes import API, ENDPOINTS
-from tests.patience import PATIENCE_S, until
+from buoy.web.routes import API
+from tests.patience import until
 
-from .live_server import TOKEN, LiveServer
-
-READER = "buoy_reader-token"
-
-
-@buoy.step
-async def double(n: int) -> int:
-    return 2 * n
-
-
-@buoy.workflow
-async def flow(n: int) -> int:
-    first = await double(n)
-    if not await buoy.ask("Ship it?", kind="confirm"):
-        raise buoy.Cancelled("declined")
-    return first + int(await buoy.wait_signal("go"))
-
-
-class Served:
-    """A server and a worker on one store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "runs.db"
-        self.server = LiveServer(self._opened)
-        self.server.tokens.add(READER, grant_of("reader", ["read"]))
-
-    async def _opened(self) -> ServedStore:
-        clock = SystemClock()
-        return ServedStore(await SqliteStore.open(self.path, clock=clock, own_clock=clock), clock)
-
-    @asynccontextmanager
-    async def worker(self) -> AsyncIterator[buoy.Client]:
-        async with buoy.open(f"sqlite:///{self.path}", workflows=[flow]) as app:
-            yield app
-
-    async def ask(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
-        return await asyncio.to_thread(self._ask, method, path, body, token)
-
-    def _ask(self, method: str, path: str, body: object, token: str) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE_S)
-        try:
-            data = body if isinstance(body, bytes) or body is None else json.dumps(body)
-            connection.request(method, API + path, data, {"Authorization": f"Bearer {token}"})
-            answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"null")
-        finally:
-            connection.close()
-
-    async def status_of(self, run_id: str) -> str:
-        _, found = await self.ask("GET", f"/runs/{run_id}")
-        return str(found["document"]["status"])
-
-
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    served = Served(tmp_path)
-    yield served
-    served.server.stop()
-
-
-async def waiting(served: Served, app: buoy.Client, run_id: str = "r1") -> None:
-    await app.start_as(run_id, flow, 4)
-    await until(lambda: _is(served, run_id, "awaiting_input"), f"{run_id} to ask")
-
-
-async def _is(served: Served, run_id: str, status: str) -> bool:
-    return await served.status_of(run_id) == status
+from .live_server import TOKEN
+from .served import READER, Reader, Served, is_in, waiting
 
 
 async def test_a_run_is_listed_shown_explained_answered_and_signalled(served: Served) -> None:
@@ -101,7 +29,7 @@ async def test_a_run_is_listed_shown_explained_answered_and_signalled(served: Se
         assert code == 200 and "Ship it?" in why["headline"] + why["now"]
         assert (await served.ask("POST", "/runs/r1/answer", {"answer": True}))[0] == 200
         assert (await served.ask("POST", "/runs/r1/signal", {"name": "go", "payload": 5}))[0] == 200
-        await until(lambda: _is(served, "r1", "completed"), "the run to end")
+        await until(lambda: is_in(served, "r1", "completed"), "the run to end")
         code, shown = await served.ask("GET", "/runs/r1")
         assert shown["result"] == 13
         code, log = await served.ask("GET", "/runs/r1/events?after=2&limit=3")
@@ -112,12 +40,12 @@ async def test_pause_resume_and_cancel_do_what_the_commands_do(served: Served) -
     async with served.worker() as app:
         await waiting(served, app)
         assert (await served.ask("POST", "/runs/r1/pause", {"reason": "look"}))[0] == 200
-        await until(lambda: _is(served, "r1", "paused"), "the pause")
+        await until(lambda: is_in(served, "r1", "paused"), "the pause")
         code, resumed = await served.ask("POST", "/runs/r1/resume", {})
         assert code == 200 and resumed["done"]
-        await until(lambda: _is(served, "r1", "awaiting_input"), "the question again")
+        await until(lambda: is_in(served, "r1", "awaiting_input"), "the question again")
         assert (await served.ask("POST", "/runs/r1/cancel", {"reason": "enough"}))[0] == 200
-        await until(lambda: _is(served, "r1", "cancelled"), "the end")
+        await until(lambda: is_in(served, "r1", "cancelled"), "the end")
         code, told = await served.ask("POST", "/runs/r1/pause", {})
         assert (code, told["code"]) == (409, "wrong_state")
 
@@ -130,7 +58,7 @@ async def test_answers_that_cannot_be_taken_have_reasons_of_their_own(served: Se
         _, shown = await served.ask("GET", "/runs/r1")
         question = shown["document"]["open"][0]["question_id"]
         assert (await served.ask("POST", "/runs/r1/answer", {"answer": True}))[0] == 200
-        await until(lambda: _is(served, "r1", "waiting_signal"), "the answer to be read")
+        await until(lambda: is_in(served, "r1", "waiting_signal"), "the answer to be read")
         code, told = await served.ask("POST", "/runs/r1/answer", {"answer": True, "question": question})
         assert (code, told["reason"]) == (409, "answered")
 
@@ -162,47 +90,6 @@ async def test_a_token_does_what_its_scope_allows(served: Served) -> None:
     assert (code, told["code"]) == (403, "forbidden")
     code, told = await served.ask("GET", "/runs", token="another")
     assert (code, told["code"]) == (401, "unauthenticated")
-
-
-async def test_the_openapi_document_has_every_route_and_its_errors(served: Served) -> None:
-    code, document = await served.ask("GET", "/openapi.json", token="")
-    assert code == 200 and document["openapi"] == "3.1.0"
-    for each in ENDPOINTS:
-        operation = document["paths"][API + each.path][each.method.lower()]
-        assert set(operation["responses"]) >= {"200", "401", "403", "500"}
-        named = {parameter["name"] for parameter in operation["parameters"]}
-        assert named >= set(each.query.__struct_fields__)
-        assert ("requestBody" in operation) == (each.body is not None)
-
-
-class Reader:
-    """Reads a stream as a browser does."""
-
-    def __init__(self, served: Served, path: str, after: int | None = None) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=PATIENCE_S)
-        headers = {"Authorization": f"Bearer {TOKEN}"}
-        if after is not None:
-            headers["Last-Event-ID"] = str(after)
-        self._connection.request("GET", API + path, headers=headers)
-        self._answer = self._connection.getresponse()
-        assert self._answer.status == 200, self._answer.read()
-
-    def next(self) -> tuple[int | None, str, Any] | None:
-        """The next event: its id, its name, its data; None at the end."""
-        fields: dict[str, str] = {}
-        while line := self._answer.readline().decode():
-            if line != "\n":
-                name, _, value = line.rstrip("\n").partition(": ")
-                fields[name] = value
-            elif "event" in fields:
-                number = int(fields["id"]) if "id" in fields else None
-                return number, fields["event"], json.loads(fields["data"])
-            else:
-                fields.clear()
-        return None
-
-    def close(self) -> None:
-        self._connection.close()
 
 
 async def test_a_stream_that_is_taken_up_again_misses_nothing_and_repeats_nothing(served: Served) -> None:

@@ -28,6 +28,7 @@ VERBS = {
     "retry": "retry:retry",
     "jump": "jump:jump",
     "migrate": "migrate:migrate",
+    "bulk": "bulk:bulk",
     "result": "result:result",
     "status": "status:status",
     "doctor": "doctor:doctor",

@@ -147,6 +147,11 @@ SCHEDULE_EVERY_MIN_S = 1
 SCHEDULE_FIRES_MAX = 1_000
 SCHEDULES_MAX = 10_000
 
+# Bulk actions: what one preview may name, and what one request does of it, so that it answers in time.
+BULK_RUNS_MAX = 100_000
+BULK_PART_MAX = 500
+BULK_PART_S = 20.0
+
 RETRIES_MAX = 1_000
 BACKOFF_MAX_S = 24 * 3600.0
 

@@ -23,7 +23,7 @@ from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
 from buoy.engine.client.client import Client
-from buoy.errors import Problem, WrongState
+from buoy.errors import Problem, RecoveryFailed, WrongState
 from buoy.operations.recover import RecoveryView, done_text, recovery_view, strike_off
 from buoy.ports.records import RunQuery
 from buoy.recovery.evidence import facts_of_page, read_fleet
@@ -162,7 +162,7 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
     if doc.status is Status.FAILED:
         raise WrongState(_failed(run_id, mended))
     if mended.needed and mended.error is not None:
-        raise WrongState(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
+        raise RecoveryFailed(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
     if doc.pause is None and mended.needed:
         text = f"it was {done_text(mended.action)} ({mended.reason})"
         return Resumed(run_id=run_id, done=True, text=text, outcome="recovered", recovery=told)

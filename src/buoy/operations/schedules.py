@@ -18,6 +18,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput, CorruptLog, Unavailable, WrongState
 from buoy.operations.scheduler import zone_of
+from buoy.operations.start_named import StartOrder, created_by
 from buoy.ports.records import Broken
 
 _TRIES_MAX = 20
@@ -32,35 +33,47 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
     catch_up: CatchUp = "last"
 
 
+class Scheduled(msgspec.Struct, frozen=True, kw_only=True):
+    """What a schedule starts."""
+
+    workflow: str
+    input: msgspec.Raw
+    version: str
+    policy: str
+    queue: str
+
+
 async def add_schedule(
     client: Client, name: str, workflow: Workflow[..., Any], stored: msgspec.Raw, times: Times
 ) -> Schedule:
     """A new schedule, or the one that is there if it is the same. It fires from now on."""
     workflow.arguments.decode(stored)
-    every_s = times.every_s
-    if every_s is not None and every_s != int(every_s):
-        raise BadInput(f"an interval of {every_s:g} s has parts of a second; schedules go by whole seconds")
-    now = float(await client.store.now())
-    made = Schedule(
-        name=name,
-        workflow=workflow.name,
-        input=stored,
-        created_at=now,
-        settled_at=now,
-        cron=times.cron,
-        every_s=None if every_s is None else int(every_s),
-        zone=times.zone,
-        catch_up=times.catch_up,
-        workflow_version=workflow.version,
-        policy=workflow.recovery,
-        queue=workflow.queue,
-        stack=client.stack,
-        env=client.env,
-        by=client.actor,
-    )
-    check_schedule(made, zone_of(times.zone))
     if isinstance(workflow, SpecWorkflow):
         await client.store.define(workflow.version, workflow.stored)
+    what = Scheduled(
+        workflow=workflow.name,
+        input=stored,
+        version=workflow.version,
+        policy=workflow.recovery,
+        queue=workflow.queue,
+    )
+    return await _add(client, name, what, times)
+
+
+async def add_named_schedule(client: Client, name: str, order: StartOrder, times: Times) -> Schedule:
+    """As `add_schedule`, for a workflow whose code this process does not have."""
+    if order.run_id is not None or order.key is not None:
+        raise BadInput("a schedule names its runs itself; leave out run_id and key")
+    made = await created_by(client, order)
+    what = Scheduled(
+        workflow=made.workflow, input=made.input, version=made.version, policy=made.policy, queue=made.queue
+    )
+    return await _add(client, name, what, times)
+
+
+async def _add(client: Client, name: str, what: Scheduled, times: Times) -> Schedule:
+    made = await _made(client, name, what, times)
+    check_schedule(made, zone_of(times.zone))
     for _ in range(_TRIES_MAX):
         known = {each.name: each for each in await client.store.schedules.schedules()}
         there = known.get(name)
@@ -72,6 +85,30 @@ async def add_schedule(
         if await client.store.schedules.save_schedule(new):
             return new
     raise _busy(name)
+
+
+async def _made(client: Client, name: str, what: Scheduled, times: Times) -> Schedule:
+    every_s = times.every_s
+    if every_s is not None and every_s != int(every_s):
+        raise BadInput(f"an interval of {every_s:g} s has parts of a second; schedules go by whole seconds")
+    now = float(await client.store.now())
+    return Schedule(
+        name=name,
+        workflow=what.workflow,
+        input=what.input,
+        created_at=now,
+        settled_at=now,
+        cron=times.cron,
+        every_s=None if every_s is None else int(every_s),
+        zone=times.zone,
+        catch_up=times.catch_up,
+        workflow_version=what.version,
+        policy=what.policy,
+        queue=what.queue,
+        stack=client.stack,
+        env=client.env,
+        by=client.actor,
+    )
 
 
 def _same(there: Schedule, made: Schedule) -> Schedule:

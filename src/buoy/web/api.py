@@ -13,14 +13,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from buoy.core.ids import check_run_id
 from buoy.core.limits import PAYLOAD_BYTES_MAX
 from buoy.core.log import codec
 from buoy.errors import BadInput
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend
 from buoy.web.body import body_of
-from buoy.web.routes import Asked, Endpoint
+from buoy.web.endpoint import Asked, Endpoint
 
 # A payload with what JSON and its fields add to it.
 BODY_BYTES_MAX = PAYLOAD_BYTES_MAX + 64 * 1024
@@ -32,12 +31,12 @@ def handler_of(endpoint: Endpoint, backend: Backend) -> Callable[[Request, Grant
 
     async def handle(request: Request, grant: Grant) -> Response:
         opened = await backend.opened()
-        typed = request.path_params.get("run_id")
         asked = Asked(
             client=opened.served.client(grant.name),
-            run_id=None if typed is None else check_run_id(typed),
+            path=dict(request.path_params),
             query=_query(request, endpoint.query),
             body=None if endpoint.body is None else await _body(request, endpoint.body),
+            data=await body_of(request, endpoint.data_max) if endpoint.data_max else b"",
         )
         return json_of(await endpoint.answer(asked))
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
 
 from buoy.web import problems
+from buoy.web.endpoint import RUN_ERRORS, Endpoint, Nothing
 from buoy.web.problems import KINDS, Kind, ProblemBody
-from buoy.web.routes import API, ENDPOINTS, Endpoint, Nothing
+from buoy.web.routes import API, ENDPOINTS
 
 _TEMPLATE = "#/components/schemas/{name}"
 _ALWAYS = (problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.INTERNAL)
-_RUN_ID = {"name": "run_id", "in": "path", "required": True, "schema": {"type": "string"}}
+_PLACE = re.compile(r"{(\w+)}")
 
 
 def document(version: str) -> dict[str, Any]:
@@ -57,6 +59,8 @@ def _operation(endpoint: Endpoint, known: list[tuple[Any, dict[str, Any]]], comp
         "parameters": _parameters(endpoint, components),
         "responses": {"200": {"description": "Done.", "content": _json(_schema(endpoint.result, known))}},
     }
+    if endpoint.data_max:
+        found["requestBody"] = {"required": True, "content": _json({"type": "object"})}
     if endpoint.body is not None:
         needed = endpoint.body is not Nothing and bool(components[endpoint.body.__name__].get("required"))
         found["requestBody"] = {"required": needed, "content": _json(_schema(endpoint.body, known))}
@@ -66,7 +70,7 @@ def _operation(endpoint: Endpoint, known: list[tuple[Any, dict[str, Any]]], comp
 
 def _failures(kinds: list[Kind], known: list[tuple[Any, dict[str, Any]]], endpoint: Endpoint | None) -> dict[str, Any]:
     all_kinds = [*_ALWAYS, *kinds, KINDS_BAD_INPUT]
-    if endpoint is not None and endpoint.body is not None:
+    if endpoint is not None and (endpoint.body is not None or endpoint.data_max):
         all_kinds.append(problems.BODY_TOO_LARGE)
     by_status: dict[str, list[str]] = {}
     for kind in all_kinds:
@@ -81,12 +85,12 @@ def _failures(kinds: list[Kind], known: list[tuple[Any, dict[str, Any]]], endpoi
 
 
 def _stream(path: str, summary: str, known: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    parameters: list[Any] = [_RUN_ID] if "{run_id}" in path else []
+    parameters = _places(path)
     if parameters:
         parameters.append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer", "minimum": 0}})
         parameters.append({"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}})
     answers = {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
-    kinds = [KINDS[each] for each in ENDPOINTS[2].errors]
+    kinds = [KINDS[each] for each in RUN_ERRORS]
     return {
         "summary": summary,
         "operationId": "stream_run" if parameters else "stream_all",
@@ -97,9 +101,15 @@ def _stream(path: str, summary: str, known: list[tuple[Any, dict[str, Any]]]) ->
 
 
 def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[Any]:
-    found: list[Any] = [_RUN_ID] if "{run_id}" in endpoint.path else []
     properties = components[endpoint.query.__name__].get("properties", {})
-    return found + [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+    named = [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
+    return _places(endpoint.path) + named
+
+
+def _places(path: str) -> list[Any]:
+    """The parameters that stand in the path."""
+    schema = {"type": "string", "minLength": 1}
+    return [{"name": name, "in": "path", "required": True, "schema": schema} for name in _PLACE.findall(path)]
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
@@ -108,8 +118,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _name(endpoint: Endpoint) -> str:
     words = [part for part in endpoint.path.split("/") if part and "{" not in part]
-    one = "{run_id}" in endpoint.path
-    return "_".join([endpoint.method.lower(), *(words if not one else ["run", *words[1:]])])
+    return "_".join([endpoint.method.lower(), *words, *(["one"] if "{" in endpoint.path else [])])
 
 
 KINDS_BAD_INPUT = next(kind for error, kind in KINDS.items() if error.__name__ == "BadInput")

@@ -189,17 +189,17 @@ class Client:
             )
             raise Unclear(text, key=key) from error
 
-    async def pause(self, run_id: str, reason: str | None = None) -> Requested:
-        """No new step starts; those under way end and are recorded."""
-        return await self._request(run_id, "pause", Reason(reason))
+    async def pause(self, run_id: str, reason: str | None = None, *, dedupe: str | None = None) -> Requested:
+        """No new step starts; those under way end and are recorded. The same dedupe id again does nothing more."""
+        return await self._request(run_id, "pause", Reason(reason), dedupe)
 
     async def resume(self, run_id: str, *, version: str | None = None) -> Requested:
         """Continues a paused run. With `version`: only to find out whether that version of its code fits."""
         return await self._request(run_id, "resume", Reason(version=version))
 
-    async def cancel(self, run_id: str, reason: str | None = None) -> Requested:
+    async def cancel(self, run_id: str, reason: str | None = None, *, dedupe: str | None = None) -> Requested:
         """The workflow's code sees a cancellation, cleans up, and the run ends as cancelled."""
-        return await self._request(run_id, "cancel", Reason(reason))
+        return await self._request(run_id, "cancel", Reason(reason), dedupe)
 
     async def plan_retry(
         self, run_id: str, step: str | None = None, *, keep_answers: bool = False, spec: SpecWorkflow | None = None
@@ -247,19 +247,20 @@ class Client:
         checked = (await self.record(run_id)).document.run_id
         return await rewind.rewind_run(self, checked, step, cause="jump", keep_answers=keep_answers, dedupe=dedupe)
 
-    async def _request(self, run_id: str, kind: str, body: Reason) -> Requested:
+    async def _request(self, run_id: str, kind: str, body: Reason, dedupe: str | None = None) -> Requested:
         record = await self.record(run_id)
         _check_request(record.document, kind)
         done = await direct_request(self, record, kind, body)
         if done is not None:
             return done
-        await self.request(run_id, kind, body)
+        await self.request(run_id, kind, body, dedupe)
         return Requested(done=False, text=f"requested; {await waits_for_whom(self, record)}")
 
-    async def request(self, run_id: str, kind: str, body: Reason) -> Receipt:
+    async def request(self, run_id: str, kind: str, body: Reason, dedupe: str | None = None) -> Receipt:
         """Sends a request to pause, resume or cancel through the inbox, for the run's owner to consume."""
         document = (await self.record(run_id)).document
-        return await self._send(document, kind, f"{kind}:{self.ids.nonce()}", body)
+        key = self.ids.nonce() if dedupe is None else check_dedupe(dedupe)
+        return await self._send(document, kind, f"{kind}:{key}", body)
 
     async def _send(self, doc: Document, kind: str, dedupe: str, body: msgspec.Struct) -> Receipt:
         _refuse_moved(doc)

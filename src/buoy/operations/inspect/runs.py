@@ -30,6 +30,9 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     text: str | None = None
     newer_than_s: float | None = None
     older_than_s: float | None = None
+    stack: str | None = None
+    # Unset: of all envs; None: of the default one.
+    env: str | msgspec.UnsetType | None = msgspec.UNSET
 
     def query(self, now: float) -> RunQuery:
         """The same as a query of the store."""
@@ -42,6 +45,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
             text=self.text or "",
             created_from=None if self.newer_than_s is None else now - self.newer_than_s,
             created_before=None if self.older_than_s is None else now - self.older_than_s,
+            stack=self.stack,
+            env=self.env,
         )
 
 

@@ -1,0 +1,67 @@
+"""The OpenAPI document has every route, parameter and error code of the API, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+from starlette.routing import Route
+
+from buoy.web import problems
+from buoy.web.app import Application
+from buoy.web.auth import allow_anyone
+from buoy.web.backend import Backend
+from buoy.web.endpoint import Endpoint, Nothing
+from buoy.web.openapi import document
+from buoy.web.problems import KINDS
+from buoy.web.routes import API, ENDPOINTS
+
+DOCUMENT = document("0")
+STREAMS = {f"{API}/runs/{{run_id}}/stream", f"{API}/stream"}
+
+
+async def _no_store() -> Any:
+    raise AssertionError("nothing is opened")
+
+
+def test_every_route_of_the_application_is_in_the_document() -> None:
+    app = Application(Backend(_no_store), allow_anyone).build()
+    served = {
+        (each.path, method.lower())
+        for each in app.routes
+        if isinstance(each, Route) and each.path.startswith(API) and each.path != f"{API}/openapi.json"
+        for method in (each.methods or ()) if method != "HEAD"
+    }  # fmt: skip
+    told = {(path, method) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert served == told
+
+
+@pytest.mark.parametrize("each", ENDPOINTS, ids=lambda each: f"{each.method} {each.path}")
+def test_a_call_is_described_with_its_parameters_body_and_error_codes(each: Endpoint) -> None:
+    operation = DOCUMENT["paths"][API + each.path][each.method.lower()]
+    places = set(re.findall(r"{(\w+)}", each.path))
+    assert {(one["name"], one["in"]) for one in operation["parameters"]} == {
+        *((name, "path") for name in places),
+        *((name, "query") for name in each.query.__struct_fields__),
+    }
+    assert ("requestBody" in operation) == (each.body is not None or bool(each.data_max))
+    kinds = [problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.INTERNAL, *(KINDS[one] for one in each.errors)]
+    if each.body not in (None, Nothing) or each.data_max:
+        kinds.append(problems.BODY_TOO_LARGE)
+    for kind in kinds:
+        assert kind.code in operation["responses"][str(kind.status)]["description"].split("; "), kind.code
+
+
+def test_names_of_calls_are_unique_and_references_lead_somewhere() -> None:
+    names = [one["operationId"] for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    assert len(names) == len(set(names))
+    text = str(DOCUMENT)
+    for name in set(re.findall(r"#/components/schemas/(\w+)", text)):
+        jsonschema.Draft202012Validator.check_schema(DOCUMENT["components"]["schemas"][name])
+
+
+def test_every_error_class_of_the_table_has_a_code_of_its_own() -> None:
+    codes = [kind.code for kind in KINDS.values()]
+    assert len(codes) == len(set(codes))
