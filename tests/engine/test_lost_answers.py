@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,17 +13,16 @@ from buoy.core.log import events as e
 from buoy.core.log.state import State, fold
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
-from buoy.errors import Unavailable, Unclear, WrongState
+from buoy.errors import WrongState
 from buoy.operations.schedules import Times, add_schedule
 from buoy.wiring import host_worker
 from buoy.worker import Worker
-from tests.lossy import LossyStore, lossy
-from tests.patience import PATIENCE_S, until
+from tests.lossy import LossyStore, lossy, surely
+from tests.patience import until
 
 from .lab import QUICK_STOP, log_of, store_at
 from .stage import work
 
-T = TypeVar("T")
 ORDERS = 6
 BROKEN: set[int] = set()
 
@@ -52,19 +49,6 @@ async def family(n: int) -> int:
 @buoy.workflow
 async def charge_child(n: int) -> int:
     return await charge(n)
-
-
-async def surely(call: Callable[[str | None], Awaitable[T]]) -> T:
-    """As a careful caller does it: again with the key if it is unclear, again without one if nothing was done."""
-    key: str | None = None
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                return await call(key)
-            except Unclear as error:
-                key = error.key
-            except Unavailable:
-                await asyncio.sleep(0)
 
 
 class Workload:
