@@ -40,7 +40,7 @@ _COPY_LOG = """WITH RECURSIVE n (i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n 
 
 
 class AllDead:
-    """Liveness without processes: whoever is called `dead-...` is."""
+    """Liveness without processes: a runner called `dead-...` is dead."""
 
     def announce(self, runner: RunnerId) -> None: ...
 
@@ -100,7 +100,7 @@ async def _measure(store: SqliteStore, size: int) -> dict[str, Any]:
             RunnerInfo(id=dead, host="h", boot_id="b", pid_namespace="n", pid=1, process_started="1", nonce=dead)
         )
         for number in range(ORPHANS):
-            # Half of them simply go on, half are failed one by one: the dearer way.
+            # Half of them resume, half are failed one by one, which costs more.
             policy = "resume" if number % 2 else "fail"
             await _plant(store, f"lost-{size}-{round_}-{number}", Held(dead), _CLAIMED, _STARTED, policy=policy)
         for lane in (store._reader, store._writer):

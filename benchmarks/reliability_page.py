@@ -7,22 +7,22 @@ from typing import Any
 
 WORDS = {
     "kill": "SIGKILL",
-    "term": "SIGTERM: it gives its run back and ends with 0",
-    "stop": "SIGSTOP, and SIGCONT after a while: others on its machine leave its run alone",
-    "zombie": "SIGSTOP, given up and replaced by another machine, then SIGCONT: it is fenced, and stops",
-    "full": "its disk (a small tmpfs) is full to the last byte, for half a second",
-    "readonly": "the kernel refuses with EROFS whatever changes a file, until the process is replaced",
+    "term": "SIGTERM: the process gives its run back and exits with 0",
+    "stop": "SIGSTOP, then SIGCONT: processes on the same machine leave its run alone",
+    "zombie": "SIGSTOP, declared dead and replaced by another machine, then SIGCONT: it is fenced and stops",
+    "full": "the disk (a small tmpfs) is full to the last byte for half a second",
+    "readonly": "the kernel refuses every change of a file with EROFS until the process is replaced",
 }
 FAULTS = {
     "crash": "crash at any moment",
     "stop": "graceful stop",
-    "freeze": "process that stands still",
+    "freeze": "process suspended",
     "damage": "document lost or damaged",
     "deploy": "other code deployed",
     "clock": "clock that jumps",
-    "outage": "store away for everybody",
-    "cut": "store away for one process",
-    "silence": "beats that get no answer",
+    "outage": "store unavailable for all processes",
+    "cut": "store unavailable for one process",
+    "silence": "heartbeats without an answer",
     "rename": "step renamed by a deploy",
 }
 ACTS = {
@@ -38,9 +38,9 @@ ACTS = {
     "migrate": "migration to renamed steps",
 }
 CODES = {
-    "taken_over": "taken over from the dead (H1)",
-    "interrupted": "given back by one that stopped (H2)",
-    "resumed": "driven again after a remedy",
+    "taken_over": "taken over from a dead runner (H1)",
+    "interrupted": "given back by a stopping runner (H2)",
+    "resumed": "continued after a remedy",
     "recovered": "claimed with another remedy",
 }
 
@@ -57,17 +57,16 @@ HEAD = """# Reliability
 {words}
 """
 INTRO = (
-    "How often Buoy was crashed, and what came of it. This page is written by `{command}`, all of it from one run;",
-    "nothing in it is typed by hand. `make sim`, `make mutants`, `python -m tests.crash.cases` and",
-    "`python -m tests.crash.storm` do each part by itself, for as long as you like, and a failure comes with the one",
-    "command that plays it again.",
+    "How often the tests crashed Buoy, and what happened. `{command}` writes this page from the figures of one run; no",
+    "figure is typed by hand. To repeat one part for as long as you like, use `make sim`, `make mutants`,",
+    "`python -m tests.crash.cases` or `python -m tests.crash.storm`. Each failure comes with the command that",
+    "reproduces it.",
 )
 LOST_AND_REPEATED = (
-    "*Lost*: something that was acknowledged (a start, a message, a commit) is not there, or a",
-    "run neither ends nor waits",
-    "with a reason. *Repeated*: a step whose completion was recorded is executed again on its lineage. A step that was",
-    "under way when its process ended may be executed again, with the same idempotency key: that is neither, and is",
-    "counted apart.",
+    "*Lost*: an acknowledged start, message or commit is missing, or a run neither ends nor waits with a reason.",
+    "*Repeated*: a step with a recorded completion is executed again on its lineage. A step that was executing when",
+    "its process ended may run again, with the same idempotency key. That is neither lost nor repeated, and has its",
+    "own column.",
 )
 
 
@@ -104,14 +103,14 @@ def _simulator(sim: Mapping[str, Any]) -> str:
     broken = [f"    {command}" for command in sim["broken"]]
     kept = "Every promise was kept." if not broken else "**Promises were broken:**\n\n" + "\n".join(broken)
     told = _text(
-        f"{sim['seeds']:,} seeds, in turns on the object layout and on SQLite: {sim['runs']:,} runs with",
-        f"{sim['events']:,} events, {_days(sim['virtual_s'])} of their own time. Processes crashed",
+        f"{sim['seeds']:,} seeds, alternating between the object layout and SQLite: {sim['runs']:,} runs with",
+        f"{sim['events']:,} events in {_days(sim['virtual_s'])} of simulated time. Processes crashed",
         f"at {points:,} points.",
     )
     story = _text(
-        f"The longest story: {longest['runs']} runs, {longest['events']:,} events and",
+        f"The longest simulation: {longest['runs']} runs, {longest['events']:,} events and",
         f"{_minutes(longest['virtual_s'])} in",
-        f"{longest['turns']:,} turns, told by",
+        f"{longest['turns']:,} turns. This command plays it again:",
     )
     return f"""## Simulated
 
@@ -150,8 +149,8 @@ def _mutants(rows: Sequence[Mapping[str, Any]]) -> str:
         seeds = "**not found**" if row["seeds"] is None else row["seeds"]
         lines.append((row["mutant"], row["store"], seeds, row["enough"], row["rule"] or ""))
     told = _text(
-        f"{found} of {len(rows)} were found. Each is one promise broken on purpose; it must be noticed within a stated",
-        "number of seeds, by a rule that the same seed keeps without it.",
+        f"The simulator found {found} of {len(rows)}. Each bug breaks one promise on purpose. A rule must report it",
+        "within the stated number of seeds, and the same seed must keep that rule without the bug.",
     )
     return f"""## Planted bugs
 
@@ -181,19 +180,15 @@ def _cases(cases: Sequence[Mapping[str, Any]]) -> str:
     codes = _named(dict(recovered.most_common()), CODES)
     bad = "".join(f"\n    {each['case']}: {'; '.join(each['problems'])}" for each in cases if each["problems"])
     told = _text(
-        f"{len(cases):,} cases: SQLite and folder, the policies `resume`, `restart`, `fail` and",
-        "`hold`, before and after",
-        "store calls of a process that drives a run, and of one that takes over from a killed one;",
-        f"{len(places)} different points.{without} A witness outside of the store knows what was",
-        "executed, and what the",
-        "store acknowledged.",
+        f"{len(cases):,} cases on SQLite and folder, with the policies `resume`, `restart`, `fail` and `hold`. The",
+        "fault strikes before or after a store call of a process that drives a run, or of one that takes over from a",
+        f"killed process: {len(places)} different points.{without} A witness outside of the store records what was",
+        "executed and what the store acknowledged.",
     )
     late = _text(
-        "A process that stood still and was given up may start one thing when it wakes up: what",
-        "the store had told it to",
-        "start before. Its result counts for nothing, and it has the same idempotency key. One",
-        "that is stopped in the middle",
-        "of a write keeps the lock of SQLite, or of the folder, and nobody can give it up before it wakes.",
+        "A process that was stopped and declared dead may start one step when it wakes up, if the store had confirmed",
+        "the start before. The log refuses its result, and the step has the same idempotency key as its repetition. A",
+        "process that is stopped in the middle of a write keeps the lock of SQLite, or of the folder, until it wakes.",
     )
     return f"""## Real processes, at named points
 
@@ -223,9 +218,8 @@ def _storm(storms: Iterable[Mapping[str, Any]]) -> str:
         "lost", "repeated", "from kill to next step, p50", "p99",
     )  # fmt: skip
     told = _text(
-        "Workers under load are killed at random; a new one comes for each. From kill to next",
-        "step: until a step of a run",
-        "that the killed one held runs in another process, while nobody is made to stand still.",
+        "Workers under load are killed at random, and a new one replaces each. *From kill to next step*: until another",
+        "process executes a step of a run that the killed worker held. Recoveries during a SIGSTOP do not count.",
     )
     return f"""## The storm
 

@@ -2,8 +2,8 @@
 
 Usage: spec_bench.py [--steps 20000] [--edges 100000] [--compile 100000] [--commands 100]
 
-Prints one line of JSON for each measurement. `of_code` is the step rate as a share of that of a code workflow which
-runs the same number of empty steps, as many at a time, in the same process.
+Prints one line of JSON for each measurement. `of_code` is the step rate as a share of that of a code workflow. Both run
+the same number of empty steps, as many at a time, in the same process.
 """
 
 import argparse

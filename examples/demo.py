@@ -1,4 +1,4 @@
-"""Kill a workflow in the middle, and watch it go on at the step where it was.
+"""Kill a workflow in the middle, and watch it continue at the step where it was.
 
 Run it with `make demo`. It needs nothing but Buoy: the store is one file in a temporary folder. Exit code 1 means that
 the promise was broken: a completed step was executed again, or a step was lost.
@@ -42,7 +42,7 @@ def demonstrate(folder: Path) -> None:
 
     say(f"1. An order of six steps begins, in a process of its own. Its log is {folder}/buoy.db, removed at the end.")
     kill_in_the_middle(store, witness)
-    say("3. Nobody works on the run now. What does Buoy know about it?")
+    say("3. No process works on the run now. What does Buoy know about it?")
     run("why", RUN, "--store", store)
     say("4. A worker starts. It finds the dead process, takes the run over and continues it.")
     run("worker", str(FLOWS), "--store", store, "--until-idle")

@@ -1,5 +1,5 @@
-"""An order in six steps. Each step writes into a witness file when it begins and when it is done, so that everybody can
-see what was really executed, and how often.
+"""An order in six steps. Each step writes into a witness file when it begins and when it is done. The file shows what
+was really executed, and how often.
 
     buoy run examples/flows.py:order --input '{"item": "lamp", "witness": "witness.txt"}' --id order-1
 """

@@ -1,9 +1,9 @@
 """The simulator: several runners, sweepers, senders and operators, the real engine, one seed.
 `python -m simulator`
 
-Everything that could differ between two executions (time, order, ids, faults, what people do) comes from the seed, so a
-seed that breaks a promise does so again, with the same story, byte for byte; and everything in it has a name, so that a
-story can be told without what does not matter. A map of the package:
+Everything that could differ between two executions (time, order, ids, faults, what people do) comes from the seed. So a
+seed that breaks a promise does so again, with the same story, byte for byte. Everything in a story has a name, so that
+`--shrink` can leave out what does not matter. A map of the package:
 
     kernel, hints, storage, host, faults       what everything stands on
     process, worker, lookout, sender, operator who takes part
@@ -16,5 +16,5 @@ story can be told without what does not matter. A map of the package:
     rest                                       whether a run may stay as it is
     mutants, *_mutants, planted                planted bugs
     world, seed                                from beginning to verdict
-    shrink, story, totals, command             how it is told
+    shrink, story, totals, command             how a seed is shortened, shown and counted
 """

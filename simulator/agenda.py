@@ -27,7 +27,7 @@ class Agenda:
         self._world = world
 
     def begin(self) -> None:
-        """Everybody starts; what will happen to them is put on the agenda."""
+        """Starts every process, and puts what will happen to them on the agenda."""
         world, plan = self._world, self._world.plan
         at = world.kernel.at
         for place, slot in enumerate(plan.slots):
@@ -133,7 +133,7 @@ class Agenda:
         self._deploy_to(slots, release)
 
     def _rename(self) -> None:
-        """A release that calls a step otherwise, everywhere; and somebody who says so to the runs that do not fit."""
+        """Deploys a release that renames a step to every worker, and a migrator for the runs that do not fit it."""
         self._deploy_to([slot for slot in self._world.plan.slots if slot.env is None], RENAMED)
         migrator = self._world.new_sender("migrator")
         migrator.spawn(lambda: keep_migrating(migrator, migrator.client))
@@ -165,7 +165,7 @@ class Agenda:
     # ---- the end of chaos
 
     def calm_down(self) -> None:
-        """Nothing goes wrong any more; and for every run there is somebody who could drive it."""
+        """Ends all faults, and makes sure that every run has a process that could drive it."""
         world = self._world
         self._tell("world", "from here on nothing goes wrong any more")
         world.faults.on = False
@@ -193,7 +193,7 @@ class Agenda:
                 world.fill(slot)
 
     def _serve_all(self) -> None:
-        """A worker for each scope that has runs and nobody to drive them."""
+        """Starts a worker for each scope that has runs and no process to drive them."""
         world = self._world
         scopes = {(run.stack, run.env): None for run in world.plan.runs}
         # Those that workers have started are of their stacks.

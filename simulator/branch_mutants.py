@@ -77,7 +77,7 @@ class ForgetJump(Mutant):
 
 
 class HideTooMuch(Mutant):
-    """Whoever reads a log with a branch does not see one of the steps that the branch keeps."""
+    """A reader of a log with a branch misses one of the steps that the branch keeps."""
 
     name = "hide-too-much"
     rules = ("branches name what runs again", "the document is the folded log", "executed again")

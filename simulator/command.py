@@ -1,7 +1,7 @@
 """The command line of the simulator.
 
     python -m simulator --seeds 1000            plays a thousand seeds
-    python -m simulator --time 8h --jobs 2      plays seeds for so long, and goes on there the next time
+    python -m simulator --time 8h --jobs 2      plays seeds for so long, and continues there the next time
     python -m simulator --seed 17 --trace       plays one, and tells the whole story
     python -m simulator --store postgres --seeds 5    plays them on a real server that is started for it
     python -m simulator --seed 17 --shrink      leaves out of it what does not matter

@@ -18,7 +18,7 @@ from simulator.reading import old_name, parts_of, shown, status_of, times_redone
 
 
 def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
-    """One key for all attempts of an effect, whoever makes them; a new one when somebody called it back."""
+    """All attempts of an effect have one key, in every process; a rewind by a person makes a new one."""
     keys: dict[tuple[str, int], str] = {}
     for body in (each for each in found.bodies if each.what == "start"):
         key = keys.setdefault((old_name(body.leaf), body.redone), body.key)
@@ -31,7 +31,7 @@ def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
 
 
 def completed_steps_did_run(found: Evidence) -> Iterator[str]:
-    """Once for each time that somebody called them back."""
+    """Each completed step ran, once for each time that a person rewound it."""
     ran = {(old_name(body.leaf), body.attempt, body.redone) for body in found.bodies if body.what == "start"}
     starts, kinds = e.StepStarted | e.ModuleStarted, e.StepCompleted | e.ModuleCompleted
     groups = {each.body.leaf for each in found.log if isinstance(each.body, starts) and each.body.group}
@@ -94,7 +94,7 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
 
 
 def _asked_again(log: list[e.Event]) -> Iterator[str]:
-    """In the whole log, whatever branches hide: whoever drops an answer asks another question."""
+    """In the whole log, hidden events included: a rewind that drops an answer asks another question."""
     answered: dict[str, int] = {}
     for event in log:
         body = event.body
@@ -105,7 +105,7 @@ def _asked_again(log: list[e.Event]) -> Iterator[str]:
 
 
 def recoveries_are_audited(found: Evidence) -> Iterator[str]:
-    """Whoever takes over says on what evidence; whoever hides history says why."""
+    """A takeover names its evidence, and a branch that hides history names its reason."""
     for place, event in enumerate(found.log):
         body = event.body
         if isinstance(body, e.Claimed) and body.cause == "taken_over" and not body.evidence:
@@ -114,7 +114,7 @@ def recoveries_are_audited(found: Evidence) -> Iterator[str]:
             wanted = e.JumpRequested if body.cause in ("jump", "retry") else e.WorkflowRecovered
             near = found.log[max(place - 3, 0) : place + 4]
             if not any(isinstance(each.body, wanted) and each.body.new_branch == body.branch for each in near):
-                yield f"event {event.seq}: branch {body.branch} was made, and nobody says why"
+                yield f"event {event.seq}: branch {body.branch} was made, and no event says why"
         if isinstance(body, e.WorkflowRecovered):
             missing = [name for name in ("reason", "finding", "evidence", "policy", "actor") if not getattr(body, name)]
             if missing:
@@ -122,7 +122,7 @@ def recoveries_are_audited(found: Evidence) -> Iterator[str]:
 
 
 def branches_name_what_runs_again(found: Evidence) -> Iterator[str]:
-    """A person was told what would run again: all that a jump hides is named, and what is kept is still there."""
+    """A branch by a person names all that it hides and runs again, and all that it keeps is still there."""
     for event in found.log:
         body = event.body
         if not isinstance(body, e.BranchCreated) or body.cause not in ("jump", "retry"):
@@ -147,12 +147,12 @@ def _leaves(log: list[e.Event]) -> set[str]:
     return found
 
 
-def nobody_acts_outside_his_scope(found: Evidence) -> Iterator[str]:
+def no_process_acts_outside_its_scope(found: Evidence) -> Iterator[str]:
     """Who acts by itself does so with the runs of its stack and env only; a person may do as he likes."""
     created = found.state.created
     if created is None:
         if found.foreign is not None and found.document != found.foreign:
-            yield f"another system wrote {found.foreign}, nobody took it in, and it is {found.document}"
+            yield f"another system wrote {found.foreign}, no process took it in, and it is {found.document}"
         return
     for who, what in _acts_of(found):
         reach = found.scopes.get(who)
@@ -164,7 +164,7 @@ def nobody_acts_outside_his_scope(found: Evidence) -> Iterator[str]:
             yield f"{who} of {mine} {what} of a run of {its}"
     writer = found.writers.get(found.log[0].nonce or "")
     if found.foreign is not None and not (writer in found.scopes and found.scopes[writer].adopt):
-        yield f"another system wrote it, and {writer} took it in, which nobody had asked for"
+        yield f"another system wrote it, and {writer} took it in, which its options do not allow"
     yield from _drivers(found, created)
 
 
@@ -204,6 +204,6 @@ CONDUCT: dict[str, Check] = {
     "questions are asked once": questions_are_asked_once,
     "recoveries are audited": recoveries_are_audited,
     "branches name what runs again": branches_name_what_runs_again,
-    "nobody acts outside his scope": nobody_acts_outside_his_scope,
+    "no process acts outside its scope": no_process_acts_outside_its_scope,
     "only what ended is purged": only_what_ended_is_purged,
 }

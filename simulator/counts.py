@@ -43,7 +43,7 @@ def attempts_are_counted(found: Evidence) -> Iterator[str]:
 
 
 def _undoing(log: list[e.Event]) -> Iterator[str]:
-    """Attempts of compensations: whichever process makes one, it counts on from the last that failed."""
+    """Attempts of compensations: each process counts from the last attempt that failed."""
     failed: dict[str, int] = {}
     for event in log:
         body = event.body

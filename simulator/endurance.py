@@ -1,4 +1,4 @@
-"""Endurance: plays seeds for a given time in several processes, and goes on the next time where it ended.
+"""Endurance: plays seeds for a given time in several processes, and continues the next time where it ended.
 
 Invariant: the file names the lowest seed that is not judged yet. Whatever ends this process, no seed is left out.
 """
@@ -102,7 +102,7 @@ def _judged(
 
 
 def _play(seed: int, store: str) -> bytes:
-    """In another process. A story that nobody will read stays there."""
+    """In another process. A story that will not be shown stays there."""
     verdict = run_seed(seed, store)
     if not verdict.violations:
         verdict.story, verdict.parts = [], []

@@ -43,7 +43,7 @@ class EffectsBeforeCommit(Mutant):
 
 
 class GoOnAfterFence(Mutant):
-    """A writer that was fenced goes on as if its events were there."""
+    """A fenced writer continues as if its events were in the log."""
 
     name = "go-on-after-a-fence"
     rules = (
@@ -75,7 +75,7 @@ class ReleaseWhileExecuting(Mutant):
 
 
 class GoOnPaused(Mutant):
-    """A run that is paused goes on with what its code asks for."""
+    """A paused run still does what its code asks for."""
 
     name = "paused-goes-on"
     rules = ("a paused run starts nothing",)
@@ -86,7 +86,7 @@ class GoOnPaused(Mutant):
 
 
 class ForgetCompletion(Mutant):
-    """Code goes on with the result of a step that was not recorded."""
+    """Code continues with the result of a step that was not recorded."""
 
     name = "complete-without-commit"
     rules = (
@@ -143,7 +143,7 @@ class CompleteUnrun(Mutant):
 
 
 class ConsumeTwice(Mutant):
-    """Nobody remembers which messages were consumed."""
+    """The engine forgets which messages were consumed."""
 
     name = "consume-twice"
     rules = ("messages are consumed once", "signals have one effect")
@@ -154,7 +154,7 @@ class ConsumeTwice(Mutant):
 
 
 class WrongQuestion(Mutant):
-    """An answer is given to whichever question is open."""
+    """Any open question takes an answer, even if it was for another one."""
 
     name = "answer-the-wrong-question"
     rules = ("questions are asked once",)
@@ -212,10 +212,10 @@ class CompensateTwice(Mutant):
 
 
 class LieToParent(Mutant):
-    """A parent is told that its child gave nothing."""
+    """A parent receives a null result from its child."""
 
     name = "lie-to-the-parent"
-    rules = ("children are what their parent was told", "the result is the expected one")
+    rules = ("parents record what became of their children", "the result is the expected one")
     enough = 20
 
     def install(self, world: World) -> None:
@@ -230,7 +230,7 @@ class LieToParent(Mutant):
 
 
 class ForgetParent(Mutant):
-    """A parent is not told of its child's end, and nobody looks for it."""
+    """A parent gets no message about its child's end, and reconciliation does not look for it."""
 
     name = "forget-the-parent"
     rules = ("runs end or wait for something real", "runs end when all is answered")

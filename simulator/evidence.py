@@ -16,7 +16,7 @@ from simulator.witness import Acknowledged, BodyEvent, Sent, Touched
 
 
 class Reach(msgspec.Struct, frozen=True):
-    """What a process that acts by itself was told to care for."""
+    """The scope of a process that acts by itself."""
 
     stack: str | None = None
     env: str | None = None
@@ -36,7 +36,7 @@ class Evidence(msgspec.Struct):
     # A start of it was acknowledged.
     started: bool = False
     cancelled: bool = False
-    # Somebody purged it: the log is what it was before.
+    # The run was purged: the log is the one that it had before.
     purged: bool = False
     # Its document was spoiled when the log had so many events.
     damaged_at: int | None = None
@@ -46,7 +46,7 @@ class Evidence(msgspec.Struct):
     earlier: Sequence[e.Event] = ()
     # How each run of this seed ended, as often as it did.
     ends: dict[str, list[e.Body]] = {}
-    # Who each runner was; and what those that act by themselves, and not on somebody's word, may touch.
+    # Who each runner was; and the scopes of the processes that act by themselves, not at a person's request.
     runners: dict[str, RunnerInfo] = {}
     scopes: dict[str, Reach] = {}
     touches: Sequence[Touched] = ()
@@ -66,7 +66,7 @@ class Evidence(msgspec.Struct):
     told: frozenset[str] = frozenset()
     # How often its own code, and not a step of it, ended the process that ran it.
     code_deaths: int = 0
-    # Somebody set a clock: what was to come in a minute comes in a minute, whatever that clock says then.
+    # A clock was set: what is due in a minute still comes in a minute, whatever that clock says then.
     clocks_set: bool = False
     # When faults ended, by the clock of the only host; None: lateness cannot be judged here.
     calm_at: float | None = None

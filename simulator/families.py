@@ -12,7 +12,7 @@ from simulator.evidence import Check, Evidence
 from simulator.reading import Part, old_name, parts_of, shown, times_redone, walked
 
 
-def children_of_the_ended_are_told(found: Evidence) -> Iterator[str]:
+def children_of_ended_runs_are_notified(found: Evidence) -> Iterator[str]:
     """Who fails, is cancelled or gives a child up asks it to cancel, unless it was detached or has ended."""
     seen = shown(found.log)
     failed = any(isinstance(each.body, e.WorkflowFailed | e.WorkflowCancelled) for each in seen)
@@ -24,7 +24,7 @@ def children_of_the_ended_are_told(found: Evidence) -> Iterator[str]:
         here.add(body.child)
         gone = failed or part.outcome == "cancelled"
         if gone and not body.detach and part.outcome not in ("completed", "failed") and _can_be_told(found, body.child):
-            yield f"{body.child} was given up, and nobody asked it to cancel"
+            yield f"{body.child} was given up, and was not asked to cancel"
     if not any(isinstance(each.body, e.ENDINGS) for each in seen):
         return
     ended = {each.body.child for each in found.log if isinstance(each.body, e.ChildFinished)}
@@ -32,7 +32,7 @@ def children_of_the_ended_are_told(found: Evidence) -> Iterator[str]:
         body = event.body
         left = isinstance(body, e.ChildStarted) and not body.detach and body.child not in here | ended
         if isinstance(body, e.ChildStarted) and left and _can_be_told(found, body.child):
-            yield f"{body.child} was left behind by a branch, and nobody asked it to cancel"
+            yield f"{body.child} was left behind by a branch, and was not asked to cancel"
 
 
 def _can_be_told(found: Evidence, child: str) -> bool:
@@ -116,7 +116,7 @@ def _end(part: Part) -> int:
 
 
 FAMILIES: dict[str, Check] = {
-    "children of the ended are told": children_of_the_ended_are_told,
+    "children of ended runs are notified": children_of_ended_runs_are_notified,
     "what is called back is new": what_is_called_back_is_new,
     "one request goes back once": one_request_goes_back_once,
     "branches keep what stands": branches_keep_what_stands,

@@ -58,7 +58,7 @@ class ChildrenGoOn(_OtherDuties):
     """The child of a run that fails is not asked to cancel."""
 
     name = "children-go-on"
-    rules = ("children of the ended are told", "runs end or wait for something real")
+    rules = ("children of ended runs are notified", "runs end or wait for something real")
     enough = 40
 
     def owes(self, duty: Owed) -> bool:
@@ -78,7 +78,7 @@ class ForgetDetached(_OtherDuties):
 
 
 class ForgetSuccessor(_OtherDuties):
-    """A run that goes on as another one ends, and the other one is never made."""
+    """A run ends to continue as another one, and the other one is never created."""
 
     name = "successor-forgotten"
     rules = ("what was promised is started", "the result is the expected one")
@@ -115,7 +115,7 @@ class GiveUpOnce(Mutant):
     """A child that was given up just before a crash is not told afterwards."""
 
     name = "give-up-once"
-    rules = ("children of the ended are told", "runs end or wait for something real")
+    rules = ("children of ended runs are notified", "runs end or wait for something real")
     enough = 150
 
     def install(self, world: World) -> None:

@@ -1,11 +1,11 @@
 """Faults: what can go wrong at every call to the storage, and for how long. The seed decides what this seed is about.
 
 A write can fail before it happened, or happen and lose its answer; both look the same to the caller. A process can die
-before, between or after; it can be slow; and for a while everybody can be cut off.
+before, between or after; it can be slow; and for a while all processes can be cut off.
 
-Invariants: each process has its own dice, and each pass through its gate its own number. So a fault has a name
-(`worker-2:17`), and a story can be told again with this one and without that one, all else being as it was. A fault is
-counted when it has happened, under the call of the store that it happened in.
+Invariants: each process has its own random numbers, and each pass through its gate its own number. So a fault has a
+name (`worker-2:17`), and a seed can be played again with or without one fault, all else being equal. A fault is counted
+when it has happened, under the call of the store that it happened in.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ class Rates(msgspec.Struct):
     lost: float = 0.0
     slow: float = 0.0
     very_slow: float = 0.0
-    # A write that nobody answered arrives all the same, later.
+    # A write that got no answer still arrives, later.
     late: float = 0.0
     # An inbox is read with its messages twice over, and in another order.
     twice: float = 0.0
 
 
 class Strike(msgspec.Struct, frozen=True):
-    """A crash that is aimed: before or after the n-th pass of a process through its gate in one call of the store, or
-    the n-th commit with an event of one type (`event child_started`).
+    """A crash at one point: before or after the n-th pass of a process through its gate.
 
-    `turn`: not of the first process that comes so far, but of the second or third.
+    Passes are counted in one call of the store, or in commits with an event of one type (`event child_started`).
+    `turn`: strikes not the first process that comes so far, but the second or third.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Faults:
         # What went wrong, by the names of the faults, and how often by kind.
         self.struck: list[str] = []
         self.counts: dict[str, int] = {}
-        # Until when nobody, or nobody of these processes, gets an answer; and whose beats get none.
+        # Until when no process, or none of these processes, gets an answer; and whose heartbeats get none.
         self.outage_until = 0.0
         self.cut_off: dict[str, float] = {}
         self.silent: dict[str, float] = {}
@@ -120,7 +120,7 @@ class Gate:
     async def before(self, what: str) -> None:
         faults, process = self._faults, self._process
         if not process.alive:
-            await process.loop.create_future()  # what killed it has not come to its end yet, but reaches nobody
+            await process.loop.create_future()  # what killed it has not come to its end yet, but has no effect
         if not faults.on:
             await self._dawdle(0.1)
             return

@@ -21,7 +21,7 @@ class Hints:
         self._waiting: list[tuple[Random, asyncio.Future[bool]]] = []
 
     def changed(self) -> None:
-        """Somebody wrote. Each of those who wait hears of it in its own time, or never."""
+        """A process wrote. Each waiting process hears of it in its own time, or never."""
         waiting, self._waiting = self._waiting, []
         for luck, waiter in waiting:
             if luck.random() < self._lost:

@@ -17,7 +17,7 @@ EPOCH = 1_700_000_000.0
 
 
 class Wall:
-    """The wall clock of one host. Somebody may set it, forth or back."""
+    """The wall clock of one host. The plan may set it, forth or back."""
 
     def __init__(self, skew_s: float = 0.0) -> None:
         self.skew_s = skew_s

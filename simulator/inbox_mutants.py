@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ForgetInbox(Mutant):
-    """A message that somebody looked at is never shown again, although nobody consumed it."""
+    """A message that was read once is never shown again, although no event consumed it."""
 
     name = "forget-inbox"
     rules = ("runs end or wait for something real", "runs end when all is answered", "signals come in their order")
@@ -98,7 +98,7 @@ class LoseMessage(Mutant):
 
 
 class PageBorder(Mutant):
-    """Whoever reads an inbox page by page passes over the message after a full page."""
+    """A reader that pages through an inbox skips the message after a full page."""
 
     name = "skip-at-a-page-border"
     rules = ("runs end or wait for something real", "runs end when all is answered", "signals come in their order")

@@ -56,7 +56,7 @@ def one_writer_at_a_time(found: Evidence) -> Iterator[str]:
         writer = found.writers.get(event.nonce)
         owner = claims[0] if claims else owner
         if writer is None:
-            yield f"event {event.seq} was written by nobody (nonce {event.nonce})"
+            yield f"event {event.seq} was written by no process (nonce {event.nonce})"
         elif owner is not None and writer != owner:
             yield f"event {event.seq} ({event.type}) was appended by {writer} while {owner} had the claim"
 
@@ -82,7 +82,7 @@ def acknowledged_starts_are_there(found: Evidence) -> Iterator[str]:
 
 
 def waits_for_something_real(found: Evidence) -> Iterator[str]:
-    """At rest a run has ended, or is paused, or waits for something that nobody sent."""
+    """At rest a run has ended, is paused, or waits for something that was never sent."""
     yield from restless(found.state, unread(found.log, found.inbox))
 
 
@@ -104,7 +104,7 @@ def restless(state: State, messages: Sequence[Message]) -> Iterator[str]:
 
 
 def _wanted(state: State, message: Message) -> str | None:
-    """Why this message should have been consumed. A paused run leaves for later what does not let it go on."""
+    """Why this message should have been consumed. A paused run reads only messages that can end the pause."""
     if message.kind not in ("resume", "cancel") and state.status is Status.PAUSED:
         return None
     if message.kind == "signal":
@@ -133,7 +133,7 @@ def disagreements(log: Sequence[e.Event], *, deployed: bool) -> Iterator[str]:
         fine = asked or (reason == "version" and deployed) or (reason == "poison" and crashes >= POISON_CAP)
         fine = fine or (reason == "hold" and holds)
         if isinstance(event.body, e.Paused) and reason != "user" and not event.body.detail:
-            yield f"event {event.seq}: paused for {reason}, and nobody says why"
+            yield f"event {event.seq}: paused for {reason}, without a detail that says why"
         if isinstance(event.body, e.Paused) and not fine:
             yield f"event {event.seq}: paused for {reason}: {event.body.detail}"
 
@@ -205,11 +205,11 @@ def endings_of(log: Sequence[e.Event]) -> list[e.Body]:
     return [event.body for event in log if isinstance(event.body, e.ENDINGS)]
 
 
-def children_are_what_their_parent_was_told(found: Evidence) -> Iterator[str]:
+def parents_record_what_became_of_their_children(found: Evidence) -> Iterator[str]:
     for event in found.log:
         body = event.body
         if isinstance(body, e.ChildStarted) and body.detach and found.state.ending_seq and body.child not in found.ends:
-            yield f"event {event.seq} starts {body.child}, which nobody knows"
+            yield f"event {event.seq} starts {body.child}, which does not exist"
         if isinstance(body, e.ChildFinished) and body.message is not None:
             ends = list(_ends_of_chain(found.ends, body.child))
             if not any(_as_told(body, end) for end in ends):
@@ -217,7 +217,7 @@ def children_are_what_their_parent_was_told(found: Evidence) -> Iterator[str]:
 
 
 def _ends_of_chain(ends: dict[str, list[e.Body]], run: str) -> Iterator[e.Body]:
-    """A run may go on as another one: then that one's end is its end."""
+    """The ends of a run. If it continued as another run, the end of that run is its end."""
     for end in ends.get(run, ()):
         if isinstance(end, e.WorkflowCompleted) and end.continued_as is not None:
             yield from _ends_of_chain(ends, end.continued_as)
@@ -245,6 +245,6 @@ CHECKS: dict[str, Check] = {
     "runs end or wait for something real": waits_for_something_real,
     "code and log agree": code_and_log_agree,
     "the document is the folded log": document_is_the_folded_log,
-    "children are what their parent was told": children_are_what_their_parent_was_told,
+    "parents record what became of their children": parents_record_what_became_of_their_children,
     "the result is the expected one": result_is_the_expected_one,
 }

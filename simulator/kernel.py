@@ -90,7 +90,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         future = self.create_future()
         try:
             future.set_result(func(*args))
-        except Exception as error:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as error:  # noqa: BLE001 - the waiting task gets it
             future.set_exception(error)
         return future
 
@@ -108,7 +108,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._on_trouble(f"the loop {task.get_name()} died of {error!r}")
 
     def get_task_factory(self) -> Any:
-        """Not None, so that whoever could make tasks by himself has them made here, where they are known."""
+        """Not None, so that libraries create their tasks here, where the kernel knows them."""
         return self.create_task
 
     def get_debug(self) -> bool:
@@ -198,7 +198,7 @@ class Kernel:
         return task
 
     def run_until(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Goes on until `done`, asked whenever time has moved, or the deadline. Whether it was done."""
+        """Runs until `done`, asked whenever time has moved, or until the deadline. Returns whether it was done."""
         while not self.exhausted:
             self._run_ready()
             if done():
@@ -237,7 +237,7 @@ def _ticket(loop: SimLoop) -> float:
 
 
 def bury_loops(kernel: Kernel) -> int:
-    """Ends what still waits in every process, after the simulation: its clean-up reaches nobody. Who objected."""
+    """Ends what still waits in every process, after the simulation. Their clean-up has no effect. Who objected."""
     objections = 0
     for loop in kernel.loops:
         loop.kill()

@@ -32,7 +32,7 @@ _STALE_AFTER_S = 5.0
 
 
 class Lookout(Process):
-    """A process that only sweeps. When it was declared gone it exits; whoever watches starts a new one."""
+    """A process that only sweeps. It exits when it was declared dead, and the agenda starts a new one."""
 
     def __init__(self, world: World, name: str, post: Post) -> None:
         super().__init__(world, name)

@@ -42,7 +42,7 @@ def messages_are_consumed_once(found: Evidence) -> Iterator[str]:
         consumed[number] = event.seq
         message = by_number.get(number)
         if message is None:
-            yield f"event {event.seq} consumes message {number}, which nobody sent"
+            yield f"event {event.seq} consumes message {number}, which was never sent"
         elif isinstance(event.body, e.SignalReceived) and _payload(message) != bytes(event.body.payload):
             yield f"event {event.seq} has another payload than message {number}"
 
@@ -73,7 +73,7 @@ def requests_count_in_their_order(found: Evidence) -> Iterator[str]:
 
 
 def signals_come_in_their_order(found: Evidence) -> Iterator[str]:
-    """Of the signals of one name the oldest that nobody has consumed comes first."""
+    """Of the signals of one name, the oldest unconsumed one comes first."""
     signals: dict[int, str] = {}
     for message in found.inbox:
         if message.kind == "signal":

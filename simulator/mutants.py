@@ -99,7 +99,7 @@ class Mutant:
         """A runner says that it has looked at messages up to this number."""
 
     def purges(self, run_id: RunId) -> None:
-        """Somebody purges this run."""
+        """A process purges this run."""
 
 
 def _check_fits(what: str, real: Any, value: Any) -> None:

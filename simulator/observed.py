@@ -1,7 +1,7 @@
-"""The observed store: what a process's engine sees as its store. Tells the witness what was acknowledged to whom.
+"""The observed store: what a process's engine sees as its store. Reports to the witness what was acknowledged to whom.
 
-Calls that nobody needs to know of go straight to the real store. Planted mutants sit between the two. Each call has its
-name, so that a fault in it can be told by it.
+Calls that the witness need not know of go straight to the real store. Planted mutants sit between the two. Each call
+has its name, so that a story can name the call in which a fault happened.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class _Named:
 
 @coroutine
 def _under(name: str, work: Coroutine[Any, Any, Any]) -> Generator[Any, Any, Any]:
-    """Does the work under that name. Set anew for each stretch of it: the engine may carry a commit from one task, and
-    so one context, to another."""
+    """Does the work under that name, which is set again for each stretch of it: the engine may carry a commit from one
+    task, and so one context, to another.
+    """
     error: BaseException | None = None
     while True:
         before = CALL.get()
@@ -247,7 +248,7 @@ class _ObservedArchive:
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
         done = await self._archive.rewrite(run_id, document, head_seq)
         if done:
-            touched = Touched(run_id, self._process.name, "wrote its document anew")
+            touched = Touched(run_id, self._process.name, "rebuilt its document")
             self._process.world.witness.touches.append(touched)
             self._process.tell(f"{run_id}: {touched.how}")
         return done

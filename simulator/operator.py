@@ -1,7 +1,7 @@
-"""The operator: across hosts nobody can prove a death by a lock, so somebody declares silent runners gone.
+"""The operator: across hosts no lock can prove a death, so an operator declares silent runners dead.
 
-It is right about the dead. About frozen and silent ones it is wrong, as everybody is at times: they must be fenced by
-the log.
+It is right about the dead ones. About frozen and silent runners it is sometimes wrong, as a real operator is: the log
+must fence those.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Post(msgspec.Struct):
 
 
 class TimePlan(msgspec.Struct):
-    """A schedule that somebody adds, by which workers start runs until it is removed."""
+    """A schedule that a person adds. Workers start runs by it until it is removed."""
 
     name: str
     at: float

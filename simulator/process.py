@@ -22,7 +22,7 @@ from simulator.witness import BodyEvent
 if TYPE_CHECKING:
     from simulator.world import World
 
-# Errors that nobody raises on purpose.
+# Errors that no code raises on purpose.
 _UNFORESEEN = frozenset(
     {
         "AssertionError",
@@ -85,13 +85,13 @@ class Process:
         return False
 
     def silent_s(self, by: Process) -> float | None:
-        """How long it has not beaten, for another that judges it by that. None: it is dead, or nobody judges so."""
+        """How long its heartbeat has been silent. None: it is dead, or `by` does not judge by silence."""
         if self.world.plan.single_host or not self.alive or self is by or by.name == "operator":
             return None
         return self.world.kernel.time - self.beaten_at
 
     def drives(self, run_id: str) -> bool:
-        """Whether it would go on with this run."""
+        """Whether it would continue this run."""
         return False
 
     def creates(self, run_id: str) -> bool:
@@ -107,7 +107,7 @@ class Process:
         self.world.witness.broken("unforeseen error", f"{self.name}: {what}")
 
     def look_at(self, last_error: str | None) -> None:
-        """The engine's loops survive every error; one that nobody foresaw is a finding all the same."""
+        """The engine's loops survive every error. An unforeseen error is a finding all the same."""
         if last_error is not None and last_error.partition(":")[0] in _UNFORESEEN:
             self.trouble(last_error)
 
@@ -157,7 +157,7 @@ class Process:
 
     def thaw(self) -> None:
         if self.alive and self.loop.frozen:
-            self.tell("goes on")
+            self.tell("continues")
             self.loop.frozen = False
             self.loop.ripen(self.world.kernel.time)
 

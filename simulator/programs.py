@@ -1,8 +1,8 @@
 """Programs: random workflows as data. A program is the input of a run; `workflows` interprets it.
 
-Invariant: a program's result does not depend on timing (races return the same whoever wins, but take different ways),
-so `expected` can tell it without running anything. What depends on time or chance goes into the arguments of steps,
-where a replay compares it.
+Invariant: a program's result does not depend on timing. A race returns the same value for every winner, but takes
+different ways. So `expected` can tell the result without running anything. What depends on time or chance goes into the
+arguments of steps, where a replay compares it.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def expected(node: Node) -> Any:
         case "completed" | "rest":
             return sorted((expected(kid) for kid in node.kids), key=str)
         case "first":
-            # Whoever wins: one that fails, and is not caught, may come too late to matter.
+            # For every winner: a part that fails, and is not caught, may come too late to matter.
             return node.id
         case "seq" | "gather" | "group" | "both" | "pack" | "cleanup":
             return [expected(kid) for kid in node.kids]

@@ -163,7 +163,7 @@ def _waits(left: list[Part]) -> str:
 
 
 def pause_of(log: list[e.Event]) -> e.Event | None:
-    """The event that paused the run, if it is paused. Whatever branches hide, a pause lasts until somebody ends it."""
+    """The event that paused the run, if it is paused. A branch hides no pause: it lasts until an event ends it."""
     last: e.Event | None = None
     for event in log:
         if isinstance(event.body, e.Paused):

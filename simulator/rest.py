@@ -30,7 +30,7 @@ def unrest(world: World, run_id: str) -> Iterator[str]:
     parent = None if state.created is None else state.created.parent
     # One that had ended, and that a person brought back, is no longer its parent's.
     own = any(isinstance(event.body, e.ENDINGS) for event in log)
-    # It was told, and then a person paused it: so it stays until somebody resumes it.
+    # The end reached it, and then a person paused it: it stays so until a person resumes it.
     own = own or (state.pause is not None and state.cancel is not None)
     if parent is not None and not own and state.status is not None and gave_up(world, parent.run, run_id):
         yield f"its parent {parent.run} has given it up, and it lives on"
@@ -60,7 +60,7 @@ def adopters(world: World, doc: Document) -> list[str]:
 
 
 def _goes_on(world: World, run_id: str) -> bool:
-    """Whether a run ended only to go on as another one, which has not ended."""
+    """Whether a run ended only to continue as another one, which has not ended."""
     ends = [each.body for each in world.look(run_id)[0] if isinstance(each.body, e.WorkflowCompleted)]
     after = ends[-1].continued_as if ends else None
     return after is not None and (world.state(after).status not in TERMINAL or _goes_on(world, after))

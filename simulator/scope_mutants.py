@@ -33,7 +33,7 @@ class OutsideScope(Mutant):
     """Runners take what belongs to another environment."""
 
     name = "outside-the-scope"
-    rules = ("nobody acts outside his scope",)
+    rules = ("no process acts outside its scope",)
     enough = 60
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class IgnoreStack(Mutant):
     """Runners of one stack take what belongs to another."""
 
     name = "ignore-the-stack"
-    rules = ("nobody acts outside his scope",)
+    rules = ("no process acts outside its scope",)
     enough = 40
 
     async def claim_tasks(self, store: Store, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
@@ -61,7 +61,7 @@ class SweepEverything(Mutant):
     """A sweeper cares for runs of every stack and env."""
 
     name = "sweep-outside-the-scope"
-    rules = ("nobody acts outside his scope",)
+    rules = ("no process acts outside its scope",)
     enough = 60
 
     def install(self, world: World) -> None:
@@ -69,10 +69,10 @@ class SweepEverything(Mutant):
 
 
 class AdoptUnasked(Mutant):
-    """A sweeper takes in what another system wrote, although nobody asked it to."""
+    """A sweeper adopts a run that another system wrote, although its options do not allow that."""
 
     name = "adopt-unasked"
-    rules = ("nobody acts outside his scope",)
+    rules = ("no process acts outside its scope",)
     enough = 60
 
     def install(self, world: World) -> None:

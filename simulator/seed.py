@@ -75,7 +75,7 @@ def run_seed(
     try:
         return _play(seed, store, mutant, Story(whole=trace), only)
     finally:
-        # What dropped processes still have to say concerns nobody.
+        # What dropped processes still report has no effect.
         sys.unraisablehook = _ignore
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)

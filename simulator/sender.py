@@ -169,7 +169,7 @@ async def start_run(process: Process, client: Client, release: Release, run: Run
 
 
 async def heal(process: Process, client: Client) -> None:
-    """The doctor comes: documents that were spoiled are made anew from their logs."""
+    """Runs the doctor: spoiled documents are rebuilt from their logs."""
     with process.speaking():
         doctor = Doctor(client, rebuild=True, progress=_nothing)
         report = await patiently(process, "the doctor's visit", doctor.examine)
@@ -178,7 +178,7 @@ async def heal(process: Process, client: Client) -> None:
 
 
 def _nothing(text: str) -> None:
-    """Nobody watches the doctor at work."""
+    """Drops the doctor's progress reports."""
 
 
 async def patiently(process: Process, what: str, work: Callable[[], Awaitable[_T]]) -> _T | None:

@@ -80,7 +80,7 @@ async def deadly(id: str, kills: int) -> str:
 
 @buoy.step(queue="side", retries=RETRIES, backoff=0.3)
 async def errand(id: str, takes_s: float) -> str:
-    """Executed by whoever serves its queue."""
+    """Executed by a worker that serves its queue."""
     with here().body():
         if takes_s:
             await asyncio.sleep(takes_s)

@@ -151,7 +151,7 @@ class _InlineReads(ReadLane):
         return found
 
     async def close(self) -> None:
-        """Nothing: the connection is everybody's."""
+        """Nothing: all processes share the connection."""
 
 
 class _InlineWrites(WriteLane):
@@ -186,7 +186,7 @@ class _InlineWrites(WriteLane):
         return "wal", 2
 
     async def close(self) -> None:
-        """Nothing: the connection is everybody's."""
+        """Nothing: all processes share the connection."""
 
 
 def name_of(work: Callable[..., object]) -> str:

@@ -147,7 +147,7 @@ class LoseWakeUp(Mutant):
 
 
 class ForgetAudit(Mutant):
-    """Whoever takes a run over does not say on what evidence."""
+    """A takeover does not name its evidence."""
 
     name = "forget-the-audit"
     rules = ("recoveries are audited",)
@@ -181,7 +181,7 @@ class BuryTheFrozen(Mutant):
     """A process that does not move counts as dead, although its lock is held."""
 
     name = "bury-the-frozen"
-    rules = ("nobody is buried alive",)
+    rules = ("no living runner is declared dead",)
     enough = 80
 
     def install(self, world: World) -> None:

@@ -1,4 +1,4 @@
-"""Sync code: interprets programs as plain functions do, with `buoy.gather` for what goes on at the same time."""
+"""Sync code: interprets programs as plain functions do, with `buoy.gather` for concurrent parts."""
 
 from __future__ import annotations
 

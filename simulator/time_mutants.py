@@ -46,7 +46,7 @@ class BeginWaitAgain(Mutant):
 
 
 class ClockBack(Mutant):
-    """Events are dated by the clock of whoever writes them."""
+    """Events carry the time of their writer's clock, even if it is behind the log."""
 
     name = "ledger-clock-back"
     rules = ("times never go back",)
@@ -62,7 +62,7 @@ class ClockBack(Mutant):
 
 
 class AlarmEarly(Mutant):
-    """Whoever waits is woken a little before its time."""
+    """A waiting leaf is woken a little before its time."""
 
     name = "alarm-early"
     rules = ("nothing fires before its time",)

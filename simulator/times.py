@@ -21,7 +21,7 @@ LATE_S = 6.0
 
 
 def times_never_go_back(found: Evidence) -> Iterator[str]:
-    """Whichever host writes the log, and however its clock is set."""
+    """The times of a log never decrease, on any host and however its clock is set."""
     for before, event in zip(found.log, found.log[1:], strict=False):
         if event.at < before.at:
             yield f"event {event.seq} is dated {before.at - event.at:.3f} s before event {before.seq}"
@@ -68,9 +68,9 @@ def attempts_wait_their_back_off(found: Evidence) -> Iterator[str]:
 
 
 def waits_end_in_time(found: Evidence) -> Iterator[str]:
-    """A wait goes on after a crash, and does not begin again. Judged where clocks agree and workers have room.
+    """A wait continues after a crash, and does not begin again. Judged where clocks agree and workers have room.
 
-    Late is only what nothing excuses: no fault is left, and nobody took, paused or resumed the run in between.
+    Late is only what nothing excuses: no fault is left, and no process took, paused or resumed the run in between.
     """
     if found.calm_at is None:
         return
@@ -92,7 +92,7 @@ def waits_end_in_time(found: Evidence) -> Iterator[str]:
 
 
 def run_time_keeps_the_stores_pace(found: Evidence) -> Iterator[str]:
-    """Where the store has a clock, a run's time never leaps, whichever machine takes the run."""
+    """Where the store has a clock, a run's time never leaps, no matter which machine takes the run."""
     if found.lasted_s is None or not found.log:
         return
     spans_s = found.log[-1].at - found.log[0].at

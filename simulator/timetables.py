@@ -1,7 +1,7 @@
-"""Timetables: each time of a schedule starts exactly one run, whichever workers fire it, and however often.
+"""Timetables: each time of a schedule starts exactly one run, no matter which workers fire it and how often.
 
 Pure, as `invariants`: the schedule as it is stored at the end and the runs that it started in, complaints out. The
-times are counted here anew, not by the code that fires.
+times are counted here independently of the code that fires.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def widened(plan: Plan, seed: int) -> Plan:
 
 
 def _scoped(plan: Plan, rng: Random) -> Plan:
-    """Two stacks; and somebody for each of them, or for both."""
+    """Two stacks, with processes for each of them, or for both."""
     if rng.random() >= 0.3:
         return plan
     runs = [replace(run, stack=rng.choice((None, *STACKS))) for run in plan.runs]
@@ -88,7 +88,7 @@ def _scope(rng: Random) -> tuple[str | None, str | None]:
 
 
 def _governed(plan: Plan, rng: Random) -> Plan:
-    """Runs that do not simply go on when their process has died."""
+    """Runs whose policy is not `resume` when their process has died."""
     if rng.random() >= 0.2:
         return plan
     policies = ("resume", "restart", "restart", "fail", "hold")
@@ -151,12 +151,12 @@ def _scheduled(plan: Plan, rng: Random) -> Plan:
 
 
 def _renamed(plan: Plan, rng: Random) -> Plan:
-    """A release in which a step has another name is deployed; somebody migrates what does not fit it."""
+    """Deploys a release in which a step has another name. A person migrates the runs that do not fit it."""
     if rng.random() >= 0.2:
         return plan
-    # Nobody migrates to it what a release did that does more: that would be a wrong word.
+    # A release that does more is no target of a migration: its logs would be bound to code that does not fit.
     blows = [replace(blow, span_s=SAME) if blow.kind == "deploy" else blow for blow in plan.blows]
-    # And what begins anew with other names, which nobody was told of, has other keys.
+    # A restart under other names, without a migration, has other keys.
     runs = [replace(run, policy="resume") if run.policy == "restart" else run for run in plan.runs]
     at = rng.uniform(5.0, CHAOS_S / 2)
     return replace(plan, runs=runs, blows=[*blows, Blow("rename-1", at, "rename", 0.0, rng.random(), rng.random())])

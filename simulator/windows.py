@@ -1,6 +1,6 @@
 """Windows: small programs for what random ones hardly reach, and crashes that are aimed at single events.
 
-Parallel effects that complete out of order before a failure; several signals of one name that nobody waits for yet;
+Parallel effects that complete out of order before a failure; several signals of one name before the run waits for one;
 a child that is promised in the last commit of its parent; parents that fail or give up while their children live; steps
 that end their process; waits that are longer than most crashes.
 """
@@ -46,7 +46,7 @@ def windowed(plan: Plan, rng: Random) -> Plan:
 
 
 def _acts(rng: Random, run: str, at: float, kinds: tuple[str, ...]) -> list[Act]:
-    """Some of them, one after the other, by somebody who does nothing else."""
+    """Some of these acts, one after the other, by one person who does nothing else."""
     found: list[Act] = []
     for number, kind in enumerate((each for each in kinds if rng.random() < 0.7), 1):
         at += rng.expovariate(0.3)
@@ -66,7 +66,7 @@ def aimed(plan: Plan, rng: Random) -> Plan:
     return replace(plan, strikes=strikes)
 
 
-# ---- programs, each with what people may do meanwhile
+# ---- programs, each with what people may do during them
 
 _BACK = ("jump", "retry", "jump", "retry")
 
@@ -125,7 +125,7 @@ def _small(rng: Random) -> Node:
 
 
 def _patient(rng: Random) -> Node:
-    """A program that lasts until somebody speaks to it; some have a child that does."""
+    """A program that lasts until a message comes; some have a child that does."""
     waits = _main(Node("sync", "n1"), Node("signal", "n2", name="never"))
     return waits if rng.random() < 0.6 else _main(Node("child", "n1", (waits,), name="sim_async", catch=False))
 
@@ -141,7 +141,7 @@ def _bereaved(rng: Random) -> Made:
 
 
 def _given_up(rng: Random) -> Made:
-    """A child that its parent's code gives up, and then goes on."""
+    """A child that its parent's code gives up, and then continues."""
     child = Node("child", "c1", (_patient(rng),), name="sim_async")
     quick = Node("step", "s1", takes_s=rng.choice((0.0, 0.5, 3.0)))
     rest = rng.choice((Node("sleep", "z1", takes_s=12.0), Node("signal", "w1", name="late")))

@@ -46,7 +46,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """Somebody changed what belongs to a run, without a word in its log."""
+    """A process changed what belongs to a run, without an event in its log."""
 
     run_id: str
     by: str
@@ -84,7 +84,7 @@ class Holders:
             self._names[run_id] = runner
 
     def takes(self, run_id: str, runner: str, alive: set[str], since: int = 0) -> str | None:
-        """Somebody gets the task. The living process that has it already, if there is one.
+        """A process gets the task. Returns the living process that has it already, if there is one.
 
         `since`: the moves there had been when it asked. One that came since then may have taken the task away again.
         """
@@ -95,7 +95,7 @@ class Holders:
 
     @contextmanager
     def moving(self, *run_ids: str) -> Iterator[None]:
-        """Somebody gives these tasks away. Who takes one before that is over may lose it by that."""
+        """A process gives these tasks away. A process that takes one before that is over may lose it by that."""
         for run_id in run_ids:
             self._names.pop(run_id, None)
             self._moving[run_id] = self._moving.get(run_id, 0) + 1
@@ -234,8 +234,9 @@ def claim_of(log: list[e.Event]) -> str | None:
 
 
 def still_ended(log: list[e.Event], event: BodyEvent) -> e.Event | None:
-    """The end that this leaf has had, if no branch took it back. Found by a way of its own, not by that of the engine:
-    each branch goes on from the one before it."""
+    """The end that this leaf has had, if no branch took it back. Computed here independently of the engine: each branch
+    continues from the one before it.
+    """
     end: e.Event | None = None
     undo_began, mine = False, old_name(event.leaf.removesuffix(UNDO))
     for each in log:

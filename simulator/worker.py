@@ -27,7 +27,7 @@ _SWEEP_S = 30.0
 
 
 class Worker(Process):
-    """A process that drives runs. When its runner was declared gone it exits; whoever watches starts a new one."""
+    """A process that drives runs. It exits when its runner was declared dead, and the agenda starts a new one."""
 
     def __init__(self, world: World, name: str, slot: Slot, release: Release, options: RunnerOptions) -> None:
         super().__init__(world, name)

@@ -1,8 +1,7 @@
 """Workflows: the code that interprets programs, async and sync, in several releases.
 
-The first release, one that does the same, one that does more, so that a log of the first may not fit it, and one in
-which a step has another name, so that a log fits it only when that was said. Whichever drives a run, its result is the
-same.
+The first release; one that does the same; one that does more, so that a log of the first may not fit it; and one that
+renames a step, so that a log fits it only after a migration. Every release gives a run the same result.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from simulator.sync_code import SyncCode
 
 FIRST, SAME, MORE, RENAMED = 1, 2, 3, 4
 
-# What a run is that another system began: nobody knows its input.
+# A run that another system began: its input is unknown.
 ADOPTED = Node("seq", "main", (Node("sync", "n1"), Node("sync", "n2")))
 
 

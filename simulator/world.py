@@ -97,17 +97,19 @@ class World:
         return self._walls.of(process)
 
     def counted_on(self) -> set[str]:
-        """Processes whose work nobody else may do: alive, and not declared gone."""
+        """Processes whose work no other process may do: alive, and not declared dead."""
         return {name for name, process in self.processes.items() if process.alive and not process.gone}
 
     def gone(self, runner: RunnerId, *, by: Process) -> None:
-        """Somebody declares a runner gone. Where death can be proven nobody is to do so with the living."""
+        """A process declares a runner dead. Where death can be proven, no process may declare a living one dead."""
         process = self.processes.get(runner)
         if process is None:
             return
         process.gone = True
         if self.plan.single_host and process.alive and process is not by:
-            self.witness.broken("nobody is buried alive", f"{by.name} buries {runner}, which is alive")
+            self.witness.broken(
+                "no living runner is declared dead", f"{by.name} declares {runner} dead, which is alive"
+            )
 
     def _is_dead(self, runner: RunnerId) -> bool:
         return not self.processes[runner].alive
@@ -125,7 +127,7 @@ class World:
             self.man(process.post)
 
     def expect_kin(self, run_id: str, events: Iterable[e.Event]) -> None:
-        """A run is about to start others, to go on as another one, or to be started by the clock."""
+        """A run is about to start others, to continue as another one, or to be started by a schedule."""
         for event in events:
             body = event.body
             if isinstance(body, e.ChildStarted):
@@ -152,7 +154,7 @@ class World:
         return self._graves[run_id][0] if run_id in self._graves else []
 
     def known_runs(self) -> list[str]:
-        """Runs that somebody has started, and their children."""
+        """All started runs, and their children."""
         return [run_id for run_id in self.programs if run_id in self.witness.starts or "." in run_id]
 
     def signal_names(self, run_id: str) -> list[str]:

@@ -238,23 +238,26 @@ BREAKS: list[tuple[str, Callable[[], Evidence]]] = [
     ("recoveries are audited", lambda: sound([*COMMITS[:3], (_branch("recovery"), _recovered(actor=""))])),
     ("branches name what runs again", lambda: sound([*COMMITS[:3], (JUMP, _branch("jump", dropped=()))])),
     ("branches name what runs again", lambda: sound([*COMMITS[:3], (JUMP, _branch("jump", kept=(LeafId("x#1"),)))])),
-    ("nobody acts outside his scope", lambda: sound(runners={"w1": W1})),
-    ("nobody acts outside his scope", lambda: sound(scopes={"w2": Reach(env="lab")})),
-    ("nobody acts outside his scope", lambda: _of_a_stack(scopes={"w2": Reach("south")})),
-    ("nobody acts outside his scope", lambda: _of_a_stack(sends=[_sent("w9")], scopes={"w9": Reach("south")})),
-    ("nobody acts outside his scope", lambda: _of_a_stack(touches=[_touched("w9")], scopes={"w9": Reach("south")})),
-    ("nobody acts outside his scope", lambda: _foreign(scopes={"w1": Reach()})),
-    ("nobody acts outside his scope", lambda: _foreign(writers={})),
-    ("nobody acts outside his scope", lambda: _left_alone(document=None)),
-    ("nobody acts outside his scope", lambda: sound(runners={"w1": W1, "w2": _runner("w2", queues=("side",))})),
+    ("no process acts outside its scope", lambda: sound(runners={"w1": W1})),
+    ("no process acts outside its scope", lambda: sound(scopes={"w2": Reach(env="lab")})),
+    ("no process acts outside its scope", lambda: _of_a_stack(scopes={"w2": Reach("south")})),
+    ("no process acts outside its scope", lambda: _of_a_stack(sends=[_sent("w9")], scopes={"w9": Reach("south")})),
+    ("no process acts outside its scope", lambda: _of_a_stack(touches=[_touched("w9")], scopes={"w9": Reach("south")})),
+    ("no process acts outside its scope", lambda: _foreign(scopes={"w1": Reach()})),
+    ("no process acts outside its scope", lambda: _foreign(writers={})),
+    ("no process acts outside its scope", lambda: _left_alone(document=None)),
+    ("no process acts outside its scope", lambda: sound(runners={"w1": W1, "w2": _runner("w2", queues=("side",))})),
     ("only what ended is purged", lambda: sound(COMMITS[:3], purged=True)),
     ("completed steps did run", lambda: sound(bodies=[])),
     ("code and log agree", lambda: sound(_paused("nondeterminism"))),
     ("code and log agree", lambda: sound(_paused("poison"))),
     ("code and log agree", lambda: sound([*COMMITS[:3], (e.Paused(reason="version"),)], deployed=True)),
     ("the document is the folded log", lambda: sound(document=document(fold(RunId(RUN), _log(*COMMITS[:2]))))),
-    ("children are what their parent was told", lambda: sound([*COMMITS[:3], *_child("completed")])),
-    ("children are what their parent was told", lambda: sound([*COMMITS[:3], *_child("failed")], ends={"c": [DONE]})),
+    ("parents record what became of their children", lambda: sound([*COMMITS[:3], *_child("completed")])),
+    (
+        "parents record what became of their children",
+        lambda: sound([*COMMITS[:3], *_child("failed")], ends={"c": [DONE]}),
+    ),
     ("effects are undone in reverse", lambda: sound(_undone())),
     ("effects are undone in reverse", lambda: sound(_undone("a#1", "b#1"))),
     ("the result is the expected one", lambda: sound(program=Node("step", "n1"))),
@@ -285,7 +288,7 @@ def test_a_run_may_wait_for_a_signal_that_nobody_sent() -> None:
 
 
 def test_a_parent_that_was_told_the_truth_breaks_no_promise() -> None:
-    told = "children are what their parent was told"
+    told = "parents record what became of their children"
     finished = [*COMMITS[:3], *_child("cancelled")]
     assert told not in {each.rule for each in broken(sound(finished, ends={"c": [e.WorkflowCancelled()]}))}
 
@@ -324,7 +327,7 @@ def test_who_has_no_stack_may_act_for_all_and_a_person_may_do_as_he_likes() -> N
 
 
 def test_a_remedy_needs_no_queue_but_driving_does() -> None:
-    rule = "nobody acts outside his scope"
+    rule = "no process acts outside its scope"
     runners = {"w1": W1, "w2": _runner("w2", queues=())}
     remedy = (e.Claimed(runner="w2", cause="taken_over", evidence={"finding": "H1"}),)
     assert rule not in {each.rule for each in broken(sound([*COMMITS[:2], remedy], runners=runners))}
@@ -341,7 +344,7 @@ def test_a_schedule_is_fired_only_by_who_is_of_its_scope(stack: str, broke: bool
     created = msgspec.structs.replace(CREATED, stack="north", by="schedule nightly")
     evidence = sound([(created,), COMMITS[0][1:], *COMMITS[1:]], scopes={"w9": Reach(stack)})
     evidence.writers = {"c1": "w9", "c2": "w1", "c3": "w1", "c4": "w2", "c5": "w2"}
-    assert ("nobody acts outside his scope" in {each.rule for each in broken(evidence)}) == broke
+    assert ("no process acts outside its scope" in {each.rule for each in broken(evidence)}) == broke
 
 
 def test_a_renamed_step_keeps_its_key() -> None:

@@ -25,7 +25,7 @@ from simulator.world import World
 AT_THE_MOMENT = {
     *("effect before commit", "executed again", "a paused run starts nothing", "executed twice at once"),
     *("acknowledged before it was durable", "what executes is not given back", "wrong answer"),
-    *("runs end when all is answered", "what was promised is started", "nobody is buried alive"),
+    *("runs end when all is answered", "what was promised is started", "no living runner is declared dead"),
     *("a replay gives the same end", "a suspect is driven alone", "who was declared gone starts nothing", RULE),
     *("what is driven is not given back", "a task has one holder"),
 }

@@ -140,13 +140,13 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
     ("what kills is set apart", lambda: _story(code_deaths=11)),
-    ("children of the ended are told", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
+    ("children of ended runs are notified", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), (e.LeafCancelled(leaf=CHILD),), born=frozenset({"run-1.c"})),
     ),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), _back(CHILD), (e.WorkflowCompleted(),), born=frozenset({"run-1.c"})),
     ),
     ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child(),))),
@@ -195,24 +195,27 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("what kills is set apart", lambda: _story(code_deaths=9)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}), told=frozenset({"run-1.c"})),
     ),
-    ("children of the ended are told", lambda: _story((_child(),), (ENDED,), (FAILED,), born=frozenset({"run-1.c"}))),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
+        lambda: _story((_child(),), (ENDED,), (FAILED,), born=frozenset({"run-1.c"})),
+    ),
+    (
+        "children of ended runs are notified",
         lambda: _story((_child(detach=True),), (FAILED,), born=frozenset({"run-1.c"})),
     ),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}), buried=frozenset({"run-1.c"})),
     ),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), (ENDED,), _back(CHILD), (FAILED,), born=frozenset({"run-1.c"})),
     ),
     (
-        "children of the ended are told",
+        "children of ended runs are notified",
         lambda: _story((_child(),), _back(cause="recovery"), (_child(),), (ENDED,), born=frozenset({"run-1.c"})),
     ),
     ("what is called back is new", lambda: _story((_child(),), _back(CHILD), (_child("run-1.d"),))),

@@ -154,7 +154,7 @@ def test_a_burial_of_the_living_is_noticed(world: World) -> None:
     world.gone(RunnerId(worker.name), by=worker)
     assert _rules(world) == set()
     world.gone(RunnerId(worker.name), by=other)
-    assert _rules(world) == {"nobody is buried alive"}
+    assert _rules(world) == {"no living runner is declared dead"}
 
 
 @pytest.mark.parametrize(
