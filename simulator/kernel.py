@@ -136,22 +136,17 @@ class SimLoop(asyncio.AbstractEventLoop):
             if not handle.cancelled():
                 self.ready.append(handle)
 
-    def next_timer(self) -> float | None:
-        timers = self.timers
-        while timers and timers[0][2].cancelled():
-            heapq.heappop(timers)
-        return timers[0][0] if timers else None
-
     def run_some(self) -> int:
         """As many callbacks as the process gets in a row. How many there were."""
         asyncio._set_running_loop(self)
         turns = self._rng.choice(_BURSTS)
         self.ticket = self._rng.random()
         done = 0
+        ready = self.ready
         try:
-            while done < turns and self.ready and self.runs:
-                handle = self.ready.popleft()
-                if not handle.cancelled():
+            while done < turns and ready and not self.dead and not self.frozen:
+                handle = ready.popleft()
+                if not handle._cancelled:
                     handle._run()
                 done += 1
         finally:
@@ -212,28 +207,34 @@ class Kernel:
 
     def _run_ready(self) -> None:
         while not self.exhausted:
-            ready = [loop for loop in self._living if loop.ready and not loop.frozen]
-            if not ready:
+            first, ticket = None, 1.0
+            for loop in self._living:
+                if loop.ready and loop.ticket < ticket and not loop.frozen:
+                    first, ticket = loop, loop.ticket
+            if first is None:
                 return
-            self.turns += min(ready, key=_ticket).run_some()
+            self.turns += first.run_some()
 
     def _next_time(self) -> float | None:
-        times = [when for loop in self._living if not loop.frozen and (when := loop.next_timer()) is not None]
-        if self._agenda:
-            times.append(self._agenda[0][0])
-        return min(times, default=None)
+        soonest = self._agenda[0][0] if self._agenda else None
+        for loop in self._living:
+            timers = loop.timers
+            if loop.frozen or not timers:
+                continue
+            while timers and timers[0][2]._cancelled:
+                heapq.heappop(timers)
+            if timers and (soonest is None or timers[0][0] < soonest):
+                soonest = timers[0][0]
+        return soonest
 
     def _move_to(self, when: float) -> None:
         self.time = max(self.time, when)
         while self._agenda and self._agenda[0][0] <= self.time:
             heapq.heappop(self._agenda)[2]()
+        now = self.time
         for loop in self._living:
-            if not loop.frozen:
-                loop.ripen(self.time)
-
-
-def _ticket(loop: SimLoop) -> float:
-    return loop.ticket
+            if loop.timers and loop.timers[0][0] <= now and not loop.frozen:
+                loop.ripen(now)
 
 
 def bury_loops(kernel: Kernel) -> int:

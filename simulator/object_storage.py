@@ -89,6 +89,8 @@ class ObjectStorage:
         self._data = _Remembering()
         self._data.put(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
         self._one_host = single_host
+        # By key, with the tag of the object that it was decoded from.
+        self._decoded: dict[str, tuple[str, list[Event] | None]] = {}
 
     def open(self, gate: Gate, clock: Clock) -> Store:
         async def on_call(operation: str, key: str, phase: str) -> None:
@@ -104,11 +106,22 @@ class ObjectStorage:
         found: list[Event] = []
         # Each object begins with the number in its key: what was seen before need not be read again.
         for key in self._keys(layout.log_prefix(run_id), layout.log_key(run_id, after + 1) if after else ""):
-            stored = msgspec.json.decode(self._data.objects[key][0], type=LogObject)
-            if stored.purged is not None:
+            commit = self._commit(run_id, key)
+            if commit is None:
                 return []
-            found += decode_events(stored.events, f"the log of {run_id}")
+            found += commit
         return found
+
+    def _commit(self, run_id: RunId, key: str) -> list[Event] | None:
+        """The events of one commit; None: the run is purged. Checks ask again and again, so it is decoded once."""
+        data, etag = self._data.objects[key]
+        known = self._decoded.get(key)
+        if known is not None and known[0] == etag:
+            return known[1]
+        stored = msgspec.json.decode(data, type=LogObject)
+        commit = None if stored.purged is not None else decode_events(stored.events, f"the log of {run_id}")
+        self._decoded[key] = (etag, commit)
+        return commit
 
     def inbox(self, run_id: RunId) -> list[Message]:
         objects = self._data.objects

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Sequence
 from inspect import iscoroutinefunction
-from types import coroutine
+from types import MethodType, coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from buoy.core.ids import RunId, RunnerId
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from simulator.process import Process
 
 _ROUNDING_S = 0.001
+_PARTS = frozenset({"archive", "integrity", "schedules"})
 
 
 def observed(store: Store, process: Process, gate: Gate) -> Store:
@@ -40,8 +41,9 @@ class _Named:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._target, name)
-        if not iscoroutinefunction(found):
-            return _Named(found) if name in ("archive", "integrity", "schedules") else found
+        # Cheaper than to ask for a coroutine function: plain values are asked for all the time.
+        if not isinstance(found, MethodType) or not iscoroutinefunction(found):
+            return _Named(found) if name in _PARTS else found
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             return await _under(name, found(*args, **kwargs))

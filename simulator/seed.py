@@ -72,6 +72,8 @@ def run_seed(
     hook, gc_was_on = sys.unraisablehook, gc.isenabled()
     # What is collected when would depend on what was played before.
     gc.disable()
+    # The collection at the end looks only at what this seed made.
+    gc.freeze()
     try:
         return _play(seed, store, mutant, Story(whole=trace), only)
     finally:
@@ -80,6 +82,7 @@ def run_seed(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)
             gc.collect()
+        gc.unfreeze()
         sys.unraisablehook = hook
         if gc_was_on:
             gc.enable()

@@ -6,6 +6,7 @@ renames a step, so that a log fits it only after a migration. Every release give
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import buoy
@@ -75,3 +76,9 @@ class Release:
         for workflow in self.workflows:
             made.add(workflow)
         return made
+
+
+@cache
+def release_of(number: int) -> Release:
+    """The release of that number. It keeps nothing of a seed, and reading its source takes long."""
+    return Release(number)

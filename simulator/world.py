@@ -37,7 +37,7 @@ from simulator.storage_choice import make_storage
 from simulator.story import Story
 from simulator.witness import Witness
 from simulator.worker import Worker
-from simulator.workflows import FIRST, MORE, RENAMED, SAME, Release
+from simulator.workflows import FIRST, MORE, RENAMED, SAME, release_of
 
 if TYPE_CHECKING:
     from simulator.process import Process
@@ -61,7 +61,7 @@ class World:
         self.witness = Witness(self.storage)
         self.hints = Hints(self.kernel, f"hints {seed}", lost=plan.hints_lost)
         self.liveness = SimLiveness(self._is_dead, single_host=plan.single_host)
-        self.releases = {number: Release(number) for number in (FIRST, SAME, MORE, RENAMED)}
+        self.releases = {number: release_of(number) for number in (FIRST, SAME, MORE, RENAMED)}
         # Of each slot the release that is deployed there, and how many workers it has had.
         self.deployed = {slot.name: FIRST for slot in plan.slots}
         self._made: dict[str, int] = {}
