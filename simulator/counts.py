@@ -131,9 +131,10 @@ def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
             deaths += 1
             if deaths > _SOLO_AFTER + _SOLO_CRASHES:
                 yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
-    # Its first deaths may come before anybody has claimed it.
+    # Its first deaths may come before a runner has claimed it. A death without evidence of how is not charged to it.
     freed = any(isinstance(event.body, e.Resumed | e.BranchCreated) for event in found.log)
-    if not freed and found.code_deaths > _SOLO_AFTER + _SOLO_CRASHES + 2:
+    unknown = sum(isinstance(event.body, e.Claimed) and "orphan" in event.body.evidence for event in found.log)
+    if not freed and found.code_deaths > _SOLO_AFTER + _SOLO_CRASHES + 2 + unknown:
         yield f"its code ended {found.code_deaths} processes, and it was never set apart"
 
 

@@ -112,6 +112,8 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
     ("sqlite", 4202630387, ""),
     # A parent asks for a child that is just being taken: the second execution must not call its messages seen.
     ("objects", 6448829464, ""),
+    # Two of eleven deaths were found without the evidence of how: they are not charged to the run.
+    ("objects", 1618034410, ""),
 ]
 
 
