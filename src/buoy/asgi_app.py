@@ -25,13 +25,15 @@ def asgi(
     """The API, live streams and the store of that URL as an ASGI application, below any base path.
 
     It opens the store at the first request, since a mounted application gets no lifespan of its own. Name a `token`
-    that callers must send, or bring a scheme of your own: `authenticate` maps a request to a grant, or to None.
+    that callers must send (those of `buoy token` work as well), or bring a scheme of your own: `authenticate` maps a
+    request to a grant (`buoy.web.auth.grant_of`), or to None.
     """
     try:
         from buoy.server_wiring import open_served
         from buoy.web.app import Application
         from buoy.web.auth import KnownTokens, grant_of
         from buoy.web.backend import Backend
+        from buoy.web.store_tokens import StoreTokens
     except ModuleNotFoundError as error:
         raise BadInput(
             "buoy.asgi needs the server's packages; install them with: pip install 'buoy[server]'"
@@ -42,4 +44,4 @@ def asgi(
     if token is not None:
         tokens.add(token, grant_of("owner", ["admin"]))
     backend = Backend(lambda: open_served(store), sweeps=sweeps)
-    return Application(backend, authenticate or tokens).build()
+    return Application(backend, authenticate or StoreTokens(backend, tokens)).build()

@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from buoy.errors import NotAllowedHere
 from buoy.host.clock import SystemClock
 from buoy.ports.host import Clock
+from buoy.ports.rpc import CALLS
 from buoy.ports.store import Store
 from buoy.server_wiring import ServedStore
 from buoy.stores.http.store import HttpStore
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts import TimedStoreContract
+from buoy.testing.contracts import Stage, TimedStoreContract, on_stage
+from buoy.testing.contracts.tokens import token
 from tests.web.live_server import TOKEN, LiveServer
 
 SERVERS: dict[Path, LiveServer] = {}
@@ -37,6 +40,20 @@ class _HttpContract(TimedStoreContract):
 
         server = SERVERS.get(place) or SERVERS.setdefault(place, LiveServer(opened))
         return await HttpStore.open(server.url, TOKEN, clock=clock)
+
+    # A server does not pass its tokens on.
+    test_tokens_are_read_back_the_same_by_every_process = None  # type: ignore[assignment]
+    test_a_late_note_of_use_does_not_undo_a_revocation = None  # type: ignore[assignment]
+    test_of_many_who_change_a_token_one_wins = None  # type: ignore[assignment]
+
+    @on_stage
+    async def test_tokens_cannot_be_read_or_made_through_a_server(self, stage: Stage) -> None:
+        store = await stage.open()
+        with pytest.raises(NotAllowedHere, match="through a server"):
+            await store.tokens.tokens()
+        with pytest.raises(NotAllowedHere, match="through a server"):
+            await store.tokens.save_token(token())
+        assert not any("token" in name for name in CALLS)
 
 
 class TestSqliteBehindAServer(_HttpContract):

@@ -10,7 +10,7 @@ from buoy.ports.store import Store
 from buoy.testing.contracts import TimedStoreContract
 from tests.postgres_server import open_timed, query, timed_url
 
-_TABLES = "runs, log, inbox, tasks, runners, tombstones, schedules, definitions"
+_TABLES = "runs, log, inbox, tasks, runners, tombstones, schedules, definitions, tokens"
 
 
 class _Postgres(TimedStoreContract):

@@ -13,6 +13,7 @@ from buoy.server_wiring import ServedStore
 from buoy.web.app import Application
 from buoy.web.auth import KnownTokens, grant_of
 from buoy.web.backend import Backend
+from buoy.web.store_tokens import StoreTokens
 from tests.patience import PATIENCE_S
 
 TOKEN = "buoy_test-token"
@@ -28,7 +29,8 @@ class LiveServer:
         tokens.add(TOKEN, grant_of("tester", ["admin"]))
         self.tokens = tokens
         self.backend = Backend(open_store, sweeps=sweeps, young_s=young_s)
-        app = Application(self.backend, tokens).build()
+        self.application = Application(self.backend, StoreTokens(self.backend, tokens))
+        app = self.application.build()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

@@ -36,6 +36,7 @@ VERBS = {
     "release": "release:release",
     "sweeper": "sweeper:sweeper",
     "serve": "serve:serve",
+    "token": "token:token_group",
     "service": "service:service",
     "export": "export:export_command",
     "import": "import_:import_command",

@@ -19,6 +19,7 @@ _INSTALL = "`buoy serve` needs the server's packages; install them with: pip ins
 @click.option("--socket", "unix_socket", type=_PATH, help="Listen on this unix socket instead of a port.")
 @click.option("--token-file", type=_PATH, help="File with the token, mode 0600. Made if it does not exist.")
 @click.option("--no-token", is_flag=True, help="Ask for no token. Only with --socket.")
+@click.option("--auth", metavar="MODULE:FUNCTION", help="Function of yours that maps a request to a grant.")
 @click.option("--tls-cert", type=_PATH, help="Certificate chain for https, PEM.")
 @click.option("--tls-key", type=_PATH, help="Private key for https, PEM.")
 @click.option("--behind-proxy", is_flag=True, help="Listen beyond loopback without TLS, because a proxy has it.")
@@ -30,6 +31,7 @@ def serve(
     unix_socket: Path | None,
     token_file: Path | None,
     no_token: bool,
+    auth: str | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     behind_proxy: bool,
@@ -60,6 +62,7 @@ def serve(
         unix_socket=unix_socket,
         token_file=token_file,
         no_token=no_token,
+        auth=auth,
         tls_cert=tls_cert,
         tls_key=tls_key,
         behind_proxy=behind_proxy,

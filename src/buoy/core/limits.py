@@ -152,6 +152,9 @@ BULK_RUNS_MAX = 100_000
 BULK_PART_MAX = 500
 BULK_PART_S = 20.0
 
+# A server compares each request with all of them.
+TOKENS_MAX = 1_000
+
 RETRIES_MAX = 1_000
 BACKOFF_MAX_S = 24 * 3600.0
 

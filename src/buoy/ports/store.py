@@ -51,6 +51,7 @@ from buoy.ports.records import (
     Wants,
     Write,
 )
+from buoy.ports.tokens import TokenStore
 
 
 class RunLog(Protocol):
@@ -229,6 +230,10 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
     @property
     def schedules(self) -> ScheduleStore:
         """The same data, for those who start runs by the clock."""
+
+    @property
+    def tokens(self) -> TokenStore:
+        """The same data, for a server that looks who asks. A store behind a server does not show it."""
 
     def met(self) -> tuple[Broken, ...]:
         """What this process met and could not read. Each is reported once, unless it is unreadable in another way."""

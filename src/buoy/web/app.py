@@ -45,7 +45,7 @@ class Application:
 
     def __init__(self, backend: Backend, authenticate: Authenticate) -> None:
         self._backend = backend
-        self._authenticate = authenticate
+        self.authenticate = authenticate
 
     def build(self) -> Starlette:
         api = [
@@ -76,12 +76,12 @@ class Application:
         """The handler, for callers with that scope. What it raises becomes an answer."""
 
         async def call(request: Request) -> Response:
-            grant = await self._authenticate(request)
-            if grant is None:
-                return problem(problems.UNAUTHENTICATED, "the request has no token that this server knows")
-            if not grant.allows(scope):
-                return problem(problems.FORBIDDEN, f"this token has no scope `{scope}`")
             try:
+                grant = await self.authenticate(request)
+                if grant is None:
+                    return problem(problems.UNAUTHENTICATED, "the request has no token that this server knows")
+                if not grant.allows(scope):
+                    return problem(problems.FORBIDDEN, f"this token has no scope `{scope}`")
                 return await handler(request, grant)
             except TooMuch as error:
                 return problem(problems.BODY_TOO_LARGE, str(error))

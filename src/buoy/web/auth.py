@@ -6,22 +6,19 @@ its body is read. A token is never logged, and no answer contains one.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
-import secrets
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 import msgspec
 from starlette.requests import Request
 
 from buoy.errors import BadInput
+from buoy.operations.tokens import SCOPES, TokenScope, digest_of, new_token
 
-# read: look. operate: also change runs. admin: also tokens, purges and repairs. runner: the store itself.
-Scope: TypeAlias = Literal["read", "operate", "admin", "runner"]
-SCOPES: tuple[Scope, ...] = get_args(Scope)
+Scope: TypeAlias = TokenScope
 # What a scope includes besides itself.
 _INCLUDES: dict[str, frozenset[str]] = {
     "read": frozenset({"read"}),
@@ -30,7 +27,6 @@ _INCLUDES: dict[str, frozenset[str]] = {
     "runner": frozenset({"read", "operate", "runner"}),
 }
 _BEARER = "bearer "
-_TOKEN_BYTES = 32
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -56,15 +52,6 @@ def grant_of(name: str, scopes: Iterable[str]) -> Grant:
             raise BadInput(f"unknown scope {scope!r}; choose {', '.join(SCOPES)}")
         found |= _INCLUDES[scope]
     return Grant(name, frozenset(found))
-
-
-def new_token() -> str:
-    return f"buoy_{secrets.token_urlsafe(_TOKEN_BYTES)}"
-
-
-def digest_of(token: str) -> str:
-    """The form in which a token is kept. A token is random, so a plain hash cannot be guessed back."""
-    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def bearer(request: Request) -> str | None:

@@ -6,6 +6,7 @@ without a token listens on a unix socket only. SIGTERM ends streams, lets reques
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import signal
 import socket
@@ -13,6 +14,7 @@ import ssl
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import cast
 
 import msgspec
 import uvicorn
@@ -23,6 +25,7 @@ from buoy.server_wiring import open_served
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend
+from buoy.web.store_tokens import StoreTokens
 
 # Longer than clients keep a connection that is idle.
 KEEP_ALIVE_S = 75
@@ -39,6 +42,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     unix_socket: Path | None = None
     token_file: Path | None = None
     no_token: bool = False
+    # The user's own scheme, as `module:function`.
+    auth: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
     behind_proxy: bool = False
@@ -92,9 +97,8 @@ class Server:
         options = self._options
         listening = _listen(options)
         try:
-            authenticate = self._authenticate()
             backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
-            app = Application(backend, authenticate).build()
+            app = Application(backend, self._authenticate(backend)).build()
             config = uvicorn.Config(
                 app,
                 log_level="warning",
@@ -121,14 +125,16 @@ class Server:
             if options.unix_socket:
                 options.unix_socket.unlink(missing_ok=True)
 
-    def _authenticate(self) -> Authenticate:
+    def _authenticate(self, backend: Backend) -> Authenticate:
         if self._options.no_token:
             return allow_anyone
+        if self._options.auth is not None:
+            return _named_hook(self._options.auth)
         path = self._options.token_file or token_file(self._options.place)
         tokens = KnownTokens()
         tokens.add(read_or_make_token(path), grant_of("owner", ["admin"]))
         self._tell(f"token: {path}")
-        return tokens
+        return StoreTokens(backend, tokens)
 
 
 class _Uvicorn(uvicorn.Server):
@@ -154,6 +160,18 @@ class _Uvicorn(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._backend.end_streams()
         await super().shutdown(sockets)
+
+
+def _named_hook(name: str) -> Authenticate:
+    """The user's own function: it maps a request to a grant, or to None."""
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function or "authenticate")
+    except (ImportError, AttributeError) as error:
+        raise BadInput(f"--auth {name} cannot be loaded: {error}; write 'package.module:function'") from error
+    if not callable(found):
+        raise BadInput(f"--auth {name} is no function; name an async function of a request")
+    return cast(Authenticate, found)
 
 
 def _stopped(number: int, frame: FrameType | None) -> None:

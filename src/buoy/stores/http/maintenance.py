@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document
 from buoy.core.schedule.schedule import Schedule
+from buoy.errors import NotAllowedHere
 from buoy.ports.maintenance import IndexTrouble, Refusal, Remains, RunCopy, StoreCheck, Tombstone
 from buoy.ports.records import Broken
+from buoy.ports.tokens import TokenRecord
 from buoy.stores.http.calls import Calls
 
 # A look through a whole store.
@@ -76,6 +78,20 @@ class HttpIntegrity:
     async def repair(self, trouble: IndexTrouble) -> bool:
         found: bool = await self._call("integrity.repair", trouble=trouble)
         return found
+
+
+class HttpTokens:
+    """Refuses: the tokens of a server cannot be read or made through it."""
+
+    async def tokens(self) -> list[TokenRecord]:
+        raise _own_store()
+
+    async def save_token(self, token: TokenRecord) -> bool:
+        raise _own_store()
+
+
+def _own_store() -> NotAllowedHere:
+    return NotAllowedHere("tokens cannot be read or made through a server; name the store behind it with --store")
 
 
 class HttpSchedules:

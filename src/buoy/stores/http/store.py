@@ -44,7 +44,7 @@ from buoy.ports.records import (
 from buoy.stores.change_feed import ChangeFeed
 from buoy.stores.http.calls import Calls
 from buoy.stores.http.connection import Connections, parse_address
-from buoy.stores.http.maintenance import HttpArchive, HttpIntegrity, HttpSchedules
+from buoy.stores.http.maintenance import HttpArchive, HttpIntegrity, HttpSchedules, HttpTokens
 from buoy.stores.unreadable import Met
 
 VERSION = 1
@@ -128,6 +128,10 @@ class HttpStore:
     @property
     def schedules(self) -> HttpSchedules:
         return HttpSchedules(self._calls)
+
+    @property
+    def tokens(self) -> HttpTokens:
+        return HttpTokens()
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         found: list[Outcome] = await self._call("commit", writes=writes) if writes else []

@@ -17,6 +17,7 @@
     gone/{newest first}~{runner}            runners that are gone
     definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
     schedules/{name}.json                   when runs are started by the clock; compare-and-swap
+    tokens/{id}.json                        who may ask a server, by digest; compare-and-swap
     purges/{run}                            a purge that was begun; the tombstone stands in the run's log
 
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an

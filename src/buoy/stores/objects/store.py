@@ -56,6 +56,7 @@ from buoy.stores.objects.retirement import Retirement
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.schedules import ObjectTimetable
+from buoy.stores.objects.tokens import ObjectTokens
 from buoy.stores.store_clock import StoreClock
 
 # Where each request is billed. Work of others is hinted at by the poke.
@@ -86,6 +87,7 @@ class ObjectStore:
         self._metered = bucket.pulse() is None
         self._poke = Poke(bucket, self.index, clock)
         self.schedules = ObjectTimetable(bucket, self._changed)
+        self.tokens = ObjectTokens(bucket)
         self._moves = Moves(bucket)
         self._watch = ChangeFeed(bucket.pulse)
 

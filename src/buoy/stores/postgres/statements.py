@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from typing import NamedTuple
 
-_FILES = ("opening", "commit", "runs", "tasks", "archive", "schedules", "integrity")
+_FILES = ("opening", "commit", "runs", "tasks", "archive", "schedules", "tokens", "integrity")
 _MARK = re.compile(r"^-- (name|fragment): (\w+)$", re.MULTILINE)
 _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 _ADDITIVE = re.compile(r"^-- additive: (yes|no)$", re.MULTILINE)

@@ -46,6 +46,7 @@ from buoy.stores.postgres.integrity import PostgresIntegrity
 from buoy.stores.postgres.lanes import ReadLane, WriteLane
 from buoy.stores.postgres.opening import Opened, Session, connect, open_database
 from buoy.stores.postgres.schedules import PostgresSchedules
+from buoy.stores.postgres.tokens import PostgresTokens
 from buoy.stores.unreadable import Met
 
 WRITERS = 2
@@ -124,6 +125,10 @@ class PostgresStore:
     @property
     def schedules(self) -> PostgresSchedules:
         return PostgresSchedules(self._writer, self._reader)
+
+    @property
+    def tokens(self) -> PostgresTokens:
+        return PostgresTokens(self._writer, self._reader)
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:

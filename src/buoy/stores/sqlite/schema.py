@@ -108,6 +108,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
                 FROM runs LEFT JOIN tasks ON tasks.run = runs.number
                     LEFT JOIN runners ON runners.runner_id = tasks.holder)""",
     ),
+    (
+        # Tokens of servers, by digest: see `ports/tokens`.
+        "CREATE TABLE tokens (id TEXT PRIMARY KEY, number INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID",
+    ),
 )
 # Every store has these, whatever its version: a migration drops no table.
 FIRST_TABLES = frozenset({"meta", "runs", "log", "inbox", "tasks", "runners"})

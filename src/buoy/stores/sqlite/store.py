@@ -48,6 +48,7 @@ from buoy.stores.sqlite.moves import moved
 from buoy.stores.sqlite.opening import open_file
 from buoy.stores.sqlite.schedules import SqliteTimetable
 from buoy.stores.sqlite.schema import Connection
+from buoy.stores.sqlite.tokens import SqliteTokens
 from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import Met
 
@@ -142,6 +143,10 @@ class SqliteStore:
     @property
     def schedules(self) -> SqliteTimetable:
         return SqliteTimetable(self._writer, self._reader)
+
+    @property
+    def tokens(self) -> SqliteTokens:
+        return SqliteTokens(self._writer, self._reader)
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:

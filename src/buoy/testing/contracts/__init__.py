@@ -26,6 +26,7 @@ from buoy.testing.contracts.runners import RunnerContract
 from buoy.testing.contracts.schedules import TimetableContract
 from buoy.testing.contracts.stage import Author, Contract, Stage, on_stage
 from buoy.testing.contracts.tasks import TaskContract
+from buoy.testing.contracts.tokens import TokenContract
 from buoy.testing.contracts.wakes import WakeContract
 
 
@@ -43,6 +44,7 @@ class _AnyStoreContract(
     ArchiveContract,
     DefinitionContract,
     TimetableContract,
+    TokenContract,
 ):
     """All that a store must keep, whether it has a clock or not."""
 

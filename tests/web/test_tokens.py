@@ -1,0 +1,112 @@
+"""Tokens that the store keeps: made and revoked at the terminal, looked at by every server of the store."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+
+from buoy.config import person
+from buoy.operations.tokens import create_token, list_tokens, revoke_token
+from buoy.web.auth import Grant, grant_of
+from buoy.wiring import open_client
+from tests.patience import until
+
+from .live_server import LiveServer
+from .served import Served
+from .test_serve import Place, place
+
+__all__ = ["place"]
+
+
+async def code_of(served: Served, token: str, path: str = "/counts", method: str = "GET", body: Any = None) -> int:
+    return (await served.ask(method, path, body, token=token))[0]
+
+
+async def test_a_token_has_the_scopes_that_it_was_made_with_until_it_is_revoked(served: Served) -> None:
+    assert await code_of(served, "warm-up") == 401
+    async with open_client(f"sqlite:///{served.path}", actor=person()) as client:
+        reader = await create_token(client, "dashboard", ["read"])
+        runner = await create_token(client, "fleet", ["runner"])
+
+        async def let_in() -> bool:
+            return await code_of(served, reader.token) == 200
+
+        await until(let_in, "the server to know the token")
+        assert await code_of(served, reader.token, "/runs/x/cancel", "POST", {}) == 403
+        assert await code_of(served, runner.token, "/runs/x/cancel", "POST", {}) == 404
+        assert await code_of(served, runner.token, "/doctor", "POST", {}) == 403
+        used = {each.name: each.used_age_s for each in (await list_tokens(client)).tokens}
+        assert used["dashboard"] is not None
+        await revoke_token(client, reader.id)
+
+        async def refused() -> bool:
+            return await code_of(served, reader.token) == 401
+
+        await until(refused, "the server to notice the revocation")
+        assert await code_of(served, runner.token) == 200
+
+
+async def test_an_expired_token_is_refused(served: Served) -> None:
+    async with open_client(f"sqlite:///{served.path}", actor=person()) as client:
+        short = await create_token(client, "short", ["read"], expires_in_s=0.001)
+        assert await code_of(served, short.token) == 401
+        assert [each.state for each in (await list_tokens(client)).tokens] == ["expired"]
+
+
+async def test_every_server_of_a_store_knows_its_tokens_and_writes_name_the_token(served: Served) -> None:
+    async with served.worker() as app:
+        made = await create_token(app, "ci", ["operate"])
+        other = LiveServer(served.opened)
+        first, served.server = served.server, other
+        try:
+            assert (
+                await code_of(
+                    served, made.token, "/runs", "POST", {"workflow": "flow", "input": {"n": 1}, "run_id": "a"}
+                )
+                == 200
+            )
+        finally:
+            other.stop()
+            served.server = first
+        _, log = await served.ask("GET", "/runs/a/events?limit=1", token=made.token)
+        assert log["events"][0]["body"]["by"] == "ci"
+
+
+async def test_the_store_has_the_hash_of_a_token_and_not_the_token(served: Served) -> None:
+    async with open_client(f"sqlite:///{served.path}", actor=person()) as client:
+        made = await create_token(client, "dashboard", ["read"])
+        shown = json.dumps([str(each) for each in (await list_tokens(client)).tokens])
+    rows = sqlite3.connect(served.path).execute("SELECT body FROM tokens").fetchall()
+    assert len(rows) == 1 and made.token not in rows[0][0].decode() and made.token not in shown
+    assert made.token.encode() not in served.path.read_bytes()
+
+
+async def test_an_application_may_bring_a_scheme_of_its_own(served: Served) -> None:
+    async def by_header(request: Request) -> Grant | None:
+        return grant_of("proxy", ["read"]) if request.headers.get("x-user") == "ann" else None
+
+    served.server.application.authenticate = by_header
+    assert await code_of(served, "anything") == 401
+
+
+def test_tokens_are_made_listed_and_revoked_at_the_terminal(place: Place) -> None:
+    store = ["--store", "sqlite:///runs.db"]
+    place.serve()
+    made = json.loads(place.buoy("token", "create", "ci", "--scope", "operate", "--expires-in", "1d", "--json", *store))
+    assert made["token"].startswith("buoy_") and made["scopes"] == ["operate"]
+    assert "ci" in place.buoy("token", "list", *store)
+    assert made["token"] not in place.buoy("token", "list", "--json", *store)
+    assert "no active runs" in place.buoy("ps", "--store", place.url)
+    assert "403" in place.buoy("ps", "--store", place.url, code=5, BUOY_TOKEN=made["token"])
+    assert "through a server" in place.buoy("token", "list", "--store", place.url, code=2)
+    assert "is revoked" in place.buoy("token", "revoke", made["id"], *store)
+    assert "there is no token" in place.buoy("token", "revoke", "tok-none", *store, code=2)
+
+
+@pytest.mark.parametrize("hook", ["nowhere:auth", "json:nothing"])
+def test_a_hook_that_cannot_be_loaded_is_refused(place: Place, hook: str) -> None:
+    assert "cannot be loaded" in place.buoy("serve", "--store", "sqlite:///runs.db", "--auth", hook, code=2)
