@@ -110,7 +110,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
     ),
     (
         # Tokens of servers, by digest: see `ports/tokens`.
-        "CREATE TABLE tokens (id TEXT PRIMARY KEY, number INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID",
+        """CREATE TABLE IF NOT EXISTS tokens (
+            id TEXT PRIMARY KEY, number INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID""",
     ),
 )
 # Every store has these, whatever its version: a migration drops no table.
