@@ -10,9 +10,9 @@ from buoy.core.log import events as e
 from buoy.core.log.state import fold
 from buoy.engine.process import intake as intake_module
 from buoy.engine.process.inboxes import Inboxes
-from buoy.engine.process.intake import Holder
 from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
+from buoy.engine.process.runner import Runner
 from buoy.engine.process.takeover import Claimed
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.records import Committed, Outcome, Task
@@ -61,7 +61,7 @@ class NeverLookAgain(Mutant):
     enough = 60
 
     def install(self, world: World) -> None:
-        async def forgotten(runner: Holder, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
+        async def forgotten(runner: Runner, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
             found: tuple[tuple[Task, int], ...] = ()
             for each in found:
                 yield each
@@ -99,7 +99,7 @@ class NoClaimFirst(Mutant):
     enough = 150
 
     def install(self, world: World) -> None:
-        async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
+        async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
             return Claimed(list(log), fold(task.run_id, log))
 
         self.patch(intake_module, "claim_first", claim_first)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import msgspec
-
 from buoy.core.spec.problems import Problems, no_lines
 from buoy.core.spec.reader import read_spec
 from buoy.engine.spec.workflow import SpecWorkflow
@@ -76,14 +74,3 @@ def _work(node: Node, given: list[str]) -> dict[str, Any]:
     inputs.update({"takes_s": node.takes_s} if node.takes_s else {"fails": node.fails})
     call = f"{function.__module__}:{function.__name__}"
     return {"id": node.id, "call": call, "with": inputs, "retries": RETRIES, "backoff": 0.3}
-
-
-def without_steps(program: Node, dropped: set[str]) -> Node:
-    """The graph without these steps; what needed them needs them no longer."""
-    left = [step for step in program.kids if step.id not in dropped]
-    names = {step.id for step in left}
-    kids = tuple(
-        msgspec.structs.replace(step, name=",".join(each for each in step.name.split(",") if each in names))
-        for step in left
-    )
-    return msgspec.structs.replace(program, kids=kids)

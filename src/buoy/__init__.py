@@ -5,59 +5,11 @@
 The engine is loaded when the first public name is used: a command that only lists runs does not need it.
 """
 
+# ruff: noqa: F403, F405 - a test compares the two lists of names
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from buoy.asgi_app import asgi
-    from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress
-    from buoy.engine.authoring.calls import (
-        ask,
-        continue_as_new,
-        gather,
-        now,
-        random,
-        sleep,
-        start_child,
-        uuid,
-        wait_signal,
-    )
-    from buoy.engine.authoring.definitions import Step, Workflow, step, workflow
-    from buoy.engine.client.client import Client
-    from buoy.engine.client.run import Run
-    from buoy.engine.process.runner_options import RunnerOptions
-    from buoy.engine.spec.workflow import load_spec
-    from buoy.errors import (
-        BadInput,
-        BadSpec,
-        Cancelled,
-        Detached,
-        Diverged,
-        Fenced,
-        NotAllowedHere,
-        NotJson,
-        Problem,
-        RunCancelled,
-        RunFailed,
-        StepFailed,
-        StoreUnusable,
-        TooLarge,
-        Unavailable,
-        Unclear,
-        UnknownQuestion,
-        UnknownRun,
-        UnknownWorkflow,
-        UserError,
-        WrongState,
-    )
-    from buoy.recovery.recover import Recovery
-    from buoy.recovery.sweep.found import Found
-    from buoy.recovery.sweep.reconcile import Reconciled
-    from buoy.recovery.sweep.scan import Scan
-    from buoy.recovery.sweep.tally import Swept
-    from buoy.recovery.sweep.task_check import TaskView
-    from buoy.recovery_api import reconcile, recover, scan, sweep
-    from buoy.wiring import open_app as open
-    from buoy.wiring import open_client as connect
+    from buoy.public import *
 
 __all__ = [
     "BadInput",

@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import buoy as library
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.client.client import Client
+from buoy.host.clock import SystemClock
+from buoy.host.ids import SystemIds
 from buoy.ports.records import Pace
 from buoy.recovery.sweep.sweeper import Sweeper
 from tests.patience import until
@@ -76,13 +80,16 @@ def test_a_sweeper_survives_an_error_that_nobody_foresaw() -> None:
     class Broken:
         pace = Pace()
 
-        async def runners(self) -> list[object]:
+        async def runners(self, **_: object) -> list[object]:
             raise KeyError("unforeseen")
 
     async def work() -> bool:
-        sweeper = Sweeper(cast(Any, Broken()), cast(Any, None))
+        broken = cast(Any, Broken())
+        client = Client(broken, Registry(), clock=SystemClock(), ids=SystemIds(), liveness=broken)
+        sweeper = Sweeper(broken, broken, client=client)
         sweeper.start()
         await until(lambda: sweeper.errors > 0, "the error")
+        assert "unforeseen" in str(sweeper.last_error)
         alive = sweeper._task is not None and not sweeper._task.done()
         await sweeper.stop()
         return alive

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from buoy.core.diagnosis.catalogue import CATALOGUE
-from buoy.core.diagnosis.diagnose import DiagnoseOptions, diagnose
-from buoy.core.diagnosis.error_classes import by_type
+from buoy.core.diagnosis.diagnose import diagnose
 from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts
 from buoy.core.diagnosis.findings import REMEDIES
 from buoy.core.ids import BranchId, RunId
@@ -261,17 +260,6 @@ def test_a_failure_that_somebody_acted_on_is_no_a4() -> None:
 def test_a_permanent_failure_that_is_queued_needs_no_recovery() -> None:
     assert codes(failure(e.ErrorInfo(type="ValueError", message=""), **DUE)) == []
     assert codes(failure(TRANSIENT, **DUE)) == ["A4"]
-
-
-def test_the_users_own_classes_come_first_and_a_broken_rule_is_told() -> None:
-    def broken(error: e.ErrorInfo) -> str:
-        raise RuntimeError("no")
-
-    given = failure(ODD)
-    mine = diagnose(given, DiagnoseOptions(classifier=by_type({"Odd": "transient"})))
-    assert mine[0].remedy == "retry"
-    told = diagnose(given, DiagnoseOptions(classifier=broken))
-    assert told[0].evidence["classifier_problem"] == "RuntimeError: no"
 
 
 # ---- D

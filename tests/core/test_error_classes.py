@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from buoy.core.diagnosis.error_classes import CLASS_BOUNDS, CLASSES, by_type, classify
+from buoy.core.diagnosis.error_classes import CLASS_BOUNDS, CLASSES, classify
 from buoy.core.log.events import ErrorInfo
 
 
@@ -41,16 +41,9 @@ def test_errors_have_classes(given: ErrorInfo, expected: str) -> None:
     assert classify(given) == expected
 
 
-def test_the_users_word_comes_first() -> None:
-    mine = by_type({"PaymentDeclined": "permanent", "ValueError": "transient"})
-    assert classify(error("shop.PaymentDeclined"), mine) == "permanent"
-    assert classify(error("ValueError", kind="permanent"), mine) == "transient"
-    assert classify(error("TimeoutError"), mine) == "transient"
-
-
-def test_a_word_that_is_no_class_counts_for_nothing() -> None:
-    assert classify(error("ValueError"), lambda each: "whatever") == "permanent"
-    assert classify(error("ValueError"), lambda each: None) == "permanent"
+def test_a_recorded_word_that_is_no_class_counts_for_nothing() -> None:
+    assert classify(error("ValueError", kind="whatever")) == "permanent"
+    assert classify(error("ValueError", kind="transient")) == "transient"
 
 
 def test_only_what_may_succeed_is_tried_again() -> None:

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-import msgspec
-
 from buoy.core.diagnosis.case import Case, open_case
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.diagnosis.crash_loops import crashes, poison_finding
 from buoy.core.diagnosis.document_drift import log_gone_text
-from buoy.core.diagnosis.error_classes import Classifier
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.diagnosis.findings import Finding
 from buoy.core.diagnosis.log_rules import healthy_findings, log_findings, version_findings
@@ -26,21 +23,12 @@ from buoy.core.log.state import State
 from buoy.errors import CorruptLog
 
 
-class DiagnoseOptions(msgspec.Struct, frozen=True):
-    """`classifier`: the user's own word on errors."""
-
-    classifier: Classifier | None = None
-
-
-_DEFAULT = DiagnoseOptions()
-
-
-def diagnose(facts: Facts, options: DiagnoseOptions = _DEFAULT, *, state: State | None = None) -> list[Finding]:
+def diagnose(facts: Facts, *, state: State | None = None) -> list[Finding]:
     """Everything that is found about a run, healthy oddities last. `state`: the folded log, if the caller has it."""
     if facts.unreadable is not None:
         return [_unreadable(facts.unreadable)]
     try:
-        return list(_findings(facts, options, state))
+        return list(_findings(facts, state))
     except CorruptLog as error:
         return [_unreadable(str(error))]
     except Exception as error:  # noqa: BLE001 - a run that cannot be judged must be seen, and must not stop a sweep
@@ -51,7 +39,7 @@ def _unreadable(why: str) -> Finding:
     return Finding(code="R1", trouble=True, reason=why, remedy="none")
 
 
-def _findings(facts: Facts, options: DiagnoseOptions, state: State | None) -> Iterator[Finding]:
+def _findings(facts: Facts, state: State | None) -> Iterator[Finding]:
     case = open_case(facts, state)
     if case.state is not None and case.folded is None:
         yield from _not_ours(case)
@@ -59,7 +47,7 @@ def _findings(facts: Facts, options: DiagnoseOptions, state: State | None) -> It
     if case.folded is not None and case.folded.status is Status.MOVED:
         return  # it lives in another store, and nothing may be appended here
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (
-        lambda: log_findings(case, options.classifier),
+        lambda: log_findings(case),
         lambda: version_findings(case),
         lambda: _poison(case),
         lambda: care_findings(case),

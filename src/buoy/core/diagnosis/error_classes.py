@@ -1,13 +1,12 @@
 """Error classes: what kind of failure a leaf had, and how often recovery may try it again by itself.
 
-Invariants: the user's own word wins, then what was recorded with the error, then how a process ended, then the name of
-the exception. What nothing speaks for is `unknown`, and the run's policy decides.
+Invariants: what was recorded with the error wins, then how a process ended, then the name of the exception. An error
+without any of these is `unknown`, and the run's policy decides.
 Absent on purpose: the step's own retries. They came before; this is about final failures without a reaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Literal, TypeAlias, cast, get_args
 
 from buoy.core.log.events import ErrorInfo
@@ -22,8 +21,6 @@ ErrorClass: TypeAlias = Literal[
     "unknown",
 ]
 CLASSES: tuple[str, ...] = get_args(ErrorClass)
-# The user's own rule: a class for an error, or None for no opinion.
-Classifier: TypeAlias = Callable[[ErrorInfo], str | None]
 
 # How often recovery tries a leaf again by itself, for each class, counted over the whole log.
 CLASS_BOUNDS: dict[str, int] = {"transient": 3, "resource": 2}
@@ -68,25 +65,14 @@ _SIGNALS: dict[int, ErrorClass] = {
 _SIGNAL_NAMES = {"SIGKILL": 9, "SIGXCPU": 24, "SIGXFSZ": 25, "SIGHUP": 1, "SIGINT": 2, "SIGTERM": 15}
 
 
-def by_type(classes: Mapping[str, str]) -> Classifier:
-    """A classifier out of names of exceptions: `{"PaymentDeclined": "permanent"}`."""
-    return lambda error: classes.get(error.type) or classes.get(_short(error.type))
-
-
-def classify(error: ErrorInfo, user: Classifier | None = None) -> ErrorClass:
-    """The class of an error. A word that is no class counts for nothing; what the user's rule raises goes through."""
-    said = None if user is None else user(error)
-    for word in (said, error.kind):
-        if word in CLASSES and word != "unknown":
-            return cast(ErrorClass, word)
-    found = _by_exit(error) or _TYPES.get(_short(error.type))
+def classify(error: ErrorInfo) -> ErrorClass:
+    """The class of an error. A recorded word that is no class counts for nothing."""
+    if error.kind in CLASSES and error.kind != "unknown":
+        return cast(ErrorClass, error.kind)
+    found = _by_exit(error) or _TYPES.get(error.type.rpartition(".")[2])
     if found is not None:
         return found
     return "unknown" if error.retryable else "permanent"
-
-
-def _short(name: str) -> str:
-    return name.rpartition(".")[2]
 
 
 def _by_exit(error: ErrorInfo) -> ErrorClass | None:

@@ -6,7 +6,7 @@ Invariant: tries are counted over the whole log, for each leaf and class, so a b
 from __future__ import annotations
 
 from buoy.core.diagnosis.case import Case
-from buoy.core.diagnosis.error_classes import CLASS_BOUNDS, MORE_FACTOR_MAX, Classifier, classify
+from buoy.core.diagnosis.error_classes import CLASS_BOUNDS, MORE_FACTOR_MAX, classify
 from buoy.core.diagnosis.findings import Evidence, Finding, Remedy
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
@@ -14,7 +14,7 @@ from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import error_text
 
 
-def failure_finding(case: Case, classifier: Classifier | None) -> Finding | None:
+def failure_finding(case: Case) -> Finding | None:
     """The failure to which the run did not react, if it is the last event."""
     if case.status is not Status.RUNNING or case.facts.live_owner:
         return None
@@ -25,7 +25,7 @@ def failure_finding(case: Case, classifier: Classifier | None) -> Finding | None
     if failed is None:
         return None
     event, body = failed
-    kind, problem = _class(body.error, classifier)
+    kind = classify(body.error)
     tried = _tries(case, body.leaf, kind)
     evidence: Evidence = {
         "leaf": body.leaf,
@@ -35,8 +35,6 @@ def failure_finding(case: Case, classifier: Classifier | None) -> Finding | None
         "tried": tried,
         "age_s": round(max(case.facts.now - event.at, 0.0), 3),
     }
-    if problem is not None:
-        evidence["classifier_problem"] = problem
     return _by_class(case, body.leaf, kind, tried, evidence)
 
 
@@ -56,13 +54,6 @@ def _failed_last(case: Case) -> tuple[e.Event, e.StepFailed | e.ModuleFailed] | 
         if leaf is None or leaf.kind != "group":
             return found
     return found
-
-
-def _class(error: e.ErrorInfo, classifier: Classifier | None) -> tuple[str, str | None]:
-    try:
-        return classify(error, classifier), None
-    except Exception as problem:  # noqa: BLE001 - the user's rule; the finding names its error, Buoy's own class applies
-        return classify(error), f"{type(problem).__name__}: {problem}"
 
 
 def _tries(case: Case, leaf: LeafId, kind: str) -> int:

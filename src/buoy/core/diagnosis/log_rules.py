@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from buoy.core.diagnosis.case import Case
 from buoy.core.diagnosis.document_drift import ahead_text, difference
-from buoy.core.diagnosis.error_classes import Classifier
 from buoy.core.diagnosis.failure_rules import failure_finding
 from buoy.core.diagnosis.findings import Evidence, Finding
 from buoy.core.diagnosis.jump_rules import jump_finding, stray_branches
@@ -19,7 +18,7 @@ from buoy.core.log.lifecycle import ACTIVE, Status
 from buoy.core.spec.model import is_spec
 
 
-def log_findings(case: Case, classifier: Classifier | None) -> Iterator[Finding]:
+def log_findings(case: Case) -> Iterator[Finding]:
     """A1, A2, A3, A4, D2 in this order; then a document that is wrong in some other way.
 
     A document that names lost events comes first: what it says is about a log that is not there, and the loss must be
@@ -30,7 +29,7 @@ def log_findings(case: Case, classifier: Classifier | None) -> Iterator[Finding]
     found: list[Finding] = []
     if case.folded is not None and not case.folded.ended:
         active = case.status in ACTIVE
-        checks = (_a1(case), _a2(case), _a3(case), failure_finding(case, classifier)) if active else ()
+        checks = (_a1(case), _a2(case), _a3(case), failure_finding(case)) if active else ()
         found = [each for each in (*checks, jump_finding(case)) if each is not None]
         if found and found[0].code in ("A1", "A3") and last_stable(case.lineage) is None:
             found.append(_nothing_stable(case))

@@ -72,7 +72,7 @@ class AsyncDecider:
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
         execution = self._execution
         self.begin(at)
-        clock = execution.host.clock
+        clock = execution.clock
         began = clock.monotonic()
         for first in range(0, len(events), _SLICE):
             self._replay_some(events[first : first + _SLICE])

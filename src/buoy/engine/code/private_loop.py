@@ -13,9 +13,7 @@ import math
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import Any, NoReturn, Protocol, cast
-
-import msgspec
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from buoy.core.ids import LeafId
 from buoy.engine.authoring.context import Scope
@@ -23,6 +21,9 @@ from buoy.engine.code.async_generators import Generators
 from buoy.engine.code.io_guard import make_guard
 from buoy.engine.code.loop_context import RunningLoop
 from buoy.errors import Detached, NotAllowedHere
+
+if TYPE_CHECKING:
+    from buoy.engine.code.async_decider import AsyncDecider
 
 # One drain that needs more turns than this does not wait for anything: it spins.
 TURNS = range(1_000_000)
@@ -32,14 +33,6 @@ CLOSES_MAX = 1_000
 # How often dropped code gets the error that says so.
 REFUSALS_MAX = 100
 _UNDROPPABLE: list[Any] = []
-
-
-class TimerHost(Protocol):
-    """Who records the timers of the loop."""
-
-    def timer_started(self, leaf: LeafId, when: float, handle: asyncio.TimerHandle) -> None: ...
-
-    def timer_cancelled(self, leaf: LeafId) -> None: ...
 
 
 class ScopedTask(asyncio.Task[Any]):
@@ -63,30 +56,15 @@ class ScopedTask(asyncio.Task[Any]):
         return self is other
 
 
-class _Soon(msgspec.Struct, eq=False):
-    """A handle of asyncio in all but its class: every wait of workflow code makes one, and a struct is made quicker."""
-
-    _callback: Callable[..., object]
-    _args: tuple[Any, ...]
-    _context: Context
-    _cancelled: bool = False
-
-    def cancel(self) -> None:
-        self._cancelled = True
-
-    def cancelled(self) -> bool:
-        return self._cancelled
-
-
 class PrivateLoop(asyncio.AbstractEventLoop):
     """A deterministic event loop for one run."""
 
-    def __init__(self, host: TimerHost) -> None:
+    def __init__(self, host: AsyncDecider) -> None:
         make_guard()
         self._host = host
         # While this lasts, asyncio in this thread is this loop's, and I/O is refused.
         self.entered = RunningLoop(self)
-        self._ready: deque[asyncio.Handle | _Soon] = deque()
+        self._ready: deque[asyncio.Handle] = deque()
         self._root = Scope()
         self._timers: dict[int, LeafId] = {}
         self.seed = 0
@@ -103,9 +81,9 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = _Soon(callback, args, copy_context() if context is None else context)
+        handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
-        return handle  # type: ignore[return-value]
+        return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -212,7 +190,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                 continue
             try:
                 # `Handle._run`, without a call more for every wait of workflow code.
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[union-attr]
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
             except (SystemExit, KeyboardInterrupt) as error:
                 # The task that raised it has it as its outcome; it must not end the runner.
                 if from_the_keyboard(error):

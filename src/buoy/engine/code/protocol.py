@@ -1,5 +1,6 @@
 """Asking: what a decider and its execution are to each other. The one asks for leaves, the other tells outcomes.
 
+Protocols, since the room of the execution (`engine.run`) is above this one, and there are three deciders.
 Absent on purpose: any behaviour. See `engine.deciders`, `engine.sync_decider`, `engine.spec_decider`.
 """
 
@@ -14,13 +15,6 @@ from buoy.core.log.state import State
 from buoy.engine.authoring.context import Request
 from buoy.engine.code.replay import History
 from buoy.ports.host import Clock
-
-
-class Timed(Protocol):
-    """An object with a clock."""
-
-    @property
-    def clock(self) -> Clock: ...
 
 
 class Remembers(Protocol):
@@ -40,9 +34,7 @@ class Asked(Protocol):
     def leaves(self) -> Remembers: ...
 
     state: State
-
-    @property
-    def host(self) -> Timed: ...
+    clock: Clock
 
     def open_leaf(self, request: Request) -> None: ...
 

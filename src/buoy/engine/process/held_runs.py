@@ -15,11 +15,11 @@ from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.ports.records import Released, RunQuery, Task
 
 if TYPE_CHECKING:
-    from buoy.engine.process.intake import Holder
     from buoy.engine.process.isolation import IsolationSlot
+    from buoy.engine.process.runner import Runner
 
 
-async def forgotten(runner: Holder, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
+async def forgotten(runner: Runner, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
     """The task of each such run, with the number of events that its document counts. `waiting`: not forgotten."""
     cursor: str | None = None
     while True:

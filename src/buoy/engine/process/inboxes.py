@@ -14,14 +14,14 @@ from buoy.errors import Unavailable
 
 if TYPE_CHECKING:
     from buoy.core.ids import RunId
-    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.runner import Runner
     from buoy.engine.run.execution import Execution
 
 
 class Inboxes:
     """The loop that reads messages."""
 
-    def __init__(self, runner: Holder) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._put_off = False
         # Runs whose last commit was durable at the last look, and that had nothing new to read.

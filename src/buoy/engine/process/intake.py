@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,12 +16,11 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.core.log import events as e
 from buoy.core.spec.model import is_spec
-from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.process.held_runs import forgotten
 from buoy.engine.process.inboxes import Inboxes
 from buoy.engine.process.isolation import IsolationSlot
 from buoy.engine.process.polling import POLL_S, Round, listener
-from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.takeover import (
     LOST,
     claim_first,
@@ -37,16 +36,14 @@ from buoy.engine.process.version_routing import LEFT_PAUSE_S, VersionRouter
 from buoy.engine.read_log import read_log, unread_inbox
 from buoy.engine.run.containment import reason_of
 from buoy.engine.run.execution import Execution
-from buoy.engine.run.host import Host
-from buoy.engine.run.outbox import Outbox
 from buoy.engine.run.owed import duties_left
 from buoy.engine.run.run_time import carried, keep_time
 from buoy.engine.spec.library import DefinitionGone
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
-from buoy.ports.records import Released, RunnerInfo, Task, Wants
-from buoy.ports.store import Store
+from buoy.ports.records import Released, Task, Wants
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from buoy.engine.process.runner import Runner
 
 _LOADS_AT_ONCE = 32
 _END_S = 10.0
@@ -58,42 +55,10 @@ _COMPARE_S = 240.0
 _UNABLE_MAX = 100
 
 
-class Holder(Host, Protocol):
-    """The runner, as its intake sees it."""
-
-    id: RunnerId
-    info: RunnerInfo
-    store: Store
-    registry: Registry
-    releases: ReleaseQueue
-    outbox: Outbox
-    executions: dict[RunId, Execution]
-    gone: str | None
-
-    @property
-    def intake(self) -> Intake: ...
-
-    def give_back_resting(self) -> None: ...
-
-    def give_back(self, run_id: RunId) -> bool: ...
-
-    def wakes_soon(self, execution: Execution) -> bool: ...
-
-    def room(self) -> int: ...
-
-    def drop(self, run_id: RunId) -> None: ...
-
-    def declared_gone(self, why: str) -> None: ...
-
-    def show(self, callback: Callable[[T], None] | None, what: T) -> None: ...
-
-    def note(self, text: str, error: Exception | None = None) -> None: ...
-
-
 class Intake:
     """The loop that looks for work."""
 
-    def __init__(self, runner: Holder) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._round = Round(runner, "intake", self._look)
         self.inboxes = Inboxes(runner)

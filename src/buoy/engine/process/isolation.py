@@ -15,7 +15,7 @@ from buoy.ports.records import Released, Task
 
 if TYPE_CHECKING:
     from buoy.core.ids import RunId, RunnerId
-    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.runner import Runner
     from buoy.engine.run.execution import Execution
 
 # How long other runs of this runner may finish their steps. After that a free runner may be quicker.
@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
 class IsolationSlot:
     """Whose turn it is."""
 
-    def __init__(self, runner: Holder) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._waiting: deque[Waiting] = deque()
         self._since: float = 0.0

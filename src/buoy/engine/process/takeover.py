@@ -35,7 +35,7 @@ from buoy.errors import CorruptLog, Problem
 from buoy.ports.records import Ended, Held, Released, Task, TaskChange
 
 if TYPE_CHECKING:
-    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.runner import Runner
     from buoy.engine.run.execution import Execution
 
 LOST = "taken_over"
@@ -94,7 +94,7 @@ def _by_policy(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, n
     return plan_recovery(state.run_id, log, finding, decision, claim.runner)
 
 
-async def remedy(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed, plan: RecoveryPlan) -> None:
+async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed, plan: RecoveryPlan) -> None:
     """Appends what the plan says, and gives the task back."""
     at, now = await run_now(runner.store, runner.clock, task.run_id, log[-1].at), runner.clock.now()
     new = append(task.run_id, log, [claim, *plan.bodies], at, runner.ids.nonce())
@@ -116,7 +116,7 @@ class Claimed(NamedTuple):
     state: State
 
 
-async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
+async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
     """Claims a run of a dead owner before its code runs, so that a crash by that code is recorded.
 
     Returns the log with the claim. None: another process was quicker.
@@ -128,7 +128,7 @@ async def claim_first(runner: Holder, task: Task, log: Sequence[e.Event], claim:
 
 
 async def release_truncated(
-    runner: Holder, task: Task, write_down: Callable[[RunId], Awaitable[object]] | None
+    runner: Runner, task: Task, write_down: Callable[[RunId], Awaitable[object]] | None
 ) -> None:  # fmt: skip
     """Releases a run whose log lost its end, and first records the loss: every later append would be fenced."""
     delay_s = _LATER_S if write_down is None else _SOON_S
@@ -139,7 +139,7 @@ async def release_truncated(
         await write_down(task.run_id)
 
 
-async def hold_broken(runner: Holder, task: Task, error: Exception) -> bool:
+async def hold_broken(runner: Runner, task: Task, error: Exception) -> bool:
     """Pauses a run that could not be taken because of an unexpected error. False: not even that could be recorded."""
     runner.note(f"run {task.run_id}: {reason_of(error)}", error)
     execution = runner.executions.get(task.run_id)
@@ -158,7 +158,7 @@ async def hold_broken(runner: Holder, task: Task, error: Exception) -> bool:
 
 
 async def may_take(
-    runner: Holder, run_id: RunId, log: Sequence[e.Event], holders: Sequence[RunnerId | None], *, doubtful: bool
+    runner: Runner, run_id: RunId, log: Sequence[e.Event], holders: Sequence[RunnerId | None], *, doubtful: bool
 ) -> bool:
     """Whether the store names one of these as holder: a slow runner may have lost the run, or given it back since.
 
@@ -171,7 +171,7 @@ async def may_take(
     return record is not None and record.holder in holders
 
 
-async def last_message(runner: Holder, run_id: RunId) -> int:
+async def last_message(runner: Runner, run_id: RunId) -> int:
     """The number of the last message, readable or not; 0 if that is not known either."""
     try:
         return await _inbox_end(runner, run_id)
@@ -179,7 +179,7 @@ async def last_message(runner: Holder, run_id: RunId) -> int:
         return 0
 
 
-async def _inbox_end(runner: Holder, run_id: RunId) -> int:
+async def _inbox_end(runner: Runner, run_id: RunId) -> int:
     try:
         record = await runner.store.run(run_id)
     except CorruptLog:

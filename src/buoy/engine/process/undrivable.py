@@ -22,10 +22,10 @@ from buoy.engine.services.commits import write_of
 from buoy.ports.records import Message, Released, Task
 
 if TYPE_CHECKING:
-    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.runner import Runner
 
 
-async def hold(runner: Holder, task: Task, log: Sequence[e.Event], pause: e.Paused) -> bool:
+async def hold(runner: Runner, task: Task, log: Sequence[e.Event], pause: e.Paused) -> bool:
     """Pauses the run, or ends it if a request asks for that. False: another process moved the run on."""
     state = fold(task.run_id, log)
     if state.status in TERMINAL:

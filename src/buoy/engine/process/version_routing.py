@@ -19,7 +19,7 @@ from buoy.ports.records import Released, RunnerInfo, Task
 
 if TYPE_CHECKING:
     from buoy.core.ids import RunId
-    from buoy.engine.process.intake import Holder
+    from buoy.engine.process.runner import Runner
     from buoy.engine.run.execution import Execution
 
 _LEFT_S = 5.0
@@ -30,7 +30,7 @@ LEFT_PAUSE_S = 0.25
 class VersionRouter:
     """What one runner leaves to others."""
 
-    def __init__(self, runner: Holder) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._until: dict[RunId, float] = {}
 

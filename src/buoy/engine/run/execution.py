@@ -51,6 +51,7 @@ class Execution:
         self.run_id = run_id
         self.workflow = workflow
         self.host = host
+        self.clock = host.clock
         self.state: State = fold(run_id, events) if state is None else state
         self.ledger = Ledger(host, run_id, self.state, self.turn, self.held, self._lost)
         self.record = self.ledger.record
@@ -293,7 +294,7 @@ class Execution:
         return False
 
     def _interrupt(self, signal: str) -> None:
-        now = self.host.clock.now()
+        now = self.clock.now()
         self.ledger.task_change = Released(due_at=now, now=now, seen=self.mailbox.seen, cause="interrupted")
         self.record(e.Interrupted(signal=signal, runner=self.host.id))
         self.after_commit(self._lost)

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from buoy.core.ids import RunId
-from buoy.engine.run.ledger import LedgerHost
+from buoy.core.ids import RunId, RunnerId
 from buoy.engine.run.lingering_threads import Lingering
 from buoy.engine.run.outbox import Outbox
+from buoy.engine.services.journal import Journal
 from buoy.engine.services.step_tasks import StepTasks
 from buoy.engine.services.thread_pool import ThreadPool
 from buoy.engine.services.timers import Timers
 from buoy.engine.spec.library import SpecLibrary
+from buoy.ports.host import Clock, Ids
 from buoy.ports.records import Progress
 
 if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
 
 
-class Host(LedgerHost, Protocol):
-    """A runner, as its executions see it."""
+class Host(Protocol):
+    """A runner, as its executions see it. A protocol, since the room of the runner is above this one."""
 
+    id: RunnerId
+    clock: Clock
+    ids: Ids
+    journal: Journal
     timers: Timers
     # The execution whose turn it is at this moment, for the watch over the loop.
     turning: Execution | None

@@ -7,30 +7,22 @@ everything recorded before them is durable, and never after `close`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from buoy.core.ids import RunId, RunnerId
+from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.lifecycle import MOVES, check_move
 from buoy.core.log.state import State
 from buoy.core.log.storable import check_body
-from buoy.engine.services.journal import Journal
-from buoy.ports.host import Clock, Ids
 from buoy.ports.records import Committed, Held, Outcome, TaskChange, Write
+
+if TYPE_CHECKING:
+    from buoy.engine.run.host import Host
 
 # Their parts were checked or encoded before: names when they were declared, values by the codec. Two of these for every
 # step, at 2 us each.
 _PROVEN = frozenset({e.StepStarted, e.StepCompleted})
-
-
-class LedgerHost(Protocol):
-    """What a ledger needs of its runner."""
-
-    id: RunnerId
-    clock: Clock
-    ids: Ids
-    journal: Journal
 
 
 class Ledger:
@@ -38,7 +30,7 @@ class Ledger:
 
     def __init__(
         self,
-        host: LedgerHost,
+        host: Host,
         run_id: RunId,
         state: State,
         enter: Callable[..., None],

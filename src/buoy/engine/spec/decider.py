@@ -92,7 +92,7 @@ class SpecDecider:
     # ---- replay
 
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
-        clock = self._execution.host.clock
+        clock = self._execution.clock
         self._walk.frontier.begin()
         began = clock.monotonic()
         for place, event in enumerate(events):

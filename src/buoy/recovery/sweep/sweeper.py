@@ -4,7 +4,7 @@ It looks for dead runners and for orphans in the store's pace (`Store.pace`). A 
 comes after a delay and then once in an interval. Both are spread by the runner's id, so that workers that were started
 together do not sweep together.
 Invariants: those of `sweep`. Its own health is kept, and travels with the beats: a sweeper that fails in silence is
-worse than none. Without a client it can look for the dead and for orphans, and no more.
+worse than none.
 """
 
 from __future__ import annotations
@@ -21,13 +21,11 @@ from buoy.core.limits import (
     LOOKS_SLACK_S,
     SWEEP_DELAY_S,
     SWEEP_LOOKS_MAX,
-    SWEEP_ORPHANS_MAX,
     SWEEP_PAGES_MAX,
     SWEEP_S,
     SWEEP_SPREAD_MAX_S,
 )
 from buoy.engine.client.client import Client
-from buoy.engine.services.recovery_log import note_burial
 from buoy.ports.host import Liveness
 from buoy.ports.records import SweepHealth
 from buoy.ports.store import Store
@@ -58,15 +56,14 @@ class Sweeper:
         store: Store,
         liveness: Liveness,
         *,
+        client: Client,
         me: RunnerId | None = None,
-        client: Client | None = None,
         options: SweepOptions | None = None,
         interval_s: float = SWEEP_S,
         delay_s: float = SWEEP_DELAY_S,
         once: bool = False,
     ) -> None:
         self._store = store
-        self._liveness = liveness
         self._me = me
         self._client = client
         self._options = options or SweepOptions(looks_max=SWEEP_LOOKS_MAX)
@@ -77,11 +74,9 @@ class Sweeper:
         self._orphans_every = max(round(store.pace.orphans_s / self._look_s), 1)
         # Two looks in a row must fit into the slack, or every second look would count as a first one.
         slack_s = max(LOOKS_SLACK_S, 2 * self._look_s)
-        self._coroner = None
-        if client is not None:
-            self._coroner = FailureDetector(
-                store, liveness, client.clock, once=once, slack_s=slack_s, apart_s=BEAT_S + slack_s
-            )
+        self._detector = FailureDetector(
+            store, liveness, client.clock, once=once, slack_s=slack_s, apart_s=BEAT_S + slack_s
+        )
         # Where the next look at stale runs, and at waiting ones, begins.
         self._cursor: str | None = None
         self._waiting: str | None = None
@@ -121,7 +116,7 @@ class Sweeper:
             try:
                 await self.sweep(orphans=self.looks % self._orphans_every == 0)
                 self.looks += 1
-                if self._client is not None and self._monotonic() >= whole_at:
+                if self._monotonic() >= whole_at:
                     whole_at = self._monotonic() + self._interval_s * (0.9 + 0.2 * spread)
                     await self.whole()
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
@@ -129,7 +124,7 @@ class Sweeper:
             await asyncio.sleep(self._look_s)
 
     def _monotonic(self) -> float:
-        return 0.0 if self._client is None else self._client.clock.monotonic()
+        return self._client.clock.monotonic()
 
     def _note(self, error: Exception) -> None:
         self.errors += 1
@@ -137,9 +132,7 @@ class Sweeper:
 
     async def sweep(self, *, orphans: bool = True) -> Swept:
         """A quick look for the dead, and for orphans. Safe at any time, by anybody."""
-        if self._client is None or self._coroner is None:
-            return await self._bare(orphans=orphans)
-        sweep = Sweep(self._client, self._coroner, self._options)
+        sweep = Sweep(self._client, self._detector, self._options)
         if self._options.limit is not None or self._options.rate is not None:
             # The user chose a long interval: then only whole sweeps act, and this loop only watches.
             await sweep.watch()
@@ -158,9 +151,8 @@ class Sweeper:
 
     async def whole(self) -> Round:
         """A whole sweep from where the last one ended, and a reconcile. Its health is noted, also if it fails."""
-        assert self._client is not None and self._coroner is not None
         began = self._monotonic()
-        sweep = Sweep(self._client, self._coroner, self._options, cursor=self._cursor, told=self.told)
+        sweep = Sweep(self._client, self._detector, self._options, cursor=self._cursor, told=self.told)
         try:
             swept = await sweep.whole()
             self._cursor = sweep.cursor
@@ -173,13 +165,12 @@ class Sweeper:
         self._count(sweep.tally)
         took_s = self._monotonic() - began
         await self._note_health(took_s, failing=False)
-        found = Round(swept, mended, took_s, self._coroner.left)
+        found = Round(swept, mended, took_s, self._detector.left)
         if self.done is not None:
             self.done(found)
         return found
 
     async def _reconcile(self) -> Reconciled:
-        assert self._client is not None
         options = self._options
         done = await reconcile(
             self._client,
@@ -194,10 +185,9 @@ class Sweeper:
 
     async def second_looks(self, patience_s: float) -> Swept:
         """For a sweeper that will not stay: keeps looking at runners elsewhere that an earlier sweep suspected."""
-        assert self._client is not None and self._coroner is not None
         until = self._monotonic() + patience_s
-        sweep = Sweep(self._client, self._coroner, self._options, told=self.told)
-        while self._coroner.pending and self._monotonic() < until:
+        sweep = Sweep(self._client, self._detector, self._options, told=self.told)
+        while self._detector.pending and self._monotonic() < until:
             await asyncio.sleep(self._look_s)
             await sweep.dead()
         return sweep.tally.total()
@@ -207,23 +197,6 @@ class Sweeper:
         self._health = msgspec.structs.replace(
             self._health, at=at, duration_s=round(took_s, 3), sweeps=self._health.sweeps + 1, failing=failing
         )
-
-    async def _bare(self, *, orphans: bool) -> Swept:
-        dead = resumed = 0
-        records = await self._store.runners()
-        sights = await self._liveness.look(records)
-        for record in records:
-            evidence = sights[record.info.id].proof
-            if evidence is None or record.info.id == self._me:
-                continue
-            why = str(evidence.get("proof", "proven dead"))
-            found = {"runner": record.info.id, "pid": record.info.pid, **evidence}
-            released = await self._store.declare_dead(record.info.id, why, cause="taken_over", evidence=found) or 0
-            note_burial(record.info.id, released, (), reason=why, actor=self._me or "")
-            resumed, dead = resumed + released, dead + 1
-        for orphan in await self._store.orphans(SWEEP_ORPHANS_MAX) if orphans else ():
-            resumed += await self._store.requeue_orphan(orphan)
-        return Swept(scanned=resumed, resumed=resumed, dead_runners=dead)
 
 
 def _spread(me: RunnerId | None) -> float:
