@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -11,11 +13,14 @@ import pytest
 
 from buoy.core.ids import RunnerId
 from buoy.core.limits import RUNNERS_GONE_KEPT, RUNNERS_GONE_SHOWN, RUNNERS_RETIRED_MAX
+from buoy.engine.client.client import Client
 from buoy.host.clock import SystemClock
 from buoy.host.lock_files import LockFiles
+from buoy.operations.inspect.troubles import all_troubles
 from buoy.ports.records import Beat, RunnerInfo, RunnerRecord
 from buoy.recovery.evidence import read_fleet
 from buoy.recovery.recover import examine
+from buoy.recovery.sweep.scan import scan
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from buoy.stores import open_store
 from buoy.stores.objects import layout
@@ -38,10 +43,12 @@ class Counting(MemoryBucket):
     def __init__(self) -> None:
         super().__init__()
         self.counts = Counter[str]()
+        self.of_runners = 0
 
     async def _call(self, operation: str, key: str, phase: str) -> None:
         if phase == "before":
             self.counts[operation] += 1
+            self.of_runners += key.startswith(layout.RUNNERS)
         await super()._call(operation, key, phase)
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -94,6 +101,23 @@ def test_a_sweep_costs_the_same_however_many_runners_went_before() -> None:
     assert few == many
     # Each record that is removed: read it, look for what it holds, delete it and its entry.
     assert sum(many.values()) <= 4 * RUNNERS_RETIRED_MAX + 1_000
+
+
+@pytest.mark.parametrize("call", [scan, partial(sweep, options=SweepOptions(dry_run=True)), all_troubles])
+def test_the_runners_are_read_once_for_all_runs_that_are_looked_at(call: Callable[[Client], Awaitable[object]]) -> None:
+    """Of a holder that is not among them it is found out once that no runner has its name."""
+
+    async def cost(runs: int) -> int:
+        bucket, yard = await _graveyard(100)
+        for number in range(runs):
+            stranger = RunnerId("never-registered" if number % 2 else "another")
+            await yard.left_by(stranger, f"run-{number}", created(), claimed(stranger), started("a#1"))
+        before = bucket.of_runners
+        await call(yard.client)
+        return bucket.of_runners - before
+
+    # The look for orphans asks for the holder of each run, and for no other runner.
+    assert asyncio.run(cost(30)) - asyncio.run(cost(6)) <= 2 * 24
 
 
 @pytest.mark.parametrize("entries", [True, False], ids=["this release", "an earlier release"])

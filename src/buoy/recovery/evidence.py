@@ -59,6 +59,8 @@ class Fleet:
             for runner, record in self.records.items()
         }
         self.living = tuple(each for each in self.all.values() if not each.gone)
+        # Holders of runs that a later read did not find either: a runner registers before it holds anything.
+        self.strangers: set[RunnerId] = set()
 
     @property
     def registered(self) -> tuple[RunnerRecord, ...]:
@@ -191,10 +193,13 @@ async def _log_and_record(store: Store, record: RunRecord) -> tuple[list[Event],
 
 
 async def _with(fleet: Fleet, store: Store, record: RunRecord) -> Fleet:
-    """The runners, read again if the holder registered after the last read."""
-    if record.holder is None or record.holder in fleet.all:
+    """The runners, read again if the holder may have registered after the last read."""
+    if record.holder is None or record.holder in fleet.all or record.holder in fleet.strangers:
         return fleet
-    return await read_fleet(store, fleet.liveness)
+    newer = await read_fleet(store, fleet.liveness)
+    if record.holder not in newer.all:
+        fleet.strangers.add(record.holder)
+    return newer
 
 
 def _with_log(

@@ -24,6 +24,7 @@ from buoy.ports.store import Store
 from buoy.recovery.evidence import Fleet, read_fleet
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.recovery.sweep.found import Found, Report, hand_over
+from buoy.recovery.sweep.recent_fleet import RecentFleet
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.task_check import TaskChecker, checked
 
@@ -68,9 +69,10 @@ async def scan(
     found: list[Found] = []
     troubles: list[str] = []
     notices: list[Found] = []
+    recent = RecentFleet(client)
     async for suspect in suspects(client, chosen):
         scanned += 1
-        seen = suspect if isinstance(suspect, Found) else await _look(client, suspect, chosen)
+        seen = suspect if isinstance(suspect, Found) else await _look(client, suspect, chosen, recent)
         told = None if seen.action == "none" else seen
         if task_checker is not None and not isinstance(suspect, Found):
             told = await checked(suspect, told, task_checker, await client.store.now())
@@ -92,7 +94,7 @@ async def scan(
     )
 
 
-async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Found:
+async def _look(client: Client, record: RunRecord, options: ScanOptions, recent: RecentFleet) -> Found:
     doc = record.document
     try:
         seen = await recover_run(
@@ -102,6 +104,7 @@ async def _look(client: Client, record: RunRecord, options: ScanOptions) -> Foun
             policy=options.policy,
             adopt=options.adopt,
             stale_after_s=options.stale_after_s,
+            fleet=await recent.get(),
         )
     except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop a scan
         seen = Recovery.unread(doc.run_id, error)

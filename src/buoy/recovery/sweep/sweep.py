@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
+from buoy.core.limits import RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.client.client import Client
 from buoy.engine.services.recovery_log import note_burial, note_release
@@ -23,6 +23,7 @@ from buoy.ports.records import Evidence, Orphan, RunnerRecord, RunQuery, RunReco
 from buoy.recovery.evidence import Fleet, read_fleet
 from buoy.recovery.failure_detector import FailureDetector, retire, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
+from buoy.recovery.sweep.recent_fleet import RecentFleet
 from buoy.recovery.sweep.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.tally import Swept, Tally
@@ -58,9 +59,9 @@ class Sweep:
         self._scope = Scope.of(client, self._options.scope)
         self._told = told
         self._seen: set[RunId] = set()
-        # The runners as they were a moment ago, and when that was by our own clock.
+        # The runners as they were a moment ago.
         self._people: Fleet | None = None
-        self._looked_at = 0.0
+        self._recent = RecentFleet(client)
         self.cursor = cursor
         self.tally = Tally(self._options.limit)
 
@@ -92,9 +93,7 @@ class Sweep:
 
     async def _fleet(self) -> Fleet:
         """The runners, the newest of the gone too. A sweep that takes long looks again."""
-        now = self._client.clock.monotonic()
-        if self._people is None or now - self._looked_at > LOOKS_SLACK_S:
-            self._people, self._looked_at = await read_fleet(self._store, self._client.liveness), now
+        self._people = await self._recent.get()
         return self._people
 
     async def _runner(self, record: RunnerRecord, sight: Sight) -> None:

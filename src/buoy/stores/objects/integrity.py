@@ -10,9 +10,11 @@ Files that something else put into the store are told and left alone.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import count
 from typing import TypeAlias
 
 from buoy.core.ids import RunId
+from buoy.core.limits import RUNNERS_GONE_KEPT
 from buoy.errors import CorruptLog
 from buoy.ports.host import Clock
 from buoy.ports.maintenance import IndexTrouble, Refusal, StoreCheck
@@ -33,10 +35,9 @@ Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
 
 # These grow with all that ever ran.
 _DEEP = frozenset({layout.INDEX, layout.RUNNERS})
-_LEFT = "left over"
-_ALONE = "without truth"
-_MISSING = "missing entry"
-_DAMAGED = "damaged document"
+# Of the runners that are gone the newest are looked at; a sweep checks the others when it removes them.
+_GONE_PAGES = RUNNERS_GONE_KEPT // PAGE + 1
+_LEFT, _ALONE, _MISSING, _DAMAGED = "left over", "without truth", "missing entry", "damaged document"
 
 
 class ObjectCheckup:
@@ -71,7 +72,7 @@ class ObjectCheckup:
     async def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
         for prefix, look in self._looks().items():
             if deep or prefix not in _DEEP:
-                async for found in self._all(prefix, look):
+                async for found in self._all(prefix, look, _GONE_PAGES if prefix == layout.GONE and not deep else None):
                     yield found
                 for name in await self._bucket.foreign(prefix):
                     yield strange(name)
@@ -98,14 +99,14 @@ class ObjectCheckup:
             layout.RUNNERS: self._hidden_runner,
         }
 
-    async def _all(self, prefix: str, look: Look) -> AsyncIterator[IndexTrouble | None]:
+    async def _all(self, prefix: str, look: Look, pages: int | None = None) -> AsyncIterator[IndexTrouble | None]:
         after: str | None = None
-        while True:
+        for page in count(1):
             keys = await self._bucket.list(prefix, after=after, limit=PAGE)
             for found in await each(keys, look):
                 if found is not None:
                     yield found
-            if len(keys) < PAGE:
+            if len(keys) < PAGE or page == pages:
                 return
             yield None
             after = keys[-1]

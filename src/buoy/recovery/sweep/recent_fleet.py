@@ -1,0 +1,27 @@
+"""Recent fleet: the runners of a store for one who looks at many runs, read once for all of them.
+
+Invariant: what it gives is at most some seconds old. A run whose holder registered since is judged by a newer read.
+"""
+
+from __future__ import annotations
+
+from buoy.core.limits import LOOKS_SLACK_S
+from buoy.engine.client.client import Client
+from buoy.recovery.evidence import Fleet, read_fleet
+
+
+class RecentFleet:
+    """The living, and the newest of those that are gone."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._fleet: Fleet | None = None
+        # When it was read, by our own clock.
+        self._read_at = 0.0
+
+    async def get(self) -> Fleet:
+        """The runners; read again if the last read is too old."""
+        now = self._client.clock.monotonic()
+        if self._fleet is None or now - self._read_at > LOOKS_SLACK_S:
+            self._fleet, self._read_at = await read_fleet(self._client.store, self._client.liveness), now
+        return self._fleet
