@@ -1,8 +1,7 @@
 """Patience: how long tests wait for what must come, and how they wait.
 
-A test waits for a condition, never for a time. The limits here only end a test that would hang: they are so long that
-a machine which is busy with other work does not reach them, and shorter than pytest's own limit, so that a test says
-for what it waited.
+A test waits for a condition, never for a time. The limits here only end a test that would hang. A machine that is busy
+with other work does not reach them. They are shorter than pytest's own limit, so that a test says for what it waited.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LOOK_S = 0.005
 
 
 async def until(holds: Callable[[], bool | Awaitable[bool]], what: str = "the condition") -> None:
-    """Waits until something holds, on a loop that goes on in the meantime."""
+    """Waits until something holds, on a loop that keeps running."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         found = holds()

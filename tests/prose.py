@@ -46,6 +46,8 @@ _CODE = re.compile(r"`[^`]*`|\"[^\"]*\"|https?://\S+|\{[^}]*\}")
 _SENTENCE = re.compile(r"(?<=[.!?:;])\s+")
 _ROW = re.compile(r"\S {2,}\S")
 _FOLDERS_MAX_DEPTH = 3
+# They quote what the rule forbids: its own words and examples, and sentences that an older release stored.
+_QUOTES_FAULTS = {"prose.py", "test_prose.py", "test_upcasts.py"}
 _CHECKED = ("src", "simulator", "tests", "benchmarks", "examples")
 
 
@@ -98,7 +100,7 @@ def all_faults() -> Iterator[Fault]:
         for path in sorted((ROOT / top).rglob("*.py")):
             if any(part.startswith(".venv") for part in path.relative_to(ROOT).parts):
                 continue
-            if path.name not in {"prose.py"}:
+            if path.name not in _QUOTES_FAULTS:
                 yield from faults_in(str(path.relative_to(ROOT)), path.read_text())
     for path in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         yield from faults_in_page(str(path.relative_to(ROOT)), path.read_text())

@@ -53,7 +53,7 @@ FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.name for path in FOLDER.glob("*/expect.json"))
 # When the cases were found.
 NOW = 1_767_225_600.0
-# Unless the case says otherwise somebody lives who could take the run.
+# Unless the case says otherwise, a living runner could take the run.
 ANYBODY = {"r2": "alive"}
 KNOWN: dict[str, tuple[str, ...]] = {"order": (), "part": (), "spec:pair": (), "spec:nightly": (), "spec:fan": ()}
 # All that `expect.json` may hold.
@@ -120,7 +120,7 @@ def _check_findings(case: Case, found: list[Finding]) -> None:
 
 
 def _around(case: Case) -> dict[str, Any]:
-    """What a recovery is told about the case."""
+    """The facts about the case that a recovery gets."""
     return {"stale_after_s": case.expect.get("stale_after_s"), "stream_open": case.expect.get("watched")}
 
 

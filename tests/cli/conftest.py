@@ -94,7 +94,7 @@ def spawn(buoy: Buoy) -> Iterator[Spawn]:
 
 
 def until(what: Callable[[], object], process: Process | None = None) -> None:
-    """Waits until it is so. A process that ended meanwhile will not make it so any more."""
+    """Waits until the condition holds. Fails if the process that should make it so has ended."""
 
     def holds() -> object:
         found = what()

@@ -103,7 +103,7 @@ def test_variables_that_a_command_needs_are_apart_from_it() -> None:
 
 
 def test_a_command_is_named_once_however_it_is_worded() -> None:
-    one, other = WORDS.advise("do it", "resume", "r"), WORDS.advise("let it go on", "resume", "r")
+    one, other = WORDS.advise("do it", "resume", "r"), WORDS.advise("continue it", "resume", "r")
     assert each_once([one, other, Advice("act", "wait"), Advice("act", "wait")]) == (one, Advice("act", "wait"))
 
 

@@ -69,7 +69,7 @@ SCHEDULE = "INSERT INTO schedules VALUES ('nightly', 1, ?)"
 SQLITE: dict[str, tuple[Plant, bool]] = {
     "log and document": (together(sql(LOG, GARBAGE), sql(DOCUMENT, GARBAGE)), True),
     "log and document of other types": (together(sql(LOG, 7), sql(DOCUMENT, 7)), True),
-    "an event nobody knows": (
+    "an event of an unknown type": (
         together(sql(LOG, b'[{"seq":1,"at":0,"body":{"type":"no_such"}}]'), sql(DOCUMENT, b"{}")),
         True,
     ),
@@ -112,7 +112,7 @@ FOLDER: dict[str, tuple[Plant, bool]] = {
     "a definition": (stray("definitions/x.json"), False),
 }
 RUNNERS = ("runner info", "runner beat", "a runner")
-# What doctor sees only when it looks at all that ever ran, and what concerns nobody until it is asked for.
+# What doctor sees only when it reads every ended run, and what harms no run until it is asked for.
 DEEP = ("a run that is a file", "a folder that is no run", "an index entry", "a runner's copy")
 HARMLESS = ("evidence", "tombstone", "definition", "a definition")
 CASES = [("sqlite", name) for name in SQLITE] + [("file", name) for name in FOLDER]
@@ -223,7 +223,7 @@ def test_a_worker_tells_of_a_broken_run_and_drives_the_others(buoy: Buoy, spawn:
     until(lambda: "trouble:" in worker.output() and "bad" in worker.output(), worker)
     buoy("start", f"{FLOWS}:divide", "--arg", "number=5", "--id", "later")
     until(lambda: "later completed" in worker.output(), worker)
-    assert worker.output().count("trouble:") == 1, "it is told once"
+    assert worker.output().count("trouble:") == 1, "the worker reports it once"
     worker.popen.terminate()
     assert worker.popen.wait(PATIENCE_S) == 0
 

@@ -98,7 +98,7 @@ def test_a_sweep_tells_of_what_a_silent_process_holds(buoy: Buoy, spawn: Spawn) 
     change(buoy, "UPDATE runners SET beat_at = beat_at - 200")
     swept = buoy.json("sweeper", "--once", code=1)
     assert "w1: H3: runner" in swept["troubles"][0] and "silent for 3 min" in swept["troubles"][0]
-    assert buoy.json("show", "w1")["runner"] is not None, "nobody takes it from a process that lives"
+    assert buoy.json("show", "w1")["runner"] is not None, "a living process keeps its run"
     owner.send(signal.SIGCONT)
 
 

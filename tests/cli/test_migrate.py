@@ -1,4 +1,4 @@
-"""`buoy migrate`, and retries of specs that were edited meanwhile."""
+"""`buoy migrate`, and retries of specs that were edited since they started."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def test_it_is_told_when_no_worker_has_the_functions_of_a_spec(buoy: Buoy, spawn
 
 
 def _start_without_check(path: Path, store: str) -> None:
-    """As somebody does whose process has the functions."""
+    """Starts the spec as a process does that has the functions."""
     import asyncio
 
     import buoy as library

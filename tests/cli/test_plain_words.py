@@ -1,4 +1,4 @@
-"""Where newcomers and operators stumbled: what the commands say when a run does not go on, and what was meant."""
+"""Where newcomers and operators stumbled: what the commands say when a run stands still, and what was meant."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def plain(witness: str) -> None:
     buoy.progress(4, 4, note="all of it")
 
 @buoy.workflow(recovery="restart")
-async def anew(witness: str) -> None:
+async def again(witness: str) -> None:
     await book()
     await slow(witness)
 
@@ -132,13 +132,13 @@ def lost(buoy: Buoy, spawn: Spawn, name: str) -> None:
 
 
 def test_a_restart_names_what_it_drops_and_what_it_does_twice(buoy: Buoy, spawn: Spawn) -> None:
-    lost(buoy, spawn, "anew")
-    told = buoy("recover", "anew", "--dry-run").stdout
+    lost(buoy, spawn, "again")
+    told = buoy("recover", "again", "--dry-run").stdout
     assert "is kept:    nothing of what happened" in told and "is dropped: book#1, slow#1" in told
     assert "not undone: book#1 (by unbook): executed a second time, under the same key" in told
-    plan = buoy.json("recover", "anew", "--dry-run")["plan"]
+    plan = buoy.json("recover", "again", "--dry-run")["plan"]
     assert (plan["dropped"], plan["not_undone"]) == (["book#1", "slow#1"], ["book#1"])
-    assert "Nothing is undone first" in buoy("why", "anew").stdout
+    assert "Nothing is undone first" in buoy("why", "again").stdout
 
 
 def test_a_run_that_is_failed_names_what_nobody_undoes(buoy: Buoy, spawn: Spawn) -> None:
@@ -156,7 +156,7 @@ def test_a_run_that_is_failed_names_what_nobody_undoes(buoy: Buoy, spawn: Spawn)
 def test_progress_is_told_of_the_step_that_is_under_way(buoy: Buoy, spawn: Spawn) -> None:
     flows = buoy.folder / "undoable.py"
     flows.write_text(UNDOABLE)
-    owner = spawn("run", f"{flows}:anew", "--arg", f"witness={buoy.witness}", "--id", "anew")
+    owner = spawn("run", f"{flows}:again", "--arg", f"witness={buoy.witness}", "--id", "again")
     until(lambda: "slow" in buoy.seen(), owner)
     until(lambda: "1 of 4 (25%)" in buoy("ps").stdout, owner)
     owner.send(signal.SIGKILL)

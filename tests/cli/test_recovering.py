@@ -59,7 +59,7 @@ def test_one_sweep_puts_a_killed_run_back_into_its_queue(buoy: Buoy, spawn: Spaw
         "left behind and is queued" in buoy("why", "p1").stdout
         or "no live worker can run it" in buoy("why", "p1").stdout
     )
-    # Nobody is there to drive it. That is said, and a sweep that leaves a run stuck is no success.
+    # No process is there to drive it. The sweep says so, and a sweep that leaves a run stuck is no success.
     assert "Q5" in buoy("sweeper", "--once", "--stale-after", "0", code=1).stdout
     buoy.drive()
     assert buoy("result", "p1").stdout == "[0,1,2,3]\n"

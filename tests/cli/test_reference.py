@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 def test_the_reference_is_the_help_of_every_command() -> None:
-    assert DOCS.read_text() == reference(), "make it anew: python -m buoy.cli.terminal.reference > docs/cli.md"
+    assert DOCS.read_text() == reference(), "write it again: python -m buoy.cli.terminal.reference > docs/cli.md"
 
 
 @pytest.mark.parametrize("name", list(VERBS))

@@ -96,7 +96,7 @@ def test_a_run_that_was_declined_is_cancelled(buoy: Buoy) -> None:
 def test_a_run_whose_code_changed_is_paused_and_not_waited_for(buoy: Buoy) -> None:
     file = buoy.folder / "changing.py"
     head = "import buoy\n@buoy.step\ndef a() -> int:\n    return 1\n@buoy.step\ndef b() -> int:\n    return 2\n"
-    body = "@buoy.workflow\ndef flow() -> bool:\n    {}()\n    return buoy.ask('Go on?', kind='confirm')\n"
+    body = "@buoy.workflow\ndef flow() -> bool:\n    {}()\n    return buoy.ask('Continue?', kind='confirm')\n"
     file.write_text(head + body.format("a"))
     buoy("start", str(file), "--id", "c1")
     buoy("worker", str(file), "--until-idle")

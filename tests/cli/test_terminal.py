@@ -41,7 +41,7 @@ def test_an_answer_from_elsewhere_takes_the_question_back(buoy: Buoy, words: lis
 def test_a_run_goes_on_after_its_question_was_answered_elsewhere(buoy: Buoy) -> None:
     terminal = Terminal("run", f"{ASKING}:asked_then_signalled", "--id", "a1", "--store", buoy.store)
     terminal.until("yes or no: ")
-    terminal.type("ye")  # half a line that nobody sends must not become part of a later answer
+    terminal.type("ye")  # half a line that is never sent must not become part of a later answer
     buoy("answer", "a1", "no")
     terminal.until("answered elsewhere: no")
     terminal.until("signal 'packed'")

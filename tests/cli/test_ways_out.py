@@ -1,4 +1,4 @@
-"""What the commands say about runs that do not go on, and whether what they name works as it stands."""
+"""What the commands say about runs that stand still, and whether the commands that they name work as they stand."""
 
 from __future__ import annotations
 

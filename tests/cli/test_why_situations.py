@@ -148,7 +148,7 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
         told = sections(text)
         assert "health suspect" in told[""] and f"process {worker.popen.pid}" in told["Wrong"]
         assert "Nothing happens until that process is continued or ended" in told["Next"]
-        assert f"kill -CONT {worker.popen.pid}" in told["You can"] and "goes on by itself" not in text
+        assert f"kill -CONT {worker.popen.pid}" in told["You can"] and "It continues by itself" not in text
         assert "is stopped" in buoy("status", code=1).stdout and "is stopped" in buoy("why", "--all", code=1).stdout
         buoy("start", f"{lab}:waits", "--id", "q")
         assert "the worker that could take it does not react" in buoy("why", "q").stdout

@@ -1,4 +1,4 @@
-"""Short ways to write a case down: a log, the document that somebody stored for it, and who is there."""
+"""Short ways to write a case down: a log, the document that was stored for it, and which runners are there."""
 
 from __future__ import annotations
 

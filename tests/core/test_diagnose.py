@@ -382,7 +382,7 @@ Q4: list[tuple[str, Facts, bool]] = [
                                                 messages=(MessageFacts(1, "child_finished", "child-1"),)), False),
     ("a child that was never made", facts_of(CHILD, children={RunId("child-1"): "absent"}), True),
     ("a child at work", facts_of(CHILD, children={RunId("child-1"): "running"}), False),
-    ("ready, and nobody started it", facts_of(log(created()), task=PARKED), True),
+    ("ready, and never started", facts_of(log(created()), task=PARKED), True),
     ("its own code, parked", facts_of(log(created(), claimed())), True),
     ("a question", facts_of(PENDING), False),
     ("a paused run", facts_of(log(created(), claimed(), timer("t#1", NOW - 60), PAUSED)), False),

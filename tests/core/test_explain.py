@@ -48,13 +48,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
          "A live worker takes it in its turn.", "cancel it: buoy cancel r"],
     ),
     (
-        "pending, nobody there",
+        "pending, no worker",
         facts(Status.PENDING, due_at=NOW),
         ["r is queued and has not begun, but no live worker can run it.", "no worker is alive",
          "start a worker with the file that has workflow 'order': buoy worker FILE.py"],
     ),
     (
-        "pending, nobody knows it",
+        "pending, no worker with its code",
         facts(Status.PENDING, due_at=NOW, runners=(runner(workflows={}),)),
         ["no live worker knows workflow 'order'"],
     ),
@@ -138,7 +138,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
          "finds the dead process within a second, takes the run over and continues it"],
     ),
     (
-        "owner dead, nobody is there",
+        "owner dead, no worker",
         facts(Status.RUNNING, STEP, holder=runner(proof={"proof": "the host was rebooted"}), completed_count=1),
         ["1 completed part will not", "the machine has rebooted since", "Nothing until you start a worker",
          "buoy worker FILE.py", "or drive it in this terminal: buoy run FILE.py:order --id r"],

@@ -46,7 +46,7 @@ def drifted(events: list[e.Event], claims: Status, **more: Any) -> Facts:
 
 TABLE: list[tuple[str, Facts, list[str]]] = [
     (
-        "a document that waits for nobody",
+        "a document that waits for an unknown child",
         drifted(ANSWERED, Status.AWAITING_INPUT, **DUE),
         ["needs repair: status awaiting_input, but no question is open.",
          "A1 (answer not taken up): status awaiting_input but no pending interaction", "last stable event 4",
@@ -54,7 +54,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
          "do it now: buoy recover run-1 --store", "buoy recover run-1 --dry-run"],
     ),
     (
-        "nobody there to mend it",
+        "no worker to repair it",
         drifted(ANSWERED, Status.AWAITING_INPUT, runners=()),
         ["as soon as you start a worker or a sweeper; none is alive"],
     ),
@@ -65,7 +65,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
          "buoy answer run-1 yes"],
     ),
     (
-        "a failure nobody acted on, with a policy",
+        "a failure without a remedy, with a policy",
         facts_of(log(created(policy="hold"), claimed(), started("a#1"),
                      failed_as("a#1", e.ErrorInfo(type="Odd", message="x")))),
         ["a#1 failed with an unknown error", "Its policy is hold: it is paused for a person."],
@@ -78,7 +78,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     ),
     ("poison", facts_of(POISON, **DUE), ["P1 (poison): step a#1 ended the process", "lock free", "buoy release run-1"]),
     (
-        "a timer that nobody saw",
+        "a timer that no worker saw",
         facts_of(log(created(), claimed(), timer("t#1", NOW - 60))),
         ["run-1 is waiting, and nothing will wake it.", "timer t#1 was due 1 min ago", "late 1 min"],
     ),
@@ -120,13 +120,13 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         ["child child-1 is failed, and its end was not told"],
     ),
     (
-        "paused, asked to go on, and nobody there",
+        "paused, asked to resume, and no worker",
         facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "resume"),), runners=(),
                  **DUE),
         ["no worker has read it: no worker is alive"],
     ),
     (
-        "paused with an unread message and nobody there",
+        "paused with an unread message and no worker",
         facts_of(log(created(), claimed(), e.Paused(reason="user")), messages=(MessageFacts(1, "signal", "x"),),
                  unread=1, runners=()),
         ["1 message not read yet; no worker is alive"],

@@ -125,7 +125,7 @@ def test_progress_of_a_step_that_ended_is_not_told_as_that_of_the_next() -> None
     assert "progress" not in text_of(explain(with_progress("fetch#1")))
     cut = with_progress("fetch#1")
     more = replace(cut, document=replace(cut.document, open_count=70))
-    assert current_progress(more) is not None, "its list of open steps is cut: nobody can tell"
+    assert current_progress(more) is not None, "its list of open steps is cut: it may be one of the rest"
 
 
 def test_progress_from_before_the_run_was_claimed_is_another_ones() -> None:
@@ -234,7 +234,7 @@ def test_a_cancelled_run_names_what_had_begun_and_how_to_take_it_up() -> None:
 
 
 def broken(kind: str, policy: str = "resume") -> str:
-    """A run whose step failed, and nobody acted on it."""
+    """A run whose step failed, and that no process recovered."""
     error = e.ErrorInfo("Odd", "no", kind=kind)
     events = log(replace(created(), policy=policy), claimed("w0"), *BOOKED, started("b#1"))
     events = log(e.StepFailed(leaf=LeafId("b#1"), error=error), after=events)
@@ -256,7 +256,7 @@ def test_a_run_without_anything_stable_is_told_to_begin_anew_and_nothing_else() 
     events = log(created(), claimed("w0"), started("a#1"))
     text = told(events, claims=Status.AWAITING_INPUT, runners=(), drift="its document says awaiting_input")
     assert "A new branch at 0: the run begins again from the start" in text and "at the last stable event" not in text
-    assert "buoy worker FILE.py" in text, "and then somebody must drive it"
+    assert "buoy worker FILE.py" in text, "and then a worker must drive it"
 
 
 def test_poison_is_put_aside_before_it_is_released_and_nobody_is_told_to_drive_it() -> None:

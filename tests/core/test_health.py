@@ -70,7 +70,7 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "is dead",
     ),
     (
-        "held by somebody unknown",
+        "held by an unknown runner",
         Facts(document=doc(Status.RUNNING, STEP), now=NOW, holder=RunnerFacts(id="x", registered=False)),
         Health.DEAD,
         "unknown to this store",
@@ -88,13 +88,13 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "is dead",
     ),
     (
-        "tried again later, no runner holds it, nobody could",
+        "tried again later, no runner holds it or could",
         Facts(document=doc(Status.WAITING, RETRY, wake_at=NOW + 60), now=NOW, due_at=NOW + 60),
         Health.IDLE,
         "due in 1 min",
     ),
     (
-        "waits for a time that nobody set",
+        "waits for a time without a timer",
         Facts(document=doc(Status.WAITING, RETRY, wake_at=NOW + 60), now=NOW, runners=ABLE),
         Health.STALLED,
         "no time is set",
@@ -106,13 +106,13 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         "can take it",
     ),
     (
-        "queued, nobody there",
+        "queued, no worker",
         Facts(document=doc(Status.PENDING), now=NOW, due_at=NOW),
         Health.STALLED,
         "no worker is alive",
     ),
     (
-        "queued, nobody knows it",
+        "queued, no worker with its code",
         Facts(document=doc(Status.PENDING), now=NOW, due_at=NOW - 60, runners=(runner(workflows={}),)),
         Health.STALLED,
         "due for 1 min, and no live worker knows workflow 'order'",
@@ -129,9 +129,9 @@ TABLE: list[tuple[str, Facts, Health, str]] = [
         Health.STALLED,
         "no runner holds it",
     ),
-    ("paused, nobody there", Facts(document=doc(Status.PAUSED), now=NOW), Health.IDLE, "paused"),
+    ("paused, no worker", Facts(document=doc(Status.PAUSED), now=NOW), Health.IDLE, "paused"),
     (
-        "paused, with a message that nobody can read",
+        "paused, with a message and no worker to read it",
         Facts(document=doc(Status.PAUSED), now=NOW, due_at=NOW, unread=1),
         Health.STALLED,
         "no worker is alive",

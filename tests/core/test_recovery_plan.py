@@ -154,7 +154,7 @@ def test_a4_of_code_drops_what_began_after_the_failure() -> None:
     plan = planned_as(given, found, Decision("retry", ""))
     assert plan.cutoff_seq == 2
     assert plan.dropped == ("a#1", "t#1", "b#1")
-    assert plan.kept == ("ask#1",)  # nobody is asked twice
+    assert plan.kept == ("ask#1",)  # a person is not asked twice
 
 
 def test_a4_of_a_spec_goes_by_the_graph_and_not_by_time() -> None:

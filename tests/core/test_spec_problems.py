@@ -1,4 +1,4 @@
-"""Bad specs: each is refused whole, with the place and what was expected; and everything wrong is told at once."""
+"""Bad specs: each is refused whole, with the place and what was expected; every fault is reported at once."""
 
 from __future__ import annotations
 

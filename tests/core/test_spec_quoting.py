@@ -103,7 +103,7 @@ REFUSED = [
     ("if true; then /bin/bash -o pipefail -c 'echo {p}'; fi", "in a program for bash"),
     ("timeout 5 env A=b sh -c 'echo {p}'", "in a program for sh"),
     ("find . -exec sh -c 'echo {p}' \\;", "in a program for sh"),
-    ("su nobody -c 'echo {p}'", "in a program for su"),
+    ("su daemon -c 'echo {p}'", "in a program for su"),
     ("ssh host echo {p}", "in a program for ssh"),
     ("eval echo {p}", "in a program for eval"),
     ("x=1 eval 'echo {p}'", "in a program for eval"),

@@ -62,7 +62,7 @@ def test_an_owner_that_stands_still_is_a_trouble_and_only_told(owner: Any, more:
     assert judge(given).health is Health.SUSPECT
     text = text_of(explain(given))
     assert [each for each in words if each not in text] == [], text
-    assert "goes on by itself" not in text
+    assert "It continues by itself" not in text
 
 
 def test_a_message_that_a_living_owner_does_not_read_shows_that_it_stands_still() -> None:

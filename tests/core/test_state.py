@@ -48,10 +48,10 @@ from .logbook import (
 LIVE = (created(), claimed())
 
 STATUSES: list[tuple[Status, str, tuple[e.Body, ...]]] = [
-    (Status.PENDING, "nobody claimed it", (created(),)),
+    (Status.PENDING, "no runner claimed it", (created(),)),
     (Status.RUNNING, "claimed", LIVE),
     (Status.RUNNING, "a step is under way", (*LIVE, started("a#1"))),
-    (Status.RUNNING, "code goes on after a step", (*LIVE, started("a#1"), completed("a#1"))),
+    (Status.RUNNING, "code continues after a step", (*LIVE, started("a#1"), completed("a#1"))),
     (Status.RUNNING, "a failed step is for the code to handle", (*LIVE, started("a#1"), failed("a#1"))),
     (Status.WAITING, "for a retry", (*LIVE, started("a#1"), retrying("a#1"))),
     (Status.RUNNING, "the retry began", (*LIVE, started("a#1"), retrying("a#1"), started("a#1", 2))),
@@ -86,7 +86,7 @@ STATUSES: list[tuple[Status, str, tuple[e.Body, ...]]] = [
     (Status.RUNNING, "taken over", (*LIVE, started("a#1"), INTERRUPTED, claimed("r2"))),
     (Status.WAITING, "taken over while it rests", (*LIVE, timer("t#1"), INTERRUPTED, claimed("r2"))),
     (Status.PAUSED, "paused and given back", (*LIVE, PAUSED, INTERRUPTED)),
-    (Status.INTERRUPTED, "resumed, but nobody took it over", (*LIVE, PAUSED, INTERRUPTED, RESUMED)),
+    (Status.INTERRUPTED, "resumed, but not taken over", (*LIVE, PAUSED, INTERRUPTED, RESUMED)),
     (Status.RUNNING, "resumed and taken over", (*LIVE, PAUSED, INTERRUPTED, RESUMED, claimed("r2"))),
     (Status.PAUSED, "taken over, but still paused", (*LIVE, PAUSED, INTERRUPTED, claimed("r2"))),
     (Status.RUNNING, "a cancel that code has not yet seen", (*LIVE, CANCEL)),
@@ -98,8 +98,8 @@ STATUSES: list[tuple[Status, str, tuple[e.Body, ...]]] = [
     (Status.CANCELLED, "cancelled before anybody claimed it", (created(), CANCEL, STOPPED)),
     (Status.MOVED, "copied to another store", (*LIVE, started("a#1"), e.Moved(to="s3://bucket/runs"))),
     (Status.MOVED, "copied after its end", (*LIVE, DONE, e.Moved(to="s3://bucket/runs"))),
-    (Status.RUNNING, "a branch goes on after an end", (*LIVE, started("a#1"), LOST, claimed(), branched(1, 2))),
-    (Status.RUNNING, "a branch goes on after an end that it inherits", (*LIVE, LOST, claimed(), branched(1, 3))),
+    (Status.RUNNING, "a branch continues after an end", (*LIVE, started("a#1"), LOST, claimed(), branched(1, 2))),
+    (Status.RUNNING, "a branch continues after an end that it inherits", (*LIVE, LOST, claimed(), branched(1, 3))),
 ]
 
 

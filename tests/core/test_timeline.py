@@ -25,7 +25,7 @@ STOPPED = e.Interrupted(signal="SIGTERM", runner="r1")
 def times(*bodies: e.Body, pending: Sequence[e.Body] = ()) -> tuple[int, list[int]]:
     """When the code began and saw each outcome, as the numbers of the events whose times they are."""
     whole = log(*bodies, *pending)
-    # Somebody else than the one who made the run: a commit of its own.
+    # Another process than the one that created the run: a commit of its own.
     whole = [msgspec.structs.replace(event, nonce="n") if event.seq > 1 else event for event in whole]
     began_at, seen = as_seen(whole[: len(bodies)], whole[len(bodies) :])
     return round(began_at - 1000), [round(event.at - 1000) for event in seen if isinstance(event.body, e.StepCompleted)]
@@ -50,7 +50,7 @@ LOGS = {
     "another attempt is not the code's": (
         (created(), claimed(), A, B, B_DONE, started("a#1", 2), TAKEN, C), (), (2, [7]),
     ),
-    "somebody who came by": ((created(), claimed(), A, A_DONE, IN_PASSING, B), (), (2, [4])),
+    "another process in passing": ((created(), claimed(), A, A_DONE, IN_PASSING, B), (), (2, [4])),
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ one finishes what is left.
     kill      SIGKILL
     term      SIGTERM: it must give its run back and end with 0
     stop      SIGSTOP; others on the same machine must leave its run alone; then SIGCONT
-    zombie    SIGSTOP; somebody on another machine takes over and finishes; then SIGCONT, and it must be fenced
+    zombie    SIGSTOP; a process on another machine takes over and finishes; then SIGCONT, and it must be fenced
     full      its disk (a small tmpfs in a name space of its own) is full to the last byte, for half a second
     readonly  the kernel refuses with EROFS whatever would change a file, until the process has been replaced
 
@@ -205,8 +205,8 @@ def _strike(stage: Stage) -> bool:
 def _asleep(stage: Stage, pid: int) -> None:
     """Another process comes while this one stands still."""
     began = time.time()
-    # Stopped in the middle of a write (one of its other threads was at it) it keeps the store's own lock, and until it
-    # wakes up nobody can do anything: then it is only seen that nothing goes wrong.
+    # If it is stopped in the middle of a write (by one of its other threads) it keeps the store's own lock. No process
+    # can do anything until it wakes up, so this only checks that nothing goes wrong.
     zombie = stage.case.fault == "zombie" and not holds_lock(pid, stage.disk)
     other = stage.fork(host="open-sea" if zombie else None)
     if zombie:

@@ -33,8 +33,11 @@ BEAT_S = 0.2
 
 
 async def drive(url: str, policy: str) -> None:
-    """Until the run has ended, somebody sends SIGTERM, or this process is declared gone. What the store refuses is told
-    to the witness, and tried again: so a disk that was full is filled no more, and nothing else happens."""
+    """Drives until the run has ended, SIGTERM comes, or this process is declared dead.
+
+    It reports what the store refuses to the witness, and tries again. So a disk that was full stays full until then,
+    and nothing else happens.
+    """
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with asyncio.timeout(DRIVE_S):

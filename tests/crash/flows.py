@@ -92,7 +92,7 @@ def sync_job(n: int, span_s: float) -> list[int]:
 
 @buoy.step
 def wait_for(path: str) -> int:
-    """Ends when there is a file of that name, in whichever process."""
+    """Ends when there is a file of that name, in any process."""
     tell("start")
     while not Path(path).exists():
         time.sleep(LOOK_S)

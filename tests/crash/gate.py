@@ -1,7 +1,7 @@
 """The gate: every store call of a process has a name and a number, and the process can be struck just before or after.
 
-`after commit 3`: the store has answered the third commit, and the caller does not know it yet. What the store has
-acknowledged is told to the witness first, so that nothing which was acknowledged can be lost without being missed.
+`after commit 3`: the store has answered the third commit, and the caller does not know it yet. The witness hears first
+what the store has acknowledged, so that no acknowledged write can be lost without being missed.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _acknowledge(writes: Any, outcomes: Any) -> None:
 
 
 def strike_of(fault: str, disk: Path) -> Callable[[], None]:
-    """What a process does to itself at its point. The rest is done by whoever watches it."""
+    """What a process does to itself at its point. The process that watches it does the rest."""
     match fault:
         case "kill":
             return lambda: os.kill(os.getpid(), signal.SIGKILL)

@@ -1,7 +1,7 @@
 """Dies at every commit in turn: `python -m tests.crash.points FOLDER WORKFLOW COUNT`.
 
-For each commit number and each side of it (just before the store is asked, just after it answered) a child process
-starts one run and is killed there by its own hand; a second child takes over. One JSON line for each.
+A point is a commit number and a side of it: just before the store is asked, or just after it answered. For each point a
+child process starts one run and kills itself there; a second child takes over. One JSON line for each.
 """
 
 from __future__ import annotations

@@ -5,8 +5,7 @@
     python -m tests.crash.storm --seconds 180 --store postgres   the server is restarted all the while
 
 Most of them get SIGKILL, some SIGTERM, some SIGSTOP and after a while SIGCONT; a new one comes for each that ended.
-When the storm is over every run must end, and each is judged by its log and by what the witness saw, outside of the
-store.
+When the storm is over every run must end. Each is judged by its log and by what the witness saw, outside of the store.
 
 Exit code: 0 every promise was kept, 1 one was broken.
 """
@@ -73,20 +72,20 @@ class Storm:
         while time.monotonic() < ends or self.struck["kill"] < kills_min:
             await self._work_for_all(client)
             await asyncio.sleep(self._chance.uniform(*KILL_EVERY_S))
-            await until(self._somebody_works, "somebody at work")
+            await until(self._a_worker_executes, "a worker that executes a run")
             await self._strike()
 
-    def _somebody_works(self) -> bool:
+    def _a_worker_executes(self) -> bool:
         return not set(self.living).isdisjoint(self.yard.latest())
 
     async def _work_for_all(self, client: Client) -> None:
-        """So much that every blow hits somebody with something in his hands."""
+        """Starts so many runs that every blow hits a worker that executes something."""
         try:
             page = await client.runs(RunQuery(statuses=tuple(ACTIVE)), limit=self._load)
             for _ in range(self._load - len(page.runs)):
                 await self._start(client)
         except Problem:
-            return  # the store gave no answer: somebody was stopped while he had its lock; the next round goes on
+            return  # no answer: a process was stopped while it had the store's lock; the next round continues
 
     async def _start(self, client: Client) -> None:
         """Tried again under the same name until it is acknowledged; only then does it count."""
@@ -206,8 +205,10 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard
 def _from_kill_to_next_step(
     blow: Storm, logs: dict[str, list[e.Event]], by_run: dict[str, list[Seen]]
 ) -> Iterator[float]:
-    """For each run that a killed worker held: from the kill until a step of it runs somewhere else. While somebody is
-    made to stand still nobody can know how long it will take, so these do not count."""
+    """For each run that a killed worker held: from the kill until another process executes a step of it.
+
+    Recoveries while a process is stopped do not count: it may hold the lock of the store for any time.
+    """
     for run_id, log in logs.items():
         for event in log:
             if not isinstance(event.body, e.Claimed) or event.body.cause != LOST:

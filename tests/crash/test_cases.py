@@ -48,7 +48,7 @@ def test_every_run_survives_its_process_being_struck_at_any_store_call(fault: st
     assert sum(each["struck"] for each in results) >= 0.8 * len(results)
     if fault in ("full", "readonly"):
         assert sum(each["refused"] > 0 for each in results) >= len(results) / 2, (
-            "nobody noticed: the test shows nothing"
+            "no process noticed the fault: the test shows nothing"
         )
     if fault in ("kill", "zombie"):
         done = Counter[str]()

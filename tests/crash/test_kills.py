@@ -178,7 +178,7 @@ def test_sigterm_with_a_step_beyond_the_grace_time_still_ends_and_the_run_comes_
     first = yard.worker(grace_s=0.3)
     wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
     first.send_signal(signal.SIGTERM)
-    # The step is in a thread that nobody can stop, and does not end: the process ends all the same.
+    # The step is in a thread that cannot be stopped, and does not end: the process ends all the same.
     assert first.wait(PATIENCE_S) == 0
     yard.killed_at[first.pid] = time.time()
     gate.touch()

@@ -68,7 +68,7 @@ def test_poison_is_found_and_harms_nobody_for_good(store: str, where: str, yard:
         if gone.exists():
             break
         # The first claim of code that dies at once is never durable, so it may take one more.
-        assert workers <= SOLO_AFTER + POISON_CAP + 2, "it goes on killing"
+        assert workers <= SOLO_AFTER + POISON_CAP + 2, "it keeps killing its workers"
     assert workers >= POISON_CAP
     log = asyncio.run(log_of(yard.url, "bad"))
     pause = next(body for body in log if isinstance(body, e.Paused))

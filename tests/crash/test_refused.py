@@ -1,4 +1,4 @@
-"""A worker whose disk became read-only: it can record nothing any more, and ends all the same when it is told to."""
+"""A worker whose disk became read-only: it can record nothing any more, and still ends at SIGTERM."""
 
 from __future__ import annotations
 

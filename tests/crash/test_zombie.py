@@ -52,7 +52,7 @@ async def logs_at_the_end(url: str) -> dict[str, list[e.Event]]:
 
 
 def stop_outside_of_a_write(pid: int, folder: Path) -> None:
-    """One that has the lock of the store itself would keep everybody from it, the one that gives it up included."""
+    """A process stopped with the store's own lock would block all others, also the one that declares it dead."""
     for _ in range(100):
         os.kill(pid, signal.SIGSTOP)
         wait_until(lambda: "T" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], "it to stop")
@@ -97,4 +97,4 @@ def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str,
         assert claims[1].evidence["proof"] == "silent"
         assert claims[1].evidence["pid"] == zombie.pid
     late = [each for each in seen if each.pid == zombie.pid and each.what == "start" and each.at > woke]
-    assert late == [], "it went on driving"
+    assert late == [], "it still drives the run"

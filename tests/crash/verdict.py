@@ -93,7 +93,7 @@ def lost(story: Story) -> Iterator[str]:
     used = {number for event in story.log for number in [getattr(event.body, "message", None)] if number is not None}
     for each in story.notes("signalled"):
         if int(each.key) not in story.inbox | used:
-            yield f"signal {each.key} was acknowledged, and nobody knows it"
+            yield f"signal {each.key} was acknowledged, and is lost"
 
 
 def disorder(story: Story) -> Iterator[str]:
@@ -139,7 +139,7 @@ def unended(story: Story) -> Iterator[str]:
     ending = story.log[state.ending_seq - 1].body if state.ending_seq else None
     if state.status is Status.PAUSED:
         if state.pause is None or not state.pause.detail:
-            yield "it is paused, and nobody knows why"
+            yield "it is paused without a reason"
     elif isinstance(ending, e.WorkflowCompleted):
         found = msgspec.json.decode(ending.result)
         if found != story.result:
@@ -152,12 +152,12 @@ def unended(story: Story) -> Iterator[str]:
 
 
 def unaudited(story: Story) -> Iterator[str]:
-    """Whoever takes a run from the dead says so, on what proof, and does what the policy asks for."""
+    """A takeover from a dead runner is recorded with its proof, and follows the policy."""
     for place, event in enumerate(story.log):
         claim = event.body
         if not isinstance(claim, e.Claimed) or claim.cause != LOST:
             continue
-        # The proof itself, or that it was given before: whoever held the run had been buried already.
+        # The proof itself, or that it was given before: the holder of the run had been declared dead already.
         if not (claim.evidence.get("proof") or claim.evidence.get("orphan")):
             yield f"the claim at {event.seq} has no proof: {claim.evidence}"
         before = fold(story.run, story.log[:place])
@@ -187,7 +187,7 @@ def _tells_of(log: Sequence[e.Event], branch: e.BranchCreated) -> bool:
 
 
 def not_fenced(story: Story) -> Iterator[str]:
-    """Whoever was given up writes no more; and who only stands still is not given up on its own machine."""
+    """A process that was declared dead writes no more; a suspended one is not declared dead on its own machine."""
     for event in story.log:
         claim = event.body
         if not isinstance(claim, e.Claimed) or claim.cause != LOST:

@@ -1,11 +1,11 @@
 """A worker as a process of its own: `python -m tests.crash.worker URL`. SIGTERM stops it gracefully.
 
-With `--nursery` it forks a worker for each line on its standard input and answers with the PID: no time is lost with
-imports, so that many can be killed in a short time. With `--told` the witness is told of every commit that a store has
-acknowledged; with `--apart` it counts as on a machine of its own (BUOY_HOST), where silence is all that is known of the
-others. Declared gone by others, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file.
-`BUOY_TEST_SKEW_S` sets its clock wrong; `BUOY_TEST_SILENT_S` and `BUOY_TEST_SLACK_S` are for `--apart`. A store that
-gives no answer at the start is asked again.
+With `--nursery` it forks a worker for each line on its standard input and answers with the PID. Imports take no time
+then, so that many can be killed in a short time. With `--told` it reports every acknowledged commit to the witness.
+With `--apart` it counts as on a machine of its own (BUOY_HOST), where others know only its silence. When it is declared
+dead, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file. `BUOY_TEST_SKEW_S` sets its
+clock wrong; `BUOY_TEST_SILENT_S` and `BUOY_TEST_SLACK_S` are for `--apart`. If a store gives no answer at the start, it
+asks again.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def set_clock_wrong(by_s: float) -> None:
 
 
 def nursery(url: str, grace_s: float) -> None:
-    # Nobody waits for the children: the kernel takes them away.
+    # No process waits for the children: the kernel takes them away.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for _ in sys.stdin:
         child = os.fork()

@@ -364,7 +364,7 @@ async def sleeps_run_at_the_same_time() -> list[Any]:
     return [*seen, await work("then", 2)]
 
 
-@form(["cancelled", "cleaned 9", "go on"])
+@form(["cancelled", "cleaned 9", "continue"])
 async def a_cancelled_task_cleans_up_with_steps() -> list[str]:
     seen = []
 
@@ -382,7 +382,7 @@ async def a_cancelled_task_cleans_up_with_steps() -> list[str]:
     task.cancel()
     await asyncio.wait([task])
     await work("then")
-    return [*seen, "go on"]
+    return [*seen, "continue"]
 
 
 @form([0, 1, 4, "closed 7"])

@@ -1,7 +1,7 @@
-"""The engine's laboratory: logs cut where a crash could have cut them, planted into stores, and replayed.
+"""Crash points of the engine: logs cut where a crash could have cut them, planted into stores, and replayed.
 
 A *cut* is a prefix of a log that ends where a commit ended: what a crash at that moment leaves behind. A log is
-*planted* by appending it to a store as a run that nobody holds. The *witness* is a list outside of every store in which
+*planted* by appending it to a store as a run without a holder. The *witness* is a list outside of every store in which
 the bodies of steps write that they ran.
 """
 
@@ -164,7 +164,7 @@ def earlier(log: Sequence[e.Event], span_s: float) -> list[e.Event]:
 async def plant(
     store: Store, run_id: str, log: Sequence[e.Event], messages: Iterable[Message] = (), cause: str = "taken_over"
 ) -> None:
-    """A run with this log that nobody holds and that is due at once."""
+    """Plants a run with this log that has no holder and is due at once."""
     run = RunId(run_id)
     events = tuple(log)
     released = Released(due_at=0.0, now=0.0, cause=cause)

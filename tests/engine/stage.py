@@ -1,7 +1,7 @@
 """Steps for the tests of the engine: each body says in the witness that it ran, and runs when the script lets it.
 
-The order in which bodies end is scripted by names, not by time: `after(name, other)` ends after the step that was
-called with the name `other` has ended, in this process or in the log that the run was planted with.
+Names, not times, script the order in which bodies end. `after(name, other)` ends after the step with the name `other`
+has ended, in this process or in the log that the run was planted with.
 """
 
 from __future__ import annotations

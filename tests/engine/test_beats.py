@@ -89,7 +89,7 @@ class _Sent:
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         self.beats.append(beat)
-        # The run ends right after its progress was told.
+        # The run ends right after its progress was reported.
         self._runner.progress = {}
         if len(self.beats) == self._enough and self.loop is not None:
             self.loop.stop()
@@ -114,7 +114,7 @@ async def test_progress_that_is_over_is_taken_back_before_the_next_beat_is_due()
 
 
 class _Store:
-    """A store whose beats do what they are told to: arrive, fail, or get no answer."""
+    """A store with scripted heartbeats: they arrive, fail, or get no answer."""
 
     def __init__(self, *beats: str, closes: bool = True) -> None:
         self._beats = list(beats)
@@ -175,10 +175,10 @@ async def test_a_store_that_hangs_while_it_is_opened_does_not_delay_the_fence() 
 
 async def test_a_store_that_never_opened_fences_all_the_same() -> None:
     runner = _Runner()
-    beats, opened = _beats(runner, Unavailable("nobody there"), fence_after_s=0.2)
+    beats, opened = _beats(runner, Unavailable("no server there"), fence_after_s=0.2)
     await asyncio.wait_for(beats.run(), PATIENCE_S)
     assert runner.gone == ["no beat was confirmed for 0.2 s"]
-    assert (opened, beats.last_error) == ([], "Unavailable: nobody there")
+    assert (opened, beats.last_error) == ([], "Unavailable: no server there")
 
 
 async def test_an_attempt_ends_in_time_and_the_next_one_has_a_new_connection() -> None:

@@ -97,7 +97,7 @@ async def test_the_end_of_a_parent_cancels_the_child_that_a_jump_left_behind(url
 
 
 async def test_a_detached_child_is_born_though_a_jump_came_before_its_birth(url: str) -> None:
-    """The process dies between the parent's commit and the birth, and then somebody goes back."""
+    """The process dies between the parent's commit and the creation of the child, and then a person jumps back."""
     async with opened(url, *ALL) as app:
         assert app.runner is not None
         app.runner.outbox.want = _no_birth  # type: ignore[method-assign]
@@ -127,7 +127,7 @@ async def test_a_child_is_born_with_the_input_that_the_log_has(url: str) -> None
         await app.start_as("p", waits)
         (child,) = await children_of(app, "p", 1)
     async with opened(url, other_waits, other_kid) as app:
-        await app.signal("p", "any", 0)  # somebody takes the run
+        await app.signal("p", "any", 0)  # the worker takes the run
         await until_status(app, child, "waiting_signal")
         (created,) = await bodies_of(app, child, e.WorkflowCreated)
         assert msgspec.json.decode(created.input) == {"n": 1}

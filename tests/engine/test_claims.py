@@ -140,7 +140,7 @@ async def test_a_runner_that_is_declared_gone_while_it_reads_a_run_drives_nothin
             inbox = store.hold("inbox")
             taking = asyncio.create_task(slow.runner.intake.take(TASK, free_of=(None,)))
             await until(lambda: store.calls["inbox"] > 0, "the inbox to be read")
-            slow.runner.declared_gone("somebody said so")
+            slow.runner.declared_gone("another process said so")
             await until(lambda: slow.runner is not None and slow.runner.gone is not None, "the runner to know")
             inbox.set()
             await taking

@@ -1,4 +1,4 @@
-"""Commands of specs: how they end in words, what they are told, and that they never outlive their runner."""
+"""Commands of specs: how they end in words, what they receive, and that they never outlive their runner."""
 
 from __future__ import annotations
 
@@ -241,4 +241,4 @@ def test_a_killed_runner_takes_its_commands_with_it_and_the_run_goes_on(url: str
     claims = [event.body.cause for event in log if isinstance(event.body, e.Claimed)]
     assert claims == ["created", "taken_over"]
     started = [event.body for event in log if isinstance(event.body, e.StepStarted) and event.body.leaf == "long#1"]
-    assert len(started) == 1, "the same attempt goes on"
+    assert len(started) == 1, "the same attempt continues"

@@ -43,7 +43,7 @@ async def begun_by(url: str, code: Code, run_id: str = "run") -> None:
 
 
 async def paused_by(url: str, code: Code, run_id: str = "run") -> Any:
-    """Lets other code go on with the run, and gives the pause that it must lead to."""
+    """Continues the run with other code, and returns the pause that follows."""
     async with opened(url, as_version(code)) as app:
         await app.signal(run_id, "go", "on")
         return (await until_status(app, run_id, "paused")).pause

@@ -25,13 +25,13 @@ async def slow(name: str) -> str:
 @buoy.workflow
 async def asks_later() -> str:
     first = await slow("a")
-    return f"{first} {await buoy.ask('Go on?', kind='confirm')} {await slow('b')}"
+    return f"{first} {await buoy.ask('Continue?', kind='confirm')} {await slow('b')}"
 
 
 @buoy.workflow
 def asks_later_sync() -> str:
     first = slow.call("a").result()
-    return f"{first} {buoy.ask('Go on?', kind='confirm')} {slow.call('b').result()}"
+    return f"{first} {buoy.ask('Continue?', kind='confirm')} {slow.call('b').result()}"
 
 
 @buoy.workflow
@@ -168,7 +168,7 @@ async def test_a_run_that_goes_on_while_it_is_sent_back_is_not_left_behind(url: 
 
 
 async def test_a_run_that_is_taken_while_it_is_sent_back_is_held_first(url: str, monkeypatch: Any) -> None:
-    """Nobody drove it when it was looked at; a step of it is under way when its log is read."""
+    """No process drove it when it was looked at; a step of it is under way when its log is read."""
     go_on = asyncio.Event()
     running: list[int] = []
 

@@ -1,4 +1,4 @@
-"""The guard: I/O in workflow code is refused with advice; what Python itself does meanwhile is let through."""
+"""The guard: I/O in workflow code is refused with advice; what Python itself does at that time is let through."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_blocking_io_in_workflow_code_is_refused_with_advice(name: str, sy
         told = await result_of(app, await app.start(workflow))
         assert "put it in a step" in told
         assert SAID.get(name, "workflow code may not do I/O") in told
-    # Nobody else is refused anything.
+    # Code outside of workflows is refused nothing.
     _open()
 
 
@@ -232,7 +232,7 @@ async def test_code_that_turns_for_ever_without_waiting_is_ended_with_a_clear_er
         run = await app.start_as("run", spinning(True))
         assert await outcome_of(app, run) == ("failed", "NotAllowedHere")
         assert "never waits for anything" in (await run.document()).error.message
-        # The runner itself goes on.
+        # The runner itself continues.
         other = buoy.workflow(name="other")(_fine)
         assert await result_of(app, await app.start(other)) == 3
 

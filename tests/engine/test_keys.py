@@ -118,7 +118,7 @@ async def test_steps_called_inside_a_step_have_keys_of_their_own_that_are_stable
     @buoy.step(retries=1, backoff="1ms")
     async def outer() -> list[str]:
         own = buoy.idempotency_key()
-        # The key is taken when the call is made, in whichever order the calls are carried out.
+        # The key is taken when the call is made, no matter in which order the calls are executed.
         first, second = async_key_of("a"), async_key_of("b")
         keys = [await second, await first, key_of("c"), buoy.idempotency_key()]
         assert keys[-1] == own

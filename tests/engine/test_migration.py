@@ -195,7 +195,7 @@ async def test_what_a_live_runner_drives_must_be_paused_first(url: str) -> None:
         await run.pause()
         await until(lambda: _nobody_holds(app, "run"), "the runner to let go")
         done = await app.migrate("run", {"charge": "pay"})
-        # A person paused it, so a person lets it go on.
+        # A person paused it, so only a person resumes it.
         assert (done.done, done.goes_on) == (True, False)
         assert (await state_of(app, "run")).status == "paused"
 
@@ -314,7 +314,7 @@ async def test_code_that_fits_binds_the_run_so_that_older_code_is_not_taken_for_
         await app.signal("run", "end", 7)
         state = await until_status(app, "run", "paused")
         assert state.pause is not None
-        # Not "nondeterminism": this is an older version of the code than the one that went on.
+        # Not "nondeterminism": this is an older version of the code than the one that continued the run.
         assert state.pause.reason == "version"
     async with opened(url, named(new)) as app:
         assert await result_of(app, await app.get("run")) == 7

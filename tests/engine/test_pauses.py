@@ -1,4 +1,4 @@
-"""A pause and the word to go on, while an earlier commit is still being written."""
+"""A pause and a resume, while an earlier commit is still being written."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_nothing_starts_before_the_word_to_go_on_is_durable(
         WITNESS.let_pass("run", {"one arm"})
         await until(lambda: store.calls["commit"] == commits + 1, "the end of one arm to be written")
         WITNESS.let_pass("run", {"other arm"})
-        await until(lambda: len(execution.ledger.pending) == 2, "the other arm to go on")
+        await until(lambda: len(execution.ledger.pending) == 2, "the other arm to continue")
         await app.pause("run")
         await until(lambda: execution.state.pause is not None, "the pause to be taken in")
         second = store.hold("commit")

@@ -57,7 +57,7 @@ async def test_alarms_ring_in_the_order_of_their_times_and_not_before() -> None:
 
 
 class SetClock(ManualClock):
-    """A wall clock that somebody sets; the monotonic one goes on."""
+    """A wall clock that a test sets; the monotonic one advances on its own."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -241,7 +241,7 @@ async def test_the_log_of_a_random_program_replays_exactly(first_seed: int, url:
 
 @pytest.mark.parametrize("first_seed", range(100, 124, SEEDS_EACH))
 async def test_a_random_program_cut_at_random_goes_on_to_its_end(first_seed: int, url: str, tmp_path: Path) -> None:
-    """Three crashes in a row for each program: cut, go on elsewhere, cut again."""
+    """Three crashes in a row for each program: cut, continue elsewhere, cut again."""
     seeds = range(first_seed, first_seed + SEEDS_EACH)
     names = {seed: f"seed{seed}x" for seed in seeds}
     pieces: dict[int, list[e.Event]] = {}

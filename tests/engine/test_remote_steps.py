@@ -1,4 +1,4 @@
-"""Steps with a queue: executed by whoever serves it, results back by message."""
+"""Steps with a queue: a worker that serves it executes them, and results come back as messages."""
 
 from __future__ import annotations
 

@@ -270,7 +270,7 @@ async def test_outcomes_withheld_by_a_pause_replay_in_the_order_of_the_log(url: 
         WITNESS.let_pass("run", {"let a"})
         await until_event(app, "run", "step_completed", 2)
         await run.resume()
-        # Both had ended when the code went on, but it saw b first, alone.
+        # Both had ended when the code continued, but it saw b first, alone.
         assert await result_of(app, run) == [[2], 3]
         log = await log_of(app, "run")
     last = await replayed(races, without_end(log))
@@ -573,7 +573,7 @@ def _message(word: str, number: int) -> Message:
 
 
 async def test_a_cancel_that_lets_a_paused_run_come_to_its_end_is_too_late(url: str) -> None:
-    """While it was paused it got what it waited for; a cancel lets it go on first."""
+    """While it was paused it got what it waited for; a cancel ends the pause first."""
 
     @buoy.workflow
     async def signalled() -> Any:

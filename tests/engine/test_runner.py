@@ -430,7 +430,7 @@ async def test_an_error_that_nobody_foresaw_does_not_stop_the_runner_in_silence(
 
 
 async def test_a_release_that_comes_late_does_not_park_a_run_that_was_taken_anew(url: str) -> None:
-    """The worker gives a paused run back; before that reaches the store somebody resumes it, and it is taken again."""
+    """The worker gives a paused run back. Before that reaches the store a person resumes it, and it is taken again."""
     async with opened(url, waits) as app:
         await app.start_as("run", waits, 1)
         await until_status(app, "run", "waiting_signal")
@@ -440,7 +440,7 @@ async def test_a_release_that_comes_late_does_not_park_a_run_that_was_taken_anew
         store = FaultyStore(below)
         ids, clock = SystemIds(), SystemClock()
         client = Client(store, Registry(), clock=clock, ids=ids, liveness=liveness_of(below), actor="person")
-        # The person's own process has seen that nobody holds the run, and is about to write.
+        # The person's own process has seen that no runner holds the run, and is about to write.
         write = store.hold("commit")
         resuming = asyncio.ensure_future(client.resume("run"))
         await until(lambda: store.calls["commit"] == 1)
@@ -450,7 +450,7 @@ async def test_a_release_that_comes_late_does_not_park_a_run_that_was_taken_anew
             await until(lambda: worker.calls["release"] == 1 or _claims(app, "run", 2), "the worker to look at the run")
             write.set()
             await resuming
-            # Either order: taken anew before the old release is through, or only after it.
+            # Either order: taken again before the old release is through, or only after it.
             asyncio.get_running_loop().call_later(0.2, release.set)
             await until(lambda: app.runner.holding() == 1, "the worker to take the resumed run")
             await until_status(app, "run", "waiting_signal")

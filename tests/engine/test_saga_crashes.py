@@ -194,7 +194,7 @@ async def _ended_twice(app: Client) -> bool:
 
 
 async def test_after_a_failed_compensation_a_retry_is_a_second_charge_and_says_so_before(url: str) -> None:
-    """Nobody knows how far the undoing came, so the step is done anew under a new key; a person decides."""
+    """How far the compensation came is unknown, so the step runs again under a new key; a person decides."""
     async with opened(url, stuck_sale) as app:
         run = await app.start_as("whole", stuck_sale)
         assert (await outcome_of(app, run))[0] == "failed"

@@ -185,7 +185,7 @@ async def test_kept_answers_are_not_asked_for_again_wherever_the_run_goes_back_t
         log = await log_of(app, "r1")
         assert sum(event.type == "interaction_requested" for event in log) == 1
     assert times("r1", "t#1") == 2
-    # A crash at any point after the jump comes to the same end, and asks nobody.
+    # A crash at any point after the jump comes to the same end, and asks no question.
     branch = next(event.seq for event in log if isinstance(event.body, e.BranchCreated))
     for number, cut in enumerate(each for each in cuts(log) if len(each) >= branch):
         name = f"cut{number}"

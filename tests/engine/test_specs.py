@@ -1,4 +1,4 @@
-"""Runs of specs: what is recorded, what runs beside what, and that every prefix of a log goes on to the same end."""
+"""Runs of specs: what is recorded, what runs beside what, and that every prefix of a log leads to the same end."""
 
 from __future__ import annotations
 

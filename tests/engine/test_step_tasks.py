@@ -257,12 +257,12 @@ def test_a_body_that_cancels_its_own_task_leaves_nothing_of_that_to_the_next() -
 
         async def waits() -> None:
             await asyncio.sleep(0)
-            seen.append("went on")
+            seen.append("continued")
 
         add(crew, rash())
         add(crew, waits())
         await turns(10)
-        assert seen == ["went on"]
+        assert seen == ["continued"]
 
     play(test)
 

@@ -259,7 +259,7 @@ async def test_an_error_that_must_never_be_retried_is_not(url: str) -> None:
 
 
 async def test_a_crash_during_a_retry_repeats_the_same_attempt(url: str, tmp_path: Any) -> None:
-    """Every cut of the log of a retried step: the attempts of the body go on where the log ends."""
+    """Every cut of the log of a retried step: the attempts of the body continue where the log ends."""
 
     @buoy.workflow
     async def calls() -> int:

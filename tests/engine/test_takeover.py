@@ -110,7 +110,7 @@ async def test_a_lost_run_that_wants_to_restart_begins_anew_on_a_branch(url: str
 
 
 async def test_a_restart_finds_the_end_of_a_child_that_had_ended(url: str, tmp_path: Path) -> None:
-    """Nobody sends it a second time: it must not be refused before the code asks for the child again."""
+    """The child sends its end only once: it must not be refused before the code asks for the child again."""
 
     @buoy.workflow
     async def child() -> int:
@@ -208,7 +208,7 @@ async def test_a_run_that_went_to_somebody_else_while_it_waited_to_be_alone_is_l
         await until(lambda: has_started(app, other.id))
         await lost(app, "r", workflow, SOLO_AFTER)
         await until(lambda: is_held(app, "r"))
-        # A process that was thought to be dead wrote once more, and somebody else took the run from it.
+        # A process that was declared dead too early wrote once more, and another runner took the run from it.
         await app.store.register(RunnerInfo("else", "elsewhere", "b", "ns", 1, "0", "y"))
         log = await app.store.events("r")
         claim = e.Event(len(log) + 1, log[-1].at, e.Claimed(runner="else", cause="taken_over"), nonce="else-1")
@@ -226,7 +226,7 @@ async def has_started(app, run_id: str) -> bool:
 
 
 async def turn_is_over(app) -> bool:
-    """Nobody waits here to be alone any more, or is."""
+    """No run waits here to be isolated, or is isolated."""
     return not app.runner.intake._solo.wanted
 
 
@@ -246,7 +246,7 @@ async def test_a_poison_run_is_put_into_quarantine_with_step_and_signature(url: 
         await until(apart)
         detail = (await app.record("r")).document.pause.detail or ""
         assert "last#1" in detail and "lock free" in detail
-        # A person's word begins the count anew.
+        # A release by a person restarts the count.
         await app.resume("r")
         assert await (await app.get("r")).result() == 40
 

@@ -1,4 +1,4 @@
-"""Time in workflow code goes on while nobody drives it."""
+"""Time in workflow code advances while no process drives the run."""
 
 from __future__ import annotations
 

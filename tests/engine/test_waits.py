@@ -349,7 +349,7 @@ async def test_a_sleep_survives_restarts_without_starting_anew(any_url: str) -> 
     async with opened(any_url, naps) as app:
         await app.start_as("first", naps)
         log = await until_event(app, "first", "timer_started")
-    # It has slept for almost an hour. A timer that starts anew would take longer than this test may.
+    # It has slept for almost an hour. A timer that starts again would take longer than this test may.
     async with store_at(any_url) as store:
         await plant(store, "run", earlier(renamed(log, "first", "run"), 3599.0))
     for _ in range(2):

@@ -32,8 +32,8 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(made)
 
 
-def as_somebody_else(work: Callable[[], object]) -> object:
-    """What a process of another user sees. Root may everything, so it becomes somebody else first."""
+def as_another_user(work: Callable[[], object]) -> object:
+    """What a process of another user sees. Root may read everything, so it first becomes another user."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,11 +60,11 @@ def test_whoever_may_only_read_a_lock_file_tells_the_dead_from_the_living(folder
     with runner_process(folder, "r1") as process:
         about = record("r1", process.pid)
         (folder / "r1.lock").chmod(0o444)
-        assert as_somebody_else(lambda: locks.lock_state(R1)) == ["held", ""]
-        assert as_somebody_else(lambda: locks.sight(about).doubt) is None
+        assert as_another_user(lambda: locks.lock_state(R1)) == ["held", ""]
+        assert as_another_user(lambda: locks.sight(about).doubt) is None
         process.kill()
         process.wait()
-        proof = as_somebody_else(lambda: locks.sight(about).proof)
+        proof = as_another_user(lambda: locks.sight(about).proof)
         assert isinstance(proof, dict) and proof["proof"] == "lock free"
 
 
@@ -80,10 +80,10 @@ def test_a_lock_that_cannot_be_opened_is_unknown_and_never_held(folder: Path, hi
         if dead:
             process.kill()
             process.wait()
-        assert as_somebody_else(lambda: locks.sight(about).proof) is None, "no proof from here"
-        state, why = as_somebody_else(lambda: locks.lock_state(R1))  # type: ignore[misc]
+        assert as_another_user(lambda: locks.sight(about).proof) is None, "no proof from here"
+        state, why = as_another_user(lambda: locks.lock_state(R1))  # type: ignore[misc]
         assert state == "unknown" and "Permission denied" in why
-        assert as_somebody_else(lambda: locks.sight(about).doubt) == why
+        assert as_another_user(lambda: locks.sight(about).doubt) == why
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe"])
@@ -97,7 +97,7 @@ def test_something_else_of_that_name_is_unknown(tmp_path: Path, kind: str) -> No
 def test_a_lock_on_a_file_that_was_replaced_meanwhile_counts_for_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exclusive: bool
 ) -> None:
-    """Between opening and locking somebody puts another file there: the lock is on one that nobody will look at."""
+    """Between opening and locking, another file replaces this one: the lock is on a file that no process will check."""
     path, real = tmp_path / "r1.lock", fcntl.lockf
     path.touch()
 

@@ -273,7 +273,7 @@ def test_a_missing_lock_file_is_proof_only_if_the_process_is_gone_too(tmp_path: 
         process.wait()
         proof = locks.sight(about).proof
         assert proof is not None and proof["proof"] == "the process is gone"
-        # In another world of PIDs that number is somebody else's.
+        # In another PID namespace that number belongs to another process.
         foreign = msgspec.structs.replace(about.info, pid_namespace="pid:[1]")
         assert locks.sight(msgspec.structs.replace(about, info=foreign)).proof is None
 

@@ -1,7 +1,8 @@
 """A worker or a client whose store loses every tenth answer: `python -m tests.recovery.lossy_process ROLE ...`.
 
-A worker takes URL, SEED and PLACE, and runs until SIGTERM. A client takes a name too, makes its requests as a careful
-caller does, and prints how each of its runs must end, and how many branches and bindings its log must have.
+A worker takes URL, SEED and PLACE, and runs until SIGTERM. A client takes a name too, and makes its
+requests as a careful caller does. It prints how each of its runs must end, and how many branches and bindings its log
+must have.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 POLICIES = ("resume", "restart", "fail", "hold")
-# Every fifth was held by somebody whom the store does not know: no burial releases it.
+# Every fifth was held by a runner that the store does not know: no declared death releases it.
 STRANGER = RunnerId("never-registered")
 BEFORE = 5
 WORDS = ("restarted", "resumed", "failed", "held", "unknown")

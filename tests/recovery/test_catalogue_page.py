@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "recovery.md"
 
 def test_the_page_has_the_catalogue_as_it_is() -> None:
     text = PAGE.read_text()
-    assert text == with_table(text), "make it anew: python -m buoy.operations.catalogue_page docs/recovery.md"
+    assert text == with_table(text), "write it again: python -m buoy.operations.catalogue_page docs/recovery.md"
     assert all(f"| {named(code)} |" in text for code in CATALOGUE)
 
 

@@ -303,9 +303,9 @@ def test_entries_that_point_at_nothing_are_removed_after_a_while(
         assert (report.counts, report.fixed) == ({"index": 6}, 0)
         assert max(waited) < 2.0, "a look alone waits for nothing"
         report = await ward.look(fix=True)
-        # Whoever looks for orphans removes what the truth has passed, as every sweep does.
+        # A search for orphans removes entries that the truth has passed, as every sweep does.
         assert (report.fixed, report.left) == (5, 0)
-        assert max(waited) > 60.0, "whoever wrote them may be about to write the rest"
+        assert max(waited) > 60.0, "their writer may be about to write the rest"
         assert {prefix: ward.files(prefix) for prefix in sound} == sound
 
     played(test, tmp_path, "folder")

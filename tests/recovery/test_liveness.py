@@ -177,7 +177,9 @@ def test_a_beat_between_the_proof_and_the_verdict_saves_the_runner(tmp_path: Pat
 
 @pytest.mark.parametrize("away_s", [20.0, 3_600.0])
 def test_after_an_outage_everybody_gets_a_full_beat(tmp_path: Path, away_s: float) -> None:
-    """The first look was written before the store went away. Nobody could beat meanwhile."""
+    """The first look was written before the store became unavailable. No runner could send a heartbeat during that
+    time.
+    """
 
     async def test(node: Node) -> None:
         assert await node.go_on(SUSPECT_AFTER_S + LOOKS_APART_S - LOOK_S) == []

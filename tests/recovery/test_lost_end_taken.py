@@ -1,4 +1,4 @@
-"""A worker that takes a run whose log lost its end does not try for ever: it writes the loss down, and goes on."""
+"""A worker that takes a run whose log lost its end records the loss and continues, instead of trying for ever."""
 
 from __future__ import annotations
 

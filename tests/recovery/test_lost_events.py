@@ -1,5 +1,6 @@
-"""A log that has lost its end: it is found, told with both event numbers, written down before it is mended, and the
-run goes on from where its log ends."""
+"""A log that has lost its end: Buoy finds it, names both event numbers and records the loss before the repair. The run
+continues from where its log ends.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +69,7 @@ def test_the_loss_is_written_down_once_and_the_run_can_go_on(tmp_path: Path, kin
         run = await lost_end(yard)
         late = e.Event(5, 1.0, completed("b#1"))
         stuck = Write(run, 4, (late,), document(fold(run, [*await yard.log(run), late])))
-        assert await yard.store.commit([stuck]) == [FencedOut(7)], "as it is, nobody can go on with it"
+        assert await yard.store.commit([stuck]) == [FencedOut(7)], "as it is, every append is fenced"
         for _ in range(2):
             match by:
                 case "sweep":

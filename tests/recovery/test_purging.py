@@ -1,4 +1,4 @@
-"""Purging: what ended long ago goes, all else stays, and nobody takes its id."""
+"""Purging: what ended long ago goes, all else stays, and no new run takes its id."""
 
 from __future__ import annotations
 

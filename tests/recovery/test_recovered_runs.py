@@ -43,7 +43,7 @@ async def note(name: str) -> str:
 async def asking() -> str:
     first = await note("first")
     beside = await asyncio.gather(note("left"), note("right"))
-    answer = await buoy.ask("Go on?", kind="confirm")
+    answer = await buoy.ask("Continue?", kind="confirm")
     last = await note("last")
     return f"{first} {beside} {answer} {last}"
 

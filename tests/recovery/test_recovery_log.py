@@ -21,7 +21,7 @@ from .yard import KINDS, Yard, created, play
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> dict[str, logging.LogRecord]:
-    """By run; a run that is told twice fails."""
+    """By run; a run that is logged twice fails."""
     told = [each for each in caplog.records if each.name == "buoy.recovery"]
     found = {str(getattr(each, "run_id", "")): each for each in told}
     assert len(found) == len(told), [each.getMessage() for each in told]

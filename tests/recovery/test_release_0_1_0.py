@@ -27,12 +27,12 @@ from tests.patience import PATIENCE_S, until
 
 # How a run ends that stood so; all others complete.
 ENDS = {"failed": "failed", "compensating": "failed", "cancelled": "cancelled"}
-# What is wrong with runs that nobody drives any more is no fault of their form.
+# Troubles of runs without a driver are no fault of their form.
 NOBODY = {"Q5", "H2", "P1", "Q4", "B2"}
 
 
 async def _check_told(client: Client, run_id: str) -> None:
-    """A log, its document and the words about it agree, whichever release wrote them."""
+    """A log, its document and the words about it agree, no matter which release wrote them."""
     record = await client.record(run_id)
     log = await read_log(client.store, RunId(run_id))
     assert difference(record.document, document(fold(RunId(run_id), log))) is None

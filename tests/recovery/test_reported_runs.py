@@ -109,7 +109,7 @@ def test_a_run_is_reported_by_what_the_callers_queue_says(
 
         seen = await buoy.scan(yard.client, stale_after=0, task_checker=checker)
         assert {each.run_id: str(each.reason)[:2] for each in seen.found} == reported
-        assert set(asked) == {"due", "dead", "broken"}, "what executes or waits is nobody's question"
+        assert set(asked) == {"due", "dead", "broken"}, "runs that execute or wait are not asked about"
         assert (asked["due"].task_id, asked["due"].queue) == ("due:orchestrate:1", "default")
         assert seen.healthy == 5 - len(reported)
 

@@ -124,7 +124,7 @@ def test_facts_tell_all_times_by_the_clock_of_the_run(tmp_path: Path, kind: str,
         (listed,) = await facts_of_page(yard.store, people, [record])
         assert (listed.now, listed.due_at) == (facts.now, facts.due_at)
         assert facts.due_at is not None and 0.0 <= facts.now - facts.due_at <= 5.0, "the message made it due"
-        assert judge(facts).health is Health.STALLED, "nobody can take it"
+        assert judge(facts).health is Health.STALLED, "no worker can take it"
 
     play(tmp_path, kind, behind_s, test)
 

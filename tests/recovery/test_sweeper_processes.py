@@ -31,7 +31,7 @@ TAILS: dict[str, list[str]] = {
 
 
 async def able_worker(client: Client) -> RunnerId:
-    """This process, as one that could take the runs: so nothing is told as work that nobody can do."""
+    """This process, as one that could take the runs, so that no run is reported as work without a worker."""
     info = msgspec.structs.replace(runner_info(SystemIds(), "worker", queues=("default",)), workflows={"order": ()})
     client.liveness.announce(info.id)
     await client.store.register(info)
@@ -61,7 +61,7 @@ def test_each_orphan_is_recovered_by_exactly_one_of_eight_processes(tmp_path: Pa
                 )
             taken = [task.run_id for task in await client.store.claim_tasks(worker, Wants(), MANY)]
             going = [run for run, policy in map(orphan, range(MANY)) if policy in ("resume", "restart")]
-            assert sorted(taken) == going, "what is to go on is queued, once each, and nothing is lost"
+            assert sorted(taken) == going, "what is to continue is queued, once each, and nothing is lost"
             assert await client.store.claim_tasks(worker, Wants(), MANY) == []
 
     asyncio.run(look())

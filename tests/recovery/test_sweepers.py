@@ -1,4 +1,4 @@
-"""Whether somebody sweeps, and whether it goes well: read off the beats, told in `buoy status`."""
+"""Whether a sweeper is running, and whether its sweeps succeed: read from heartbeats, shown in `buoy status`."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ QUICK_KINDS = ("sqlite", "objects")
 
 
 class Deaths(InlineLiveness):
-    """Liveness as the test says: everybody lives but those named."""
+    """Liveness as the test says: every runner lives but those named."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()

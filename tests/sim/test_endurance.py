@@ -1,4 +1,4 @@
-"""A long run ends in time, judges every seed, and goes on where it ended."""
+"""A long simulation ends in time, judges every seed, and continues the next time where it ended."""
 
 from __future__ import annotations
 

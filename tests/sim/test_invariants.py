@@ -143,12 +143,12 @@ def _touched(by: str) -> Touched:
 
 
 def _foreign(**changes: object) -> Evidence:
-    """A run that another system wrote, and that somebody took in."""
+    """A run that another system wrote, and that a process took in."""
     return sound(foreign=document(fold(RunId(RUN), _log(*COMMITS[:1]))), started=False, **changes)
 
 
 def _left_alone(**changes: object) -> Evidence:
-    """One that nobody took in."""
+    """A run that another system wrote, and that no process took in."""
     evidence = _foreign()
     evidence.log, evidence.commits, evidence.bodies, evidence.sends, evidence.inbox = [], [], [], [], []
     evidence.document = evidence.foreign

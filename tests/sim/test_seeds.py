@@ -66,12 +66,12 @@ def test_the_seeds_of_ci_are_worth_playing(store: str) -> None:
 ONCE_BROKEN: list[tuple[str, int, str]] = [
     # An answer that is kept, though its question comes after the step that runs again.
     ("sqlite", 65, "run-5,act-16,act-34,run-5/n2,run-5/n7"),
-    # A cancelled run that goes on: its old cancellation must not count again, in async code and in sync code.
+    # A cancelled run that continues: its old cancellation must not count again, in async code and in sync code.
     ("sqlite", 192, "run-1,act-66,run-1/n1,run-1/n3,run-1/n4,run-1/n5,run-1/n6,run-1/n7"),
     ("objects", 278, "run-1,act-10,run-1/n3,run-1/n4,run-1/n5,run-1/n6,run-1/n8"),
-    # A run that begins anew after a crash: the end of its child, which it had heard of, must be heard again.
+    # A run that restarts after a crash: the end of its child must reach it a second time.
     ("objects", 3062, "run-9,crash-2,stop-2,outage-1,run-9/n1,run-9/n2,run-9/n6,run-9/n8"),
-    # An attempt that comes due while the word to go on is being written: it begins when its own start is durable.
+    # An attempt that comes due while the resume is being written: it begins when its own start is durable.
     ("objects", 930168, "run-6,crash-3,crash-5,crash-6,cut-1,act-28,run-6/n4,run-6/n6,run-6/n8,run-6/n9"),
     # Back to one arm, then to the other: the arm that is kept saw the time of then.
     (

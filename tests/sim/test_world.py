@@ -1,4 +1,4 @@
-"""What is judged of the world as a whole can fail, too: rest, ends, stops, burials, errors that nobody foresaw."""
+"""The rules about the whole world can fail, too: rest, ends, stops, declared deaths, unforeseen errors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A process of `test_folder_processes`: claims runs of a folder store, does some steps of each and ends it.
 
-`python -m tests.stores.folder_worker FOLDER RUNNER`; it goes on until it is killed.
+`python -m tests.stores.folder_worker FOLDER RUNNER`; it runs until it is killed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def work(folder: Path, name: str) -> None:
 
 
 async def drive(store: FolderStore, runner: RunnerId, run_id: RunId) -> None:
-    """Goes on where the log ends: one step at each visit, then back into the queue."""
+    """Continues where the log ends: one step at each visit, then back into the queue."""
     log = await store.events(run_id)
     if not await append(store, run_id, log, runner, [claimed(runner)], Held(runner)):
         return

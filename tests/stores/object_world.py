@@ -93,7 +93,7 @@ async def commit_for_sure(world: World, store: ObjectStore, write: Write) -> Non
     (outcome,) = await store.commit([write])
     if isinstance(outcome, FencedOut):
         there = await store.events(write.run_id, after=write.after_seq, limit=1)
-        assert there and there[0].nonce == write.events[0].nonce, "somebody else's commit"
+        assert there and there[0].nonce == write.events[0].nonce, "another writer's commit"
     else:
         assert outcome == Committed(write.after_seq + len(write.events))
 
@@ -141,7 +141,7 @@ async def other_dead(world: World, store: ObjectStore) -> None:
 
 
 async def taskless(world: World, store: ObjectStore) -> None:
-    """A commit that said that there is no task although the run goes on: what an older version might have left."""
+    """A commit that claims an end of the task although the run is active: an older version might have left that."""
     await held(world, store)
     await world.author.append(store, started(1), task=Ended())
 

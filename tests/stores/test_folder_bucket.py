@@ -145,7 +145,7 @@ for number in range(10**6):
                 assert len(json.loads(found[0])) >= 200 or key == "state"
             numbers = [int(key.removeprefix("log/")) for key in keys if key.startswith("log/")]
             assert numbers == list(range(len(numbers)))
-            # The lock of the dead is nobody's, and what it left in between is out of the way.
+            # The lock of the dead process is free, and what it left half done is out of the way.
             found = await bucket.get("state")
             assert found is not None
             await bucket.replace("state", b"[1]", found[1])

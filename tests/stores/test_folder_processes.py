@@ -79,7 +79,7 @@ async def _play(crew: Crew, folder: Path, rng: random.Random) -> None:
             await store.requeue_orphan(orphan)
         if turn >= KILLS and await _ended(store) == RUNS:
             break
-    assert released > 0, "nobody was killed at work: nothing was tested"
+    assert released > 0, "no process was killed while it held a run: nothing was tested"
     await _check(store, names)
     await store.close()
 

@@ -255,7 +255,7 @@ def test_a_runner_that_is_buried_while_it_claims_keeps_nothing(stalls_at: str) -
 
 
 def test_a_claim_under_way_fails_when_its_runner_is_buried() -> None:
-    """Its process would die right after the claim, so nobody but the burial could see to it."""
+    """Its process would die right after the claim, so only the declaration of its death could release the task."""
 
     async def play() -> None:
         world, store, medic = await _world_with_two()
@@ -365,7 +365,7 @@ def test_an_entry_whose_truth_is_on_its_way_is_reaped_only_at_a_second_late_look
         world.clock.advance(REAP_AFTER_S - 1.0)
         await look()
         assert all(key in world.data.objects for key in entries)
-        # Somebody new has not seen them before, and begins anew.
+        # A new process has not seen them before, and starts its own count.
         await _claim(await world.fresh(), MEDIC)
         assert all(key in world.data.objects for key in entries)
         world.clock.advance(1.0)

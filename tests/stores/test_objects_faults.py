@@ -103,7 +103,7 @@ async def _bring_to_its_end(world: World, store: ObjectStore, run_id: str) -> No
     if record.document.ended:
         return
     if record.holder != MEDIC and not await get_hold(world, store, run_id):
-        # Only a run that waits for a message may be in nobody's hands; and the message must wake it.
+        # Only a run that waits for a message may be without a holder; and the message must wake it.
         assert record.document.status in ("waiting_signal", "running", "pending"), record
         assert (record.holder, record.due_at) == (None, None)
         await store.send(message(run_id, "wake up"))
@@ -135,7 +135,7 @@ def test_a_lost_answer_at_any_call_is_survived_by_trying_again(name: str, phase:
 
 
 async def _lost_answer(case: Case, fault: Fault) -> bool:
-    """The process lives on and tries again, so nobody buries it: the store alone must sort things out."""
+    """The process lives on and tries again, so it is not declared dead: the store alone must sort things out."""
     world = World(fault)
     store = await world.failing()
     await register(store, "r1")

@@ -1,7 +1,7 @@
-"""Many processes on one storage, in seeded disorder: crashes, lost answers and hasty burials at any call.
+"""Many processes on one storage, in seeded disorder: crashes, lost answers and hasty declarations of death at any call.
 
-Every run waits for its messages and ends when it has seen all of them; so a lost wake-up, a lost message, a lost task
-or a run that nobody finds shows as a run that never ends.
+Every run waits for its messages and ends when it has seen all of them. So a lost wake-up, message, task or run shows as
+a run that never ends.
 """
 
 from __future__ import annotations

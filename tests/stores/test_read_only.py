@@ -46,8 +46,8 @@ async def _fill(url: str) -> None:
     await store.close()
 
 
-def as_somebody_else(work: Callable[[], Awaitable[str]]) -> str:
-    """What a process says that may not write there. Root may everything, so it becomes somebody else first."""
+def as_another_user(work: Callable[[], Awaitable[str]]) -> str:
+    """What a process says that may not write there. Root may write everywhere, so it first becomes another user."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -93,7 +93,7 @@ def test_a_store_in_a_read_only_folder_can_be_looked_at(folder: Path, kind: str)
         await store.close()
         return f"{status}; {refused}"
 
-    told = as_somebody_else(work)
+    told = as_another_user(work)
     assert told.startswith("pending; "), told
     assert "permission" in told
 
@@ -117,7 +117,7 @@ def test_what_others_commit_meanwhile_is_seen_or_refused_but_never_missed(folder
         store = await open_store(url, SystemClock())
         return await _looked_at(store)
 
-    told = as_somebody_else(work)
+    told = as_another_user(work)
     assert told.startswith("StoreUnusable"), told
 
 
@@ -132,7 +132,7 @@ def test_an_older_schema_cannot_be_read_where_it_cannot_be_raised(folder: Path) 
     async def work() -> str:
         return (await open_store(f"sqlite:///{path}", SystemClock())).name
 
-    told = as_somebody_else(work)
+    told = as_another_user(work)
     assert told.startswith("StoreUnusable") and f"cannot be brought to {len(MIGRATIONS)}" in told
 
 
@@ -148,7 +148,7 @@ def test_a_schema_that_only_lacks_views_for_people_is_read_as_it_is(folder: Path
     async def work() -> str:
         return await _looked_at(await open_store(f"sqlite:///{path}", SystemClock()))
 
-    assert as_somebody_else(work) == "pending"
+    assert as_another_user(work) == "pending"
 
 
 def test_a_file_that_cannot_be_read_is_told_in_one_line(folder: Path) -> None:
@@ -162,5 +162,5 @@ def test_a_file_that_cannot_be_read_is_told_in_one_line(folder: Path) -> None:
         except Problem as error:
             return f"{type(error).__name__}: {error}"
 
-    told = as_somebody_else(work)
+    told = as_another_user(work)
     assert told.startswith("StoreUnusable") and "\n" not in told

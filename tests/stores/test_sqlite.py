@@ -92,7 +92,7 @@ def test_a_lock_that_another_connection_keeps_is_waited_for(tmp_path: Path) -> N
         lock = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
         commit = asyncio.create_task(committed(store, stage.author(RUN).first()))
-        # The loop stays free meanwhile, and reads go on.
+        # The loop stays free during that time, and reads continue.
         for _ in range(20):
             assert await store.run(RUN) is None
             await asyncio.sleep(0)
@@ -268,7 +268,7 @@ def test_a_strange_cursor_is_refused(tmp_path: Path) -> None:
 
 
 def _waits_again(store: SqliteStore) -> tuple[asyncio.Task[bool], asyncio.Event]:
-    """A task that was told of all changes so far, and waits for the next. The event: it begins to wait."""
+    """A task that received all changes so far, and waits for the next. The event: it begins to wait."""
     ready = asyncio.Event()
 
     async def wait() -> bool:
@@ -281,7 +281,7 @@ def _waits_again(store: SqliteStore) -> tuple[asyncio.Task[bool], asyncio.Event]
 
 
 def test_no_waiter_takes_the_hint_of_another_one(tmp_path: Path) -> None:
-    """One looks and then waits, in a task made for that wait. Another waiter is told of the change in between."""
+    """One task looks and then waits, in a task made for that wait. Another waiter gets the change in between."""
 
     async def test(stage: Stage, store: SqliteStore) -> None:
         await stage.author(RUN).create(store)

@@ -1,4 +1,4 @@
-"""The commonest commit, of one run that goes on: one statement, with the fence in it."""
+"""The commonest commit, the next append of one run: one statement, with the fence in it."""
 
 from __future__ import annotations
 

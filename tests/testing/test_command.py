@@ -33,9 +33,9 @@ def script(tmp_path: Path) -> str:
 
 def test_entries_of_the_script_that_match_nothing_are_told(script: str) -> None:
     path = Path(script)
-    path.write_text(path.read_text() + "\n- {on: Nobody asks this, answer: 1}\n- {on: signal never, payload: 2}\n")
+    path.write_text(path.read_text() + "\n- {on: Never asked, answer: 1}\n- {on: signal never, payload: 2}\n")
     shown = call("checkout", "--arg", "item=lamp", "--answers", script, code=0).stdout
-    assert "(on: Nobody asks this) matched nothing" in shown
+    assert "(on: Never asked) matched nothing" in shown
     assert "(on: signal never) matched nothing" in shown
     found = json.loads(call("checkout", "--arg", "item=lamp", "--answers", script, "--json", code=0).stdout)
     assert len(found["unused"]) == 2
@@ -132,7 +132,7 @@ def test_a_wrong_answer_is_told_with_its_file_and_its_question(script: str) -> N
     ("name", "words", "told"),
     [
         ("asks", (), "waits for ever, for: Ship it?"),
-        ("nobody", (), "has no workflow 'nobody'"),
+        ("unknown", (), "has no workflow 'unknown'"),
         ("checkout", (), "item"),
         ("double_charge", ("--stub", "charge"), "write STEP=JSON"),
         ("double_charge", ("--stub", "charge={"), "--stub charge"),
