@@ -47,6 +47,11 @@ class Server(NamedTuple):
         more = "".join(f"&{name}={value}" for name, value in options.items())
         return f"postgresql:///postgres?host={self.folder}&user=postgres&schema={schema}{more}"
 
+    @property
+    def pid(self) -> int:
+        """The process from which all others of the server descend."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+
     def control(self, *arguments: str) -> None:
         """`pg_ctl` on this server."""
         # With a log file of its own: the server would otherwise keep our pipe open.

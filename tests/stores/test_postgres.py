@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -26,7 +25,7 @@ from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.opening import connect, open_database
 from buoy.stores.postgres.store import SESSIONS_MAX, PostgresStore
 from buoy.testing.contracts import TimedStoreContract
-from buoy.testing.contracts.stage import Stage, claim, claimed, message, register, started
+from buoy.testing.contracts.stage import Stage, claim, claimed, register, started
 from tests.patience import wait_until
 from tests.postgres_server import fresh_schema, fresh_url, open_timed, query, server, start_server, timed_url
 
@@ -403,115 +402,7 @@ def test_the_doctor_finds_what_disagrees_and_mends_it() -> None:
     play(test)
 
 
-# ---- how much is read
-
-
-def _filled(url: str, ended: int, waiting: int) -> None:
-    """Many runs that ended and many that wait, as rows."""
-    query(
-        url,
-        """INSERT INTO {schema}.runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
-            orchestrator_task_id, doc)
-            SELECT 'x' || n, 'order', CASE WHEN n <= %s THEN 'completed' ELSE 'waiting' END, n <= %s, 1, n, n, 1,
-                'x' || n || ':orchestrate:1', '{}' FROM generate_series(1, %s) n""",
-        (ended, ended, ended + waiting),
-    )
-    query(
-        url,
-        """INSERT INTO {schema}.log (run, first_seq, last_seq, tx, nonce, body)
-            SELECT number, 1, 1, 1, 'n', '[]' FROM {schema}.runs""",
-    )
-    query(
-        url,
-        """INSERT INTO {schema}.tasks (run, task_id, run_id, workflow, queue, due_at, seen, inbox_head, cause, evidence)
-            SELECT number, 't', run_id, workflow, 'default', 4e9, 0, 0, 'woken', '{}' FROM {schema}.runs
-            WHERE NOT ended""",
-    )
-    query(url, "ANALYZE {schema}.runs, {schema}.log, {schema}.tasks")
-
-
-_SCANS = """SELECT relname, seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
-    WHERE schemaname = %s AND relname IN ('runs', 'log', 'tasks', 'inbox') ORDER BY relname"""
-
-
-def test_no_hot_statement_scans_a_table(request: pytest.FixtureRequest) -> None:
-    """With --many-rows: a million runs that ended and 100,000 that wait."""
-    from buoy.ports.records import Wants
-    from buoy.stores.postgres import logs, runs, tasks
-    from buoy.stores.unreadable import Met
-
-    many = request.config.getoption("--many-rows", default=False)
-    url = timed_url()
-    _filled(url, 1_000_000 if many else 50_000, 100_000 if many else 10_000)
-    name = address_of(url).schema
-
-    async def prepared(stage: Stage, store: PostgresStore) -> list[Write]:
-        runner = await register(store, "r1")
-        authors = [await stage.author(f"run-{number}").create(store, Held(runner)) for number in range(60)]
-        for author in authors:
-            await author.append(store, claimed("r1"))
-        return [author.draft(started(1), task=None if n % 2 else Held(runner)) for n, author in enumerate(authors)]
-
-    drafts: list[Write] = []
-
-    async def prepare(stage: Stage, store: PostgresStore) -> None:
-        drafts.extend(await prepared(stage, store))
-        await store.send(message("run-1", "d"))
-
-    play(prepare, url)
-    session = session_of(url)
-    runner = "r1"
-    hot: dict[str, Callable[[Connection], object]] = {
-        "commit one": commit_work(drafts[1:2]),
-        "commit many": commit_work(drafts[2:]),
-        "landed": lambda c: runs.landed(c, drafts),
-        "claim": tasks.claim_work(runner, Wants(), 100, Met()),  # type: ignore[arg-type]
-        "release": tasks.release_work(
-            RunId("run-1"),
-            runner,
-            Released(due_at=None, now=0.0),
-            None,  # type: ignore[arg-type]
-        ),
-        "send": runs.send_work(message("run-3", "e")),
-        "inbox": lambda c: logs.inbox_of(c, RunId("run-3")),
-        "run": lambda c: runs.run_record(c, RunId("run-3")),
-        "events": lambda c: logs.log_of(c, RunId("run-3")),
-        "unread": lambda c: tasks.unread_runs(c, runner),  # type: ignore[arg-type]
-        "mark read": tasks.mark_read_work(RunId("run-3"), runner, 1),  # type: ignore[arg-type]
-        "moved": lambda c: runs.moved(c, str(10**9), 100),
-        "page": lambda c: runs.page_of_runs(c, RunQuery(), None, 50),
-        "page of ended": lambda c: runs.page_of_runs(c, RunQuery(statuses=("completed",)), None, 50),
-        "page of held": lambda c: runs.page_of_runs(c, RunQuery(holder=runner), None, 50),  # type: ignore[arg-type]
-        "run ids": lambda c: runs.run_ids(c, "run-", 10),
-        "declare dead": tasks.declare_dead_work(runner, "dead", "taken_over", {}),  # type: ignore[arg-type]
-    }
-    try:
-        for what, work in hot.items():
-            before = _scans(session, name)
-            work(session)
-            after = _scans(session, name)
-            for (table, scans, rows), (_, scans_then, rows_then) in zip(before, after, strict=True):
-                assert scans_then == scans, f"{what} scans {table}"
-                assert rows_then - rows < 2_000, f"{what} reads {rows_then - rows} rows of {table}"
-    finally:
-        session.close()
-
-
-def _scans(session: Connection, name: str) -> list[tuple[str, int, int]]:
-    session.raw.execute("SELECT pg_stat_force_next_flush()")
-    session.raw.execute("SELECT pg_stat_clear_snapshot()")
-    return session.raw.execute(_SCANS, (name,)).fetchall()  # type: ignore[return-value]
-
-
-def test_an_orphan_look_reads_what_is_held_and_not_what_ended() -> None:
-    url = timed_url()
-    _filled(url, 20_000, 100)
-    found = query(
-        url,
-        """EXPLAIN (FORMAT json) SELECT r.run_id FROM {schema}.runs r WHERE NOT r.ended AND r.head_seq > 0
-            AND NOT EXISTS (SELECT 1 FROM {schema}.tasks t WHERE t.run = r.number) ORDER BY r.number LIMIT 10""",
-    )
-    assert "runs_active" in json.dumps(found[0][0])
+# ---- claims and read-backs
 
 
 def test_claims_skip_what_others_lock() -> None:

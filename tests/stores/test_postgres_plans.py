@@ -1,0 +1,243 @@
+"""How much the PostgreSQL store reads: which index serves each hot statement, and what a sweep costs.
+
+The tables hold 50,000 runs that ended and 10,000 that wait. With `--many-rows` it is a million and 100,000:
+`pytest tests/stores/test_postgres_plans.py --many-rows`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import psycopg
+import pytest
+
+import buoy
+from buoy.core.ids import RunId, RunnerId
+from buoy.ports.records import Held, Released, RunQuery, Wants, Write
+from buoy.recovery.sweep.sweep import sweep
+from buoy.stores.postgres import logs, runs, tasks
+from buoy.stores.postgres.address import address_of
+from buoy.stores.postgres.commit import commit_work
+from buoy.stores.postgres.connection import Connection, Values
+from buoy.stores.postgres.store import PostgresStore
+from buoy.stores.unreadable import Met
+from buoy.testing.contracts.stage import Stage, claimed, message, register, started
+from tests.postgres_server import query, timed_url
+from tests.stores.test_postgres import play, session_of
+
+RUNNER = RunnerId("r1")
+TABLES = ("runs", "log", "tasks", "inbox")
+
+
+class Filled(NamedTuple):
+    """A store with many rows, and drafts of commits on 60 runs of `RUNNER` in it."""
+
+    url: str
+    drafts: list[Write]
+
+
+def _filled(url: str, ended: int, waiting: int) -> None:
+    """Many runs that ended and many that wait, as rows."""
+    query(
+        url,
+        """INSERT INTO {schema}.runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
+            orchestrator_task_id, doc)
+            SELECT 'x' || n, 'order', CASE WHEN n <= %s THEN 'completed' ELSE 'waiting' END, n <= %s, 1, n, n, 1,
+                'x' || n || ':orchestrate:1', '{}' FROM generate_series(1, %s) n""",
+        (ended, ended, ended + waiting),
+    )
+    query(
+        url,
+        """INSERT INTO {schema}.log (run, first_seq, last_seq, tx, nonce, body)
+            SELECT number, 1, 1, 1, 'n', '[]' FROM {schema}.runs""",
+    )
+    query(
+        url,
+        """INSERT INTO {schema}.tasks (run, task_id, run_id, workflow, queue, due_at, seen, inbox_head, cause, evidence)
+            SELECT number, 't', run_id, workflow, 'default', 4e9, 0, 0, 'woken', '{}' FROM {schema}.runs
+            WHERE NOT ended""",
+    )
+    query(url, "ANALYZE {schema}.runs, {schema}.log, {schema}.tasks")
+
+
+@pytest.fixture(scope="module")
+def filled(request: pytest.FixtureRequest) -> Filled:
+    many = request.config.getoption("--many-rows", default=False)
+    url = timed_url()
+    _filled(url, 1_000_000 if many else 50_000, 100_000 if many else 10_000)
+    drafts: list[Write] = []
+
+    async def prepare(stage: Stage, store: PostgresStore) -> None:
+        runner = await register(store, RUNNER)
+        for number in range(60):
+            author = await stage.author(f"run-{number}").create(store, Held(runner))
+            await author.append(store, claimed(RUNNER))
+            drafts.append(author.draft(started(1), task=None if number % 2 else Held(runner)))
+        await store.send(message("run-1", "d"))
+
+    play(prepare, url)
+    return Filled(url, drafts)
+
+
+@pytest.fixture
+def session(filled: Filled) -> Iterator[Connection]:
+    made = session_of(filled.url)
+    yield made
+    made.close()
+
+
+_SCANS = """SELECT relname, seq_scan, seq_tup_read + coalesce(idx_tup_fetch, 0) FROM pg_stat_user_tables
+    WHERE schemaname = %s AND relname = ANY (%s) ORDER BY relname"""
+_USES = """SELECT indexrelname, idx_scan FROM pg_stat_user_indexes
+    WHERE schemaname = %s AND relname = ANY (%s) AND idx_scan > 0"""
+
+
+def hot(drafts: list[Write]) -> dict[str, tuple[Callable[[Connection], object], set[str]]]:
+    """Each hot call, and the indexes that serve it, of those tables that grow."""
+    by_id = {"runs_run_id_key"}
+    return {
+        "commit one": (commit_work(drafts[1:2]), by_id),
+        "commit many": (commit_work(drafts[2:]), {*by_id, "runs_pkey", "tasks_pkey"}),
+        "landed": (lambda c: runs.landed(c, drafts), {*by_id, "log_pkey"}),
+        "claim": (tasks.claim_work(RUNNER, Wants(), 100, Met()), {"tasks_due"}),
+        "release": (tasks.release_work(RunId("run-1"), RUNNER, Released(due_at=None, now=0.0), None), by_id),
+        "send": (runs.send_work(message("run-3", "e")), {*by_id, "tasks_pkey", "inbox_pkey", "inbox_dedupe"}),
+        "inbox": (lambda c: logs.inbox_of(c, RunId("run-3")), {*by_id, "inbox_pkey"}),
+        "run": (lambda c: runs.run_record(c, RunId("run-3")), {*by_id, "tasks_pkey"}),
+        "events": (lambda c: logs.log_of(c, RunId("run-3")), {*by_id, "log_pkey"}),
+        "many logs": (
+            lambda c: logs.logs_of(c, [logs.Part(RunId(f"run-{number}")) for number in range(60)]),
+            {*by_id, "log_pkey"},
+        ),
+        "unread": (lambda c: tasks.unread_runs(c, RUNNER), {"tasks_unread"}),
+        "mark read": (tasks.mark_read_work(RunId("run-3"), RUNNER, 1), by_id),
+        "moved": (lambda c: runs.moved(c, str(10**9), 100), {"log_tx"}),
+        "page": (lambda c: runs.page_of_runs(c, RunQuery(), None, 50), {"runs_pkey", "tasks_pkey"}),
+        "page of ended": (
+            lambda c: runs.page_of_runs(c, RunQuery(statuses=("completed",)), None, 50),
+            {"runs_ended", "tasks_pkey"},
+        ),
+        "page of held": (
+            lambda c: runs.page_of_runs(c, RunQuery(holder=RUNNER), None, 50),
+            {"runs_pkey", "tasks_held"},
+        ),
+        "orphans": (lambda c: tasks.orphans(c, 100), {"runs_active", "tasks_held", "tasks_pkey"}),
+        "run ids": (lambda c: runs.run_ids(c, "run-", 10), by_id),
+        "declare dead": (tasks.declare_dead_work(RUNNER, "dead", "taken_over", {}), {"tasks_held"}),
+    }
+
+
+def test_every_hot_statement_is_served_by_its_index(filled: Filled, session: Connection) -> None:
+    """By the server's own counters, which also count what functions do."""
+    name = address_of(filled.url).schema
+    for what, (work, indexes) in hot(filled.drafts).items():
+        scans, uses = _scans(session, name), _uses(session, name)
+        work(session)
+        for table, (scanned, rows) in _scans(session, name).items():
+            assert scanned == scans[table][0], f"{what} scans {table}"
+            # Orphans are looked for among all runs that are active.
+            assert rows - scans[table][1] < 2_000 or what == "orphans", f"{what} reads many rows of {table}"
+        used = set(_uses(session, name) - uses)
+        assert indexes <= used, f"{what} is served by {used}"
+
+
+def _flushed(session: Connection) -> None:
+    session.raw.execute("SELECT pg_stat_force_next_flush()")
+    session.raw.execute("SELECT pg_stat_clear_snapshot()")
+
+
+def _scans(session: Connection, name: str) -> dict[str, tuple[int, int]]:
+    _flushed(session)
+    found = session.raw.execute(_SCANS, (name, list(TABLES))).fetchall()
+    return {table: (scans, rows) for table, scans, rows in found}
+
+
+def _uses(session: Connection, name: str) -> Counter[str]:
+    return Counter(dict(session.raw.execute(_USES, (name, list(TABLES))).fetchall()))
+
+
+class Explaining(Connection):
+    """A session that asks for the plan of each statement before it carries it out."""
+
+    plans: dict[str, Any]
+
+    def run(self, name: str, values: Values = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        text = b"EXPLAIN (FORMAT json) " + self.STATEMENTS[name]
+        self.plans[name] = list(self.raw.execute(text, values or None).fetchone() or ())
+        return super().run(name, values)
+
+
+def test_the_plan_of_every_hot_read_names_an_index_and_no_scan(filled: Filled, session: Connection) -> None:
+    explaining = Explaining(session.raw, session.STATEMENTS)
+    explaining.plans = {}
+    for what, (work, _) in hot(filled.drafts).items():
+        if not what.startswith(("commit", "claim", "release", "send", "declare", "mark")):
+            work(explaining)
+    assert len(explaining.plans) >= 12
+    for name, plan in explaining.plans.items():
+        nodes = list(_nodes(plan))
+        # The table of runners is kept small.
+        scanned = {node["Relation Name"] for node in nodes if node["Node Type"] == "Seq Scan"} - {"runners"}
+        assert not scanned, f"{name} scans {scanned}"
+        assert any("Index Name" in node for node in nodes), f"{name} uses no index"
+
+
+def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
+    """All nodes of a plan."""
+    if isinstance(plan, dict):
+        if "Node Type" in plan:
+            yield plan
+        for each in plan.values():
+            yield from _nodes(each)
+    elif isinstance(plan, list):
+        for each in plan:
+            yield from _nodes(each)
+
+
+def test_a_sweep_costs_the_same_however_many_runs_have_ended(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = request.config.getoption("--many-rows", default=False)
+    few, more = (_cost_of_a_sweep(ended, monkeypatch) for ended in (1_000, 1_000_000 if many else 30_000))
+    assert more.statements == few.statements
+    assert more.rows <= 2 * few.rows + 100
+
+
+class Cost(NamedTuple):
+    """What a whole sweep asked of the server."""
+
+    statements: Counter[str]
+    rows: int
+
+
+def _cost_of_a_sweep(ended: int, monkeypatch: pytest.MonkeyPatch) -> Cost:
+    url = timed_url()
+    _filled(url, ended, 0)
+    statements: Counter[str] = Counter()
+    run = Connection.run
+
+    def counted(self: Connection, name: str, values: Values = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        statements[name] += 1
+        return run(self, name, values)
+
+    async def one_sweep() -> None:
+        async with buoy.connect(url) as client:
+            await sweep(client)
+            with monkeypatch.context() as patched:
+                patched.setattr(Connection, "run", counted)
+                await sweep(client)
+
+    session = session_of(url)
+    try:
+        # The first sweep of a store is not counted.
+        before = _scans(session, address_of(url).schema)
+        asyncio.run(one_sweep())
+        after = _scans(session, address_of(url).schema)
+    finally:
+        session.close()
+    rows = sum(after[table][1] - before[table][1] for table in TABLES)
+    del statements["notify"]
+    return Cost(statements, rows)
