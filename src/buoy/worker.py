@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import islice
 from typing import NamedTuple
 
-from buoy.core.limits import SWEEP_LOOKS_MAX, SWEEP_S
+from buoy.core.ids import RunId
+from buoy.core.limits import STUCK_RUNS_SHOWN, SWEEP_LOOKS_MAX, SWEEP_S
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.engine.process.loop_watch import LoopWatch
@@ -72,7 +74,7 @@ class Worker:
         )
         self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
         fences, look = ports.store.self_fencing, self._loop_watch.look
-        self.beats = Heartbeat(self.runner, ports.reopen, fences=fences, look_at_loop=look)
+        self.beats = Heartbeat(self.runner, ports.reopen, fences=fences, look_at_loop=look, stuck_runs=self._stuck_runs)
         self.sweeper = Sweeper(
             ports.store,
             ports.liveness,
@@ -87,6 +89,11 @@ class Worker:
         self.runner.intake.on_cut_short = lambda run_id: write_down_loss(self.client(), run_id)
         self.runner.trouble_log.loops += [self.sweeper, self.scheduler]
         self._paused_runs: asyncio.Task[None] | None = None
+
+    def _stuck_runs(self) -> tuple[RunId, ...]:
+        """Called in the heartbeat's thread. What executes, is written or is replayed does not count."""
+        driven = list(self.runner.executions.values())
+        return tuple(islice((each.run_id for each in driven if each.stuck), STUCK_RUNS_SHOWN))
 
     def client(self, actor: str | None = None) -> Client:
         """Speaks to the store and to this runner."""

@@ -113,6 +113,16 @@ def test_code_is_not_said_to_wait_for_nothing_while_it_may_move(more: Any) -> No
     assert "W1" not in [each.code for each in diagnose(given)]
 
 
+def test_after_a_claim_the_word_of_its_owner_makes_it_certain() -> None:
+    events = log(created(), claimed("w1"))
+    says = msgspec.structs.replace(WORKER, stuck=("run-1",), beat_age_s=1.0)
+    given = facts_of(events, holder=says, story=story(events))
+    assert (codes(given), judge(given).health) == (["W1"], Health.STALLED)
+    assert "can never continue" in text_of(explain(given))
+    for other in ({"stuck": ("run-2",)}, {"beat_age_s": None}, {"beat_age_s": 3600.0}):
+        assert codes(facts_of(events, holder=msgspec.structs.replace(says, **other), story=story(events))) != ["W1"]
+
+
 def test_after_a_claim_code_may_still_compute_so_that_it_is_a_notice() -> None:
     events = log(created(), claimed("w1"))
     given = facts_of(events, holder=WORKER, story=story(events))

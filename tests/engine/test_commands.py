@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,21 @@ def test_a_killed_runner_takes_its_commands_with_it_and_the_run_goes_on(url: str
     assert claims == ["created", "taken_over"]
     started = [event.body for event in log if isinstance(event.body, e.StepStarted) and event.body.leaf == "long#1"]
     assert len(started) == 1, "the same attempt continues"
+
+
+async def test_a_disk_that_does_not_answer_does_not_stop_the_loop(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Declared files are looked at in a thread, before a command and after it."""
+    workflow = spec("{id: a, run: 'touch made', outputs: [made]}", "{id: b, run: 'touch more', inputs: [made]}")
+    real, asked = Path.exists, list[bool]()
+
+    def exists(path: Path) -> bool:
+        if path == tmp_path / "made":
+            asked.append(threading.current_thread() is threading.main_thread())
+        return real(path)
+
+    monkeypatch.setattr(Path, "exists", exists)
+    async with opened(url, workflow) as app:
+        await result_of(app, await app.start_as("r1", workflow, directory=str(tmp_path)))
+    assert asked == [False, False]

@@ -196,5 +196,7 @@ QUESTION_OLD_S = 7 * 24 * 3600.0
 WAKE_SLACK_S = 5.0
 # A living owner that has not acted on a due time or a message for so long stands still: busy workers are late by less.
 OVERDUE_S = 15.0
+# Runs that wait for nothing which one heartbeat names: each is an error in code, and a beat stays small.
+STUCK_RUNS_SHOWN = 20
 # An event loop that one call has held for so long counts as a trouble of its runner.
 LOOP_HELD_S = 10.0

@@ -5,7 +5,7 @@ The adapters are in `host/`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -126,4 +126,8 @@ class Shell(Protocol):
 
     async def run(self, command: Command) -> CommandEnd:
         """Until it ended. A cancellation of this call stops the command, and returns when it has ended."""
+        ...
+
+    async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
+        """Names those of these files that are not there. It asks the disk in a thread: the loop must not wait."""
         ...

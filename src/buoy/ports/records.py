@@ -245,6 +245,7 @@ class Beat(msgspec.Struct, frozen=True):
     progress: dict[RunId, Progress] = {}
     sweep: SweepHealth | None = None  # None: this runner does not sweep
     loop_held: LoopHeld | None = None
+    stuck: tuple[RunId, ...] = ()  # runs whose code waits, with nothing open that could wake it
 
 
 class RunnerRecord(msgspec.Struct, frozen=True):

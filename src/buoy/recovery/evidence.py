@@ -103,6 +103,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         doubt=(sight.doubt or record.unreadable) if record.gone_at is None and proof is None else None,
         stopped=record.gone_at is None and sight.stopped,
         loop=_loop(record, 0.0 if now is None else max(now - record.beat_at, 0.0)),
+        stuck=record.beat.stuck,
         queues=info.queues,
         workflows=info.workflows,
         unable=info.unable,

@@ -211,8 +211,8 @@ _ENTRIES = (
         word="waits for nothing",
         title="The workflow waits for something that can never come",
         how="Its code waits, for example for an asyncio.Event, and no step, question, signal, timer or child is open: "
-        "no event could wake it. Certain if the log ends with an outcome; after a claim the code may still compute: "
-        "then it is only a notice.",
+        "no event could wake it. Certain if the log ends with an outcome, or its worker says so with a "
+        "heartbeat. Until then code that was just claimed may still compute, and it is only a notice.",
         remedy="It is reported: only another code, or a cancellation, can end the wait.",
         you_can=(
             Hint("correct the code and restart the worker: code that fits the log takes the run over"),

@@ -54,6 +54,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False
     # Its own word, with its last beat.
     loop: LoopFacts | None = None
+    # The same: runs whose code waits, with nothing open that could wake it.
+    stuck: tuple[str, ...] = ()
     gone_why: str | None = None
     proof: dict[str, str | int | float | bool | None] | None = None
     # Why nothing tells whether it lives: its lock cannot be looked at from here, or its record cannot be read.

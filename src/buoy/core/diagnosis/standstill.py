@@ -81,7 +81,8 @@ def waits_for_nothing(facts: Facts) -> Literal["certainly", "perhaps"] | None:
     """Whether the code of a run waits though nothing is open that could wake it.
 
     The outcome of a leaf and all that the code asks for after it are one commit. So a log that ends with an outcome and
-    leaves nothing open was left by code that waits for something of its own. After a claim the code may still run.
+    leaves nothing open was left by code that waits for something of its own. After a claim the code may still run: then
+    only its owner's word, given since, makes it certain.
     """
     document, log = facts.document, facts.log
     if document.status is not Status.RUNNING or document.open_count or not log or is_spec(document.workflow):
@@ -92,6 +93,8 @@ def waits_for_nothing(facts: Facts) -> Literal["certainly", "perhaps"] | None:
     age_s = facts.now - document.updated_at
     if standing_still(facts) is not None or any(would_use(facts, each) for each in facts.messages):
         return None
-    if not e.is_run_level(log[-1].body):
+    beat_s = holder.beat_age_s
+    said = beat_s is not None and beat_s < age_s and document.run_id in holder.stuck
+    if said or not e.is_run_level(log[-1].body):
         return "certainly" if age_s > WAKE_SLACK_S else None
     return "perhaps" if age_s > OVERDUE_S else None

@@ -101,6 +101,11 @@ class Execution:
         """Only a time or a message can move it."""
         return self.settled and self.state.status in _AT_REST
 
+    @property
+    def stuck(self) -> bool:
+        """Whether its code waits, and nothing is open that could wake it."""
+        return not self.state.open and self.state.status is Status.RUNNING and not self.detached and self.settled
+
     # ---- the door
 
     def turn(self, work: Callable[..., None], *args: Any) -> None:

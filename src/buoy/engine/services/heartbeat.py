@@ -55,6 +55,7 @@ class Heartbeat:
         attempt_s: float = BEAT_ATTEMPT_S,
         fence_after_s: float = SELF_FENCE_AFTER_S,
         look_at_loop: Callable[[], LoopHeld | None] = lambda: None,
+        stuck_runs: Callable[[], tuple[RunId, ...]] = tuple,
     ) -> None:
         self._runner = runner
         self._open_store = open_store
@@ -71,6 +72,7 @@ class Heartbeat:
         self._swept_at: StoreTime | None = None
         # The beat's thread is the one that can see that the loop of its process is blocked.
         self._look_at_loop = look_at_loop
+        self._stuck_runs = stuck_runs
         self._held: LoopHeld | None = None
         self._held_sent = False
         self.errors = 0
@@ -183,4 +185,5 @@ class Heartbeat:
             progress=progress,
             sweep=sweep,
             loop_held=self._held,
+            stuck=self._stuck_runs(),
         )

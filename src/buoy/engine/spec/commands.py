@@ -49,7 +49,7 @@ class Commander:
     ) -> dict[str, Any]:
         """The body. Its arguments are those in the log, by these names."""
         context = step_context("a command")
-        need_files(directory, inputs)
+        need_files(await self.missing(directory, inputs), directory)
         step, _, module = context.leaf.rpartition("#")[0].partition("/")
         own = {
             "BUOY_RUN_ID": context.run_id,
@@ -73,8 +73,12 @@ class Commander:
         facts = _facts(end)
         if end.exit_code != 0:
             raise _failure(end, facts)
-        check_made(directory, outputs, facts)
+        check_made(await self.missing(directory, outputs), directory, facts)
         return {**facts, **({} if end.result is None else {"result": _read_result(end.result)})}
+
+    async def missing(self, directory: str, paths: list[str]) -> list[str]:
+        """Those of these files that are not there. Most steps name none: then no disk is asked."""
+        return await self._shell.missing(directory, paths) if paths else []
 
     async def _end_of(self, command: Command) -> CommandEnd:
         """How the command ended; `GivenBack` if it was the stop of this whole process with all that it started."""
@@ -164,16 +168,19 @@ def _read_result(data: bytes) -> Any:
         return data.decode(errors="replace").strip()
 
 
-def need_files(directory: str, paths: list[str]) -> None:
+def missing_files(directory: str, paths: list[str]) -> list[str]:
+    """Those of these files that are not there. It blocks: for the threads of plain functions only."""
+    return [path for path in paths if not (Path(directory) / path).exists()]
+
+
+def need_files(missing: list[str], directory: str) -> None:
     """Refuses to begin without the files that a step says it reads."""
-    missing = [path for path in paths if not (Path(directory) / path).exists()]
     if missing:
         raise BadInput(f"input file {shown(missing[0])} is not there, in {directory}")
 
 
-def check_made(directory: str, paths: list[str], facts: Facts) -> None:
+def check_made(missing: list[str], directory: str, facts: Facts) -> None:
     """A step that says it makes a file has not completed without it."""
-    missing = [path for path in paths if not (Path(directory) / path).exists()]
     if missing:
         text = f"output file {shown(missing[0])} was not made, in {directory}"
         raise CommandFailed(text, type="OutputMissing", kind="unknown", facts=facts)

@@ -96,5 +96,8 @@ class _NoShell:
     async def run(self, command: Command) -> CommandEnd:
         raise NotImplementedError("a trial runs nothing")
 
+    async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
+        raise NotImplementedError("a trial looks at no file")
+
 
 def _nothing() -> None: ...

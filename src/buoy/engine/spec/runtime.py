@@ -21,7 +21,7 @@ from buoy.core.spec.template import text_of
 from buoy.engine.authoring import definitions
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.declaration import Retry
-from buoy.engine.spec.commands import Commander, check_made, need_files
+from buoy.engine.spec.commands import Commander, check_made, missing_files, need_files
 from buoy.engine.spec.functions import Called, Calls
 from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
 from buoy.ports.host import Shell
@@ -127,7 +127,8 @@ class SpecKit:
         outputs = scope.files(step.outputs) if _is_last(step, action) else []
         fn = called.fn
         if inputs or outputs:
-            fn = _with_files(called, str(planned.bound[DIRECTORY]), inputs, outputs)
+            wrap = self._with_files_async if called.is_async else _with_files
+            fn = wrap(called, str(planned.bound[DIRECTORY]), inputs, outputs)
         retry = Retry(action.retries, action.backoff_s) if action.retries or called.retry is None else called.retry
         work = Work(
             action.id if step.modules else planned.id,
@@ -138,6 +139,20 @@ class SpecKit:
             timeout_s=called.timeout_s if action.timeout_s is None else action.timeout_s,
         )
         return Prepared(work, codec.encode(scope.inputs(action), f"the inputs of {planned.id}"))
+
+    def _with_files_async(
+        self, called: Called, directory: str, inputs: list[str], outputs: list[str]
+    ) -> Callable[..., Any]:
+        """As `_with_files`, for a function on the event loop: the shell looks at the disk without blocking it."""
+        commander, _ = self.need_shell()
+
+        async def calls(*args: Any, **kwargs: Any) -> Any:
+            need_files(await commander.missing(directory, inputs), directory)
+            found = await called.fn(*args, **kwargs)
+            check_made(await commander.missing(directory, outputs), directory, {})
+            return found
+
+        return calls
 
 
 def _command_args(planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None) -> dict[str, object]:
@@ -171,18 +186,12 @@ def _is_last(step: Step, action: Action) -> bool:
 
 
 def _with_files(called: Called, directory: str, inputs: list[str], outputs: list[str]) -> Callable[..., Any]:
-    """The function with its files looked at before and after."""
-
-    async def calls_async(*args: Any, **kwargs: Any) -> Any:
-        need_files(directory, inputs)
-        found = await called.fn(*args, **kwargs)
-        check_made(directory, outputs, {})
-        return found
+    """The function with its files looked at before and after, in the thread that runs it."""
 
     def calls(*args: Any, **kwargs: Any) -> Any:
-        need_files(directory, inputs)
+        need_files(missing_files(directory, inputs), directory)
         found = called.fn(*args, **kwargs)
-        check_made(directory, outputs, {})
+        check_made(missing_files(directory, outputs), directory, {})
         return found
 
-    return calls_async if called.is_async else calls
+    return calls

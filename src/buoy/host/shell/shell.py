@@ -11,6 +11,7 @@ import os
 import signal
 import stat
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from buoy.core.ids import check_run_id
@@ -64,6 +65,10 @@ class GuardedShell:
             result=handed_on,
             stopped=stopped,
         )
+
+    async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
+        # In a thread, as above: a network disk may take minutes to answer.
+        return await asyncio.to_thread(lambda: [path for path in paths if not (Path(directory) / path).exists()])
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
         lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -43,6 +44,10 @@ class StageShell(GuardedShell):
         with self._outside.job():
             end = await super().run(command)
         return replace(end, duration_s=0.0, peak_memory_bytes=0)
+
+    async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
+        with self._outside.job():
+            return await super().missing(directory, paths)
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
         guard = _Guard(command.directory, environment(command, result))
