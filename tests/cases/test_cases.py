@@ -47,7 +47,7 @@ from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S
 from tests.postgres_server import open_timed, query, timed_url
-from tests.recovery.yard import KINDS, Deaths, Yard
+from tests.recovery.harness import KINDS, Deaths, RecoveryHarness
 
 FOLDER = Path(__file__).parent
 CASES = sorted(path.parent.name for path in FOLDER.glob("*/expect.json"))
@@ -94,19 +94,19 @@ class Case:
         return f"sqlite:///{place / 'runs.db'}" if kind == "sqlite" else f"file://{place / 'runs'}"
 
 
-async def _brought(case: Case, yard: Yard) -> Imported:
-    done = [await import_run(yard.client, parse(path.read_bytes()), as_found=True) for path in case.files]
+async def _brought(case: Case, harness: RecoveryHarness) -> Imported:
+    done = [await import_run(harness.client, parse(path.read_bytes()), as_found=True) for path in case.files]
     for name, state in case.expect.get("runners", ANYBODY).items():
-        runner = await yard.runner(name, dead=state == "dead", workflows=KNOWN)
-        await yard.store.beat(runner, Beat(number=1))
+        runner = await harness.runner(name, dead=state == "dead", workflows=KNOWN)
+        await harness.store.beat(runner, Beat(number=1))
     return done[0]
 
 
-async def _findings(case: Case, yard: Yard) -> tuple[RunRecord, list[Finding]]:
-    record = await yard.client.record(case.run_id)
-    people = await read_fleet(yard.store, yard.client.liveness)
+async def _findings(case: Case, harness: RecoveryHarness) -> tuple[RunRecord, list[Finding]]:
+    record = await harness.client.record(case.run_id)
+    people = await read_fleet(harness.store, harness.client.liveness)
     stale, watched = case.expect.get("stale_after_s"), case.expect.get("watched")
-    facts, _ = await facts_of_run(yard.store, people, record, stale_after_s=stale, stream_open=watched)
+    facts, _ = await facts_of_run(harness.store, people, record, stale_after_s=stale, stream_open=watched)
     return record, diagnose(facts)
 
 
@@ -124,13 +124,13 @@ def _around(case: Case) -> dict[str, Any]:
     return {"stale_after_s": case.expect.get("stale_after_s"), "stream_open": case.expect.get("watched")}
 
 
-async def _recovered(case: Case, yard: Yard) -> Recovery:
+async def _recovered(case: Case, harness: RecoveryHarness) -> Recovery:
     expect = case.expect
     how = {"adopt": expect.get("adopt", False), **_around(case)}
-    dry = await recover_run(yard.client, case.run_id, dry_run=True, **how)
-    before = await read_log(yard.store, case.run_id)
-    done = await recover_run(yard.client, case.run_id, **how)
-    after = await read_log(yard.store, case.run_id)
+    dry = await recover_run(harness.client, case.run_id, dry_run=True, **how)
+    before = await read_log(harness.store, case.run_id)
+    done = await recover_run(harness.client, case.run_id, **how)
+    after = await read_log(harness.store, case.run_id)
     assert after[: len(before)] == before, "nothing is removed or changed"
     tail = [event.type for event in after[len(before) :]]
     assert (tail, done.action) == (expect["tail"], expect["action"]), done
@@ -161,17 +161,17 @@ def _check_branch(case: Case, dry: Recovery, done: Recovery, tail: list[e.Event]
         assert dry.plan is not None and list(dry.plan.again) == expect["again"], dry.plan
 
 
-async def _check_after(case: Case, yard: Yard) -> State | None:
+async def _check_after(case: Case, harness: RecoveryHarness) -> State | None:
     expect = case.expect
-    record = await yard.client.record(case.run_id)
-    log = await read_log(yard.store, case.run_id)
+    record = await harness.client.record(case.run_id)
+    log = await read_log(harness.store, case.run_id)
     assert (record.document.status if expect.get("document_left") is None else _status(log)) == expect["status"]
     task = (
         "held" if record.holder else "missing" if not record.has_task else "parked" if record.due_at is None else "due"
     )
     assert task == expect["task"]
     assert record.envelope.generation == expect.get("generation", record.envelope.generation)
-    assert len(await yard.store.inbox(case.run_id)) >= expect.get("messages", 0)
+    assert len(await harness.store.inbox(case.run_id)) >= expect.get("messages", 0)
     if not log:
         return None
     state = fold(case.run_id, log)
@@ -184,12 +184,12 @@ def _status(log: list[e.Event]) -> str:
     return document(fold(RunId("any"), log)).status
 
 
-async def _check_settled(case: Case, yard: Yard) -> None:
+async def _check_settled(case: Case, harness: RecoveryHarness) -> None:
     """Recovering again does nothing more, and what is left is only what others must do."""
-    before = await read_log(yard.store, case.run_id)
-    again = await recover_run(yard.client, case.run_id, **_around(case))
+    before = await read_log(harness.store, case.run_id)
+    again = await recover_run(harness.client, case.run_id, **_around(case))
     assert again.action in ("none", "report", "skip"), again
-    assert await read_log(yard.store, case.run_id) == before
+    assert await read_log(harness.store, case.run_id) == before
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "postgres"])
@@ -202,23 +202,23 @@ def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, n
         url = timed_url() if kind == "postgres" else case.url(tmp_path, kind)
         store = await (open_timed(url, clock, clock) if kind == "postgres" else open_store(url, clock))
         try:
-            yard = Yard(store, clock, Deaths())
+            harness = RecoveryHarness(store, clock, Deaths())
             if "refused" in case.expect:
                 with pytest.raises(BadInput) as refused:
-                    await _brought(case, yard)
+                    await _brought(case, harness)
                 assert case.expect["refused"] in str(refused.value)
-                assert (await yard.client.runs()).runs == ()
+                assert (await harness.client.runs()).runs == ()
                 return
-            done = await _brought(case, yard)
+            done = await _brought(case, harness)
             if kind == "postgres":
                 # A store with a clock dates a copy by its import. The case is that it has had the run all the while.
                 query(url, _SINCE_THEN)
             assert case.expect.get("doubts", "") in " ".join(done.doubts)
-            _, found = await _findings(case, yard)
+            _, found = await _findings(case, harness)
             _check_findings(case, found)
-            await _recovered(case, yard)
-            await _check_after(case, yard)
-            await _check_settled(case, yard)
+            await _recovered(case, harness)
+            await _check_after(case, harness)
+            await _check_settled(case, harness)
         finally:
             await store.close()
         if "drives" in case.expect:

@@ -17,7 +17,7 @@ import pytest
 from .conftest import Buoy, Process, Spawn, until
 from .test_recovering import change, killed
 
-LAB = """
+SITUATIONS = """
 import asyncio, buoy, time
 from pathlib import Path
 
@@ -74,9 +74,9 @@ async def waits() -> object:
 
 
 @pytest.fixture
-def lab(buoy: Buoy) -> Path:
-    file = buoy.folder / "lab.py"
-    file.write_text(LAB)
+def situations(buoy: Buoy) -> Path:
+    file = buoy.folder / "situations.py"
+    file.write_text(SITUATIONS)
     return file
 
 
@@ -94,9 +94,9 @@ def sections(text: str) -> dict[str, str]:
     return found
 
 
-def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:failing", "--arg", f"witness={buoy.witness}", "--id", "r")
+def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spawn: Spawn, situations: Path) -> None:
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:failing", "--arg", f"witness={buoy.witness}", "--id", "r")
     until(lambda: "slow" in buoy.seen(), worker)
     worker.send(signal.SIGKILL)
     worker.wait()
@@ -111,12 +111,12 @@ def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spa
 
 
 def test_workers_of_another_env_are_named_with_the_way_to_set_one(
-    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+    buoy: Buoy, spawn: Spawn, situations: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUOY_ENV", "e1")
-    worker = spawn("worker", str(lab))
+    worker = spawn("worker", str(situations))
     monkeypatch.delenv("BUOY_ENV")
-    buoy("start", f"{lab}:waits", "--id", "r")
+    buoy("start", f"{situations}:waits", "--id", "r")
     until(lambda: buoy.json("status", code=1)["runners"], worker)
     told = sections(buoy("why", "r").stdout)
     assert "works in the default env: the live ones work in env 'e1'" in told["Wrong"]
@@ -137,9 +137,9 @@ def test_a_process_killed_on_another_host_says_when_it_would_be_taken_over(
     assert "see at once whether it lives" in told["You can"] and "buoy sweeper --once" in told["You can"]
 
 
-def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:naps", "--id", "r")
+def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn: Spawn, situations: Path) -> None:
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:naps", "--id", "r")
     begun(buoy, worker, "r", "waiting")
     worker.send(signal.SIGSTOP)
     try:
@@ -150,7 +150,7 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
         assert "Nothing happens until that process is continued or ended" in told["Next"]
         assert f"kill -CONT {worker.popen.pid}" in told["You can"] and "It continues by itself" not in text
         assert "is stopped" in buoy("status", code=1).stdout and "is stopped" in buoy("why", "--all", code=1).stdout
-        buoy("start", f"{lab}:waits", "--id", "q")
+        buoy("start", f"{situations}:waits", "--id", "q")
         assert "the worker that could take it does not react" in buoy("why", "q").stdout
     finally:
         worker.send(signal.SIGCONT)
@@ -158,38 +158,38 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
 
 
 def test_a_step_that_blocks_its_worker_is_named_by_all_who_are_asked(
-    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+    buoy: Buoy, spawn: Spawn, situations: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The worker reports after some seconds; whether that is long already is another matter.
     monkeypatch.setattr("buoy.core.diagnosis.takers.LOOP_HELD_S", 0.0)
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:naps", "--id", "r")
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:naps", "--id", "r")
     begun(buoy, worker, "r", "waiting")
-    buoy("start", f"{lab}:blocks", "--arg", f"witness={buoy.witness}", "--id", "b")
+    buoy("start", f"{situations}:blocks", "--arg", f"witness={buoy.witness}", "--id", "b")
     until(lambda: "blocking" in buoy.seen(), worker)
     until(lambda: "has held the event loop" in buoy("why", "r").stdout, worker)
     told = sections(buoy("why", "r").stdout)
     assert "Step blocking#1 of run b" in told[""] and "health suspect" in told[""]
-    assert "lab.py:" in told["Wrong"] and "When that call returns" in told["Next"]
+    assert "situations.py:" in told["Wrong"] and "When that call returns" in told["Next"]
     assert "plain `def` step" in told["You can"] and f"kill -9 {worker.popen.pid}" in told["You can"]
     assert buoy("why", "b").stdout.startswith("b blocks its whole worker")
-    buoy("start", f"{lab}:waits", "--id", "q")
+    buoy("start", f"{situations}:waits", "--id", "q")
     assert "blocked for" in buoy("why", "q").stdout and "blocked for" in buoy("status", code=1).stdout
     Path(f"{buoy.witness}.go").touch()
     until(lambda: "health live" in buoy("why", "r").stdout, worker)
 
 
-def test_a_question_with_a_time_out_names_the_timer_that_ends_it(buoy: Buoy, lab: Path) -> None:
-    buoy("start", f"{lab}:asks", "--id", "r")
-    buoy("worker", str(lab), "--until-idle")
+def test_a_question_with_a_time_out_names_the_timer_that_ends_it(buoy: Buoy, situations: Path) -> None:
+    buoy("start", f"{situations}:asks", "--id", "r")
+    buoy("worker", str(situations), "--until-idle")
     told = sections(buoy("why", "r").stdout)
     assert "timer#1" in told["Next"] and "(in " in told["Next"] and "even without an answer" in told["Next"]
     assert "however long" not in told["Next"]
 
 
-def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:stuck", "--id", "r")
+def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: Spawn, situations: Path) -> None:
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:stuck", "--id", "r")
     until(lambda: "can never continue" in buoy("why", "r").stdout, worker)
     told = sections(buoy("why", "r").stdout)
     assert "no step, question, signal, timer or child is open" in told[""] and "health stalled" in told[""]
@@ -201,10 +201,10 @@ def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: S
 
 
 def test_a_long_step_of_a_healthy_worker_is_a_notice_wherever_one_looks(
-    buoy: Buoy, spawn: Spawn, lab: Path, monkeypatch: pytest.MonkeyPatch
+    buoy: Buoy, spawn: Spawn, situations: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
     until(lambda: "slow" in buoy.seen(), worker)
     # An hour does not pass in a test: any standstill counts as long.
     monkeypatch.setattr("buoy.operations.inspect.explanation.STALE_AFTER_S", 0.0)
@@ -245,9 +245,9 @@ def document_of(buoy: Buoy, run_id: str) -> dict[str, Any]:
     return document
 
 
-def test_a_wrong_summary_is_told_without_the_inside_of_python(buoy: Buoy, lab: Path) -> None:
-    buoy("start", f"{lab}:waits", "--id", "r")
-    buoy("worker", str(lab), "--until-idle")
+def test_a_wrong_summary_is_told_without_the_inside_of_python(buoy: Buoy, situations: Path) -> None:
+    buoy("start", f"{situations}:waits", "--id", "r")
+    buoy("worker", str(situations), "--until-idle")
     document = document_of(buoy, "r") | {"open": [], "open_count": 0}
     with sqlite3.connect(buoy.folder / "buoy.db") as connection:
         connection.execute("UPDATE runs SET doc = ? WHERE run_id = 'r'", (json.dumps(document),))
@@ -269,9 +269,9 @@ def limited(buoy: Buoy, *words: str, bytes_max: int = 48 * 1024) -> tuple[int, s
     return done.returncode, done.stdout + done.stderr
 
 
-def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spawn: Spawn, lab: Path) -> None:
-    worker = spawn("worker", str(lab))
-    buoy("start", f"{lab}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
+def test_a_store_that_takes_no_data_is_told_before_anything_else(buoy: Buoy, spawn: Spawn, situations: Path) -> None:
+    worker = spawn("worker", str(situations))
+    buoy("start", f"{situations}:long_one", "--arg", f"witness={buoy.witness}", "--id", "r")
     until(lambda: "slow" in buoy.seen(), worker)
     assert "cannot be written" not in buoy("why", "r").stdout
     code, text = limited(buoy, "why", "r")
@@ -295,9 +295,9 @@ def test_a_store_that_takes_no_data_is_told_of_a_dead_worker_too(buoy: Buoy, spa
     assert "Nothing until the store can be written again" in told["Next"]
 
 
-def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: Path) -> None:
-    buoy("start", f"{lab}:waits", "--id", "r")
-    buoy("worker", str(lab), "--until-idle")
+def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, situations: Path) -> None:
+    buoy("start", f"{situations}:waits", "--id", "r")
+    buoy("worker", str(situations), "--until-idle")
     buoy("pause", "r", "--reason", "look first")
     change(buoy, "DELETE FROM tasks WHERE run_id = 'r'")
     told = sections(buoy("why", "r").stdout)
@@ -309,7 +309,7 @@ def test_a_paused_run_without_a_task_is_left_alone_and_resumes(buoy: Buoy, lab: 
     assert buoy.json("why", "--all")["troubles"] == []
     buoy("resume", "r")
     buoy("signal", "r", "go", "7")
-    buoy("worker", str(lab), "--until-idle")
+    buoy("worker", str(situations), "--until-idle")
     assert buoy("result", "r").stdout == "7\n"
 
 

@@ -41,11 +41,11 @@ from buoy.core.ids import RunId
 from buoy.engine.read_log import read_log
 from tests.patience import LOOK_S
 
-from .crew import RUN, expected, fork, in_child
+from .case_process import RUN, expected, fork, in_child
 from .flows import POLICIES, WITNESS
 from .gate import BALLAST, FAULTS, STORES, Gate, Point, can_refuse_writes, strike_of
+from .harness import ROOT, Seen, read
 from .verdict import Story, again, broken, recoveries
-from .yard import ROOT, Seen, read
 
 PHASES = ("engine", "recovery")
 # In the middle of its steps: one is completed, two have begun, and nothing of their work is recorded.
@@ -78,8 +78,8 @@ class Case(NamedTuple):
         return cls(store, policy, fault, phase, Point(call, int(number), side))
 
 
-class Stage:
-    """Where one case is played."""
+class CaseHarness:
+    """The files and processes of one case."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case = case
@@ -151,73 +151,73 @@ class Stage:
 
 def play(case: Case, folder: Path) -> dict[str, Any]:
     """What came of it; without `problems` if every promise was kept."""
-    stage = Stage(case, folder)
-    mounted = case.fault == "full" and _mount(stage.disk)
+    harness = CaseHarness(case, folder)
+    mounted = case.fault == "full" and _mount(harness.disk)
     began = time.monotonic()
     try:
         if case.phase == "recovery":
-            first = Gate(KILLED_AT, strike_of("kill", stage.disk))
-            stage.must_end(stage.fork(first), "the first process", code=None)
-        struck = _strike(stage)
-        stage.must_end(stage.fork(), "the last process", 2 * ENOUGH_S)
-        found = _judged(stage)
+            first = Gate(KILLED_AT, strike_of("kill", harness.disk))
+            harness.must_end(harness.fork(first), "the first process", code=None)
+        struck = _strike(harness)
+        harness.must_end(harness.fork(), "the last process", 2 * ENOUGH_S)
+        found = _judged(harness)
     finally:
-        stage.close()
+        harness.close()
         if mounted:
-            subprocess.run(["umount", "--lazy", str(stage.disk)], check=True)
-    problems = [*stage.problems, *found.pop("problems")]
-    refused = sum(each.leaf == "refused" or (each.leaf == "troubles" and each.key != "0") for each in stage.seen())
+            subprocess.run(["umount", "--lazy", str(harness.disk)], check=True)
+    problems = [*harness.problems, *found.pop("problems")]
+    refused = sum(each.leaf == "refused" or (each.leaf == "troubles" and each.key != "0") for each in harness.seen())
     return {
         "case": str(case), "struck": struck, "refused": refused, "problems": problems, **found,
         "took_s": round(time.monotonic() - began, 2),
     }  # fmt: skip
 
 
-def _strike(stage: Stage) -> bool:
+def _strike(harness: CaseHarness) -> bool:
     """Lets a process come to its point, and does what belongs to the fault. Whether it came there."""
-    fault = stage.case.fault
-    gate = Gate(stage.case.point, strike_of(fault, stage.disk))
-    pid = stage.fork(gate, host="harbour" if fault == "zombie" else None)
+    fault = harness.case.fault
+    gate = Gate(harness.case.point, strike_of(fault, harness.disk))
+    pid = harness.fork(gate, host="harbour" if fault == "zombie" else None)
     match fault:
         case "kill":
-            stage.must_end(pid, "the struck process", code=None)
+            harness.must_end(pid, "the struck process", code=None)
         case "term":
-            stage.must_end(pid, "the struck process")
+            harness.must_end(pid, "the struck process")
         case "stop" | "zombie":
-            status = stage.wait(pid, ENOUGH_S, os.WUNTRACED)
+            status = harness.wait(pid, ENOUGH_S, os.WUNTRACED)
             if status is not None and os.WIFSTOPPED(status):
-                _asleep(stage, pid)
+                _asleep(harness, pid)
         case "full":
-            if stage.wait_struck(pid, ENOUGH_S):
+            if harness.wait_struck(pid, ENOUGH_S):
                 time.sleep(FULL_S)
-                (stage.disk / BALLAST).unlink()
-            stage.must_end(pid, "the process whose disk was full")
+                (harness.disk / BALLAST).unlink()
+            harness.must_end(pid, "the process whose disk was full")
         case "readonly":
-            if stage.wait_struck(pid, ENOUGH_S):
+            if harness.wait_struck(pid, ENOUGH_S):
                 time.sleep(FULL_S)
                 os.kill(pid, signal.SIGTERM)
-            if stage.wait(pid, PATIENCE_S) is None:
+            if harness.wait(pid, PATIENCE_S) is None:
                 # As a supervisor does with one that cannot even say good-bye.
-                stage.kill(pid)
-    return any(each.leaf == "struck" and each.pid == pid for each in stage.seen())
+                harness.kill(pid)
+    return any(each.leaf == "struck" and each.pid == pid for each in harness.seen())
 
 
-def _asleep(stage: Stage, pid: int) -> None:
+def _asleep(harness: CaseHarness, pid: int) -> None:
     """Another process comes while this one stands still."""
     began = time.time()
     # If it is stopped in the middle of a write (by one of its other threads) it keeps the store's own lock. No process
     # can do anything until it wakes up, so this only checks that nothing goes wrong.
-    zombie = stage.case.fault == "zombie" and not holds_lock(pid, stage.disk)
-    other = stage.fork(host="open-sea" if zombie else None)
+    zombie = harness.case.fault == "zombie" and not holds_lock(pid, harness.disk)
+    other = harness.fork(host="open-sea" if zombie else None)
     if zombie:
-        stage.must_end(other, "the one on another machine")
+        harness.must_end(other, "the one on another machine")
     else:
         time.sleep(SLEPT_S)
-    stage.asleep[pid] = (began, time.time())
+    harness.asleep[pid] = (began, time.time())
     os.kill(pid, signal.SIGCONT)
-    stage.must_end(pid, "the one that stood still", code=None)
+    harness.must_end(pid, "the one that stood still", code=None)
     if not zombie:
-        stage.must_end(other, "its neighbour")
+        harness.must_end(other, "its neighbour")
 
 
 def holds_lock(pid: int, disk: Path) -> bool:
@@ -230,26 +230,26 @@ def holds_lock(pid: int, disk: Path) -> bool:
     return False
 
 
-def _judged(stage: Stage) -> dict[str, Any]:
+def _judged(harness: CaseHarness) -> dict[str, Any]:
     """The verdict, found in a process of its own: one that was not there."""
-    place = stage.folder / "verdict"
+    place = harness.folder / "verdict"
 
     def work() -> None:
-        place.write_text(json.dumps(asyncio.run(_verdict(stage))))
+        place.write_text(json.dumps(asyncio.run(_verdict(harness))))
 
-    pid = in_child(work, stage.errors)
+    pid = in_child(work, harness.errors)
     os.waitpid(pid, 0)
     if not place.exists():
-        return {"problems": [f"the store could not be read: {stage.errors.read_text()[-600:]}"]}
+        return {"problems": [f"the store could not be read: {harness.errors.read_text()[-600:]}"]}
     found: dict[str, Any] = json.loads(place.read_text())
     return found
 
 
-async def _verdict(stage: Stage) -> dict[str, Any]:
-    async with buoy.connect(stage.url) as client:
+async def _verdict(harness: CaseHarness) -> dict[str, Any]:
+    async with buoy.connect(harness.url) as client:
         log = await read_log(client.store, RunId(RUN))
         inbox = frozenset(each.number for each in await client.store.inbox(RunId(RUN)))
-    story = Story(RunId(RUN), stage.case.policy, expected(), log, inbox, stage.seen(), stage.asleep)
+    story = Story(RunId(RUN), harness.case.policy, expected(), log, inbox, harness.seen(), harness.asleep)
     return {
         "problems": broken(story),
         "again": again(story),
@@ -263,12 +263,12 @@ async def _verdict(stage: Stage) -> dict[str, Any]:
 
 def points_of(store: str, phase: str, folder: Path) -> list[Point]:
     """Before and after each call that a process makes, as one that nothing happens to makes them."""
-    stage = Stage(Case(store, "resume", "kill", phase, Point("nothing", 0, "before")), folder)
+    harness = CaseHarness(Case(store, "resume", "kill", phase, Point("nothing", 0, "before")), folder)
     if phase == "recovery":
-        stage.must_end(stage.fork(Gate(KILLED_AT, strike_of("kill", stage.disk))), "the first process", code=None)
-    pid = stage.fork()
-    stage.must_end(pid, "the process that counts")
-    counted = next(each for each in reversed(stage.seen()) if each.leaf == "calls" and each.pid == pid)
+        harness.must_end(harness.fork(Gate(KILLED_AT, strike_of("kill", harness.disk))), "the first process", code=None)
+    pid = harness.fork()
+    harness.must_end(pid, "the process that counts")
+    counted = next(each for each in reversed(harness.seen()) if each.leaf == "calls" and each.pid == pid)
     found = []
     for item in counted.key.split(","):
         call, _, count = item.partition("=")

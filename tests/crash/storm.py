@@ -40,8 +40,8 @@ from tests.postgres_server import Server, start_server
 
 from .flows import WITNESS, expected, job, note, sync_job
 from .gate import STORES
+from .harness import CrashHarness, Seen, check_executions
 from .verdict import LOST, Story, again, broken, in_witness_time, recoveries
-from .yard import Seen, Yard, check_executions
 
 SPAN_S = 0.05
 KILL_EVERY_S = (0.05, 0.4)
@@ -53,9 +53,9 @@ CHANCES = (("kill", 0.75), ("term", 0.15), ("stop", 0.10))
 class Storm:
     """One store, some workers, and what happens to them."""
 
-    def __init__(self, yard: Yard, workers: int, load: int, chance: random.Random) -> None:
-        self.yard = yard
-        self.living = [yard.fork_worker() for _ in range(workers)]
+    def __init__(self, harness: CrashHarness, workers: int, load: int, chance: random.Random) -> None:
+        self.harness = harness
+        self.living = [harness.fork_worker() for _ in range(workers)]
         self.runs: list[str] = []
         self.struck: Counter[str] = Counter()
         self.killed: dict[int, float] = {}
@@ -76,7 +76,7 @@ class Storm:
             await self._strike()
 
     def _a_worker_executes(self) -> bool:
-        return not set(self.living).isdisjoint(self.yard.latest())
+        return not set(self.living).isdisjoint(self.harness.latest())
 
     async def _work_for_all(self, client: Client) -> None:
         """Starts so many runs that every blow hits a worker that executes something."""
@@ -98,7 +98,7 @@ class Storm:
 
     def _victim(self) -> int:
         """Mostly one that was just seen at work: a worker with nothing in its hands has nothing to lose."""
-        busy = [pid for pid in self.yard.latest() if pid in self.living]
+        busy = [pid for pid in self.harness.latest() if pid in self.living]
         return self._chance.choice(busy if busy and self._chance.random() < 0.8 else self.living)
 
     async def _strike(self) -> None:
@@ -117,10 +117,10 @@ class Storm:
             case _:
                 self.living.remove(pid)
                 at = time.time()
-                await asyncio.to_thread(self.yard.kill, pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+                await asyncio.to_thread(self.harness.kill, pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
                 if kind == "kill":
                     self.killed[pid] = at
-                self.living.append(self.yard.fork_worker())
+                self.living.append(self.harness.fork_worker())
 
 
 async def storm(
@@ -135,12 +135,12 @@ async def storm(
     trouble: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[str, Any]:
     """What it was like, and every promise that was broken. `trouble`: what else happens until the storm is over."""
-    yard = Yard(folder, told=True)
-    yard.url = url or yard.url_of("sqlite" if store == "sqlite" else "file")
-    os.environ[WITNESS] = str(yard.witness)
+    harness = CrashHarness(folder, told=True)
+    harness.url = url or harness.url_of("sqlite" if store == "sqlite" else "file")
+    os.environ[WITNESS] = str(harness.witness)
     try:
-        blow = Storm(yard, workers, load, random.Random(f"{seed} {store}"))
-        async with buoy.connect(yard.url) as client:
+        blow = Storm(harness, workers, load, random.Random(f"{seed} {store}"))
+        async with buoy.connect(harness.url) as client:
             more = None if trouble is None else asyncio.ensure_future(trouble())
             try:
                 await blow.rage(client, seconds, kills_min)
@@ -149,9 +149,9 @@ async def storm(
                     more.cancel()
                     await asyncio.wait([more])
             logs = await _calm(client, blow.runs)
-        return _figures(store, blow, logs, yard)
+        return _figures(store, blow, logs, harness)
     finally:
-        yard.close()
+        harness.close()
 
 
 async def _calm(client: Client, runs: list[str]) -> dict[str, list[e.Event]]:
@@ -168,9 +168,9 @@ async def _calm(client: Client, runs: list[str]) -> dict[str, list[e.Event]]:
     return {run_id: await read_log(client.store, RunId(run_id)) for run_id in runs}
 
 
-def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard) -> dict[str, Any]:
+def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], harness: CrashHarness) -> dict[str, Any]:
     by_run: dict[str, list[Seen]] = defaultdict(list)
-    for each in yard.seen():
+    for each in harness.seen():
         by_run[each.run].append(each)
     if store == "postgres":
         logs = {run_id: in_witness_time(log, by_run[run_id]) for run_id, log in logs.items()}
@@ -179,7 +179,7 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], yard: Yard
         story = Story(RunId(run_id), "resume", expected(number), logs[run_id], frozenset(), by_run[run_id], blow.asleep)
         problems += [f"{run_id}: {text}" for text in broken(story)]
         try:
-            check_executions(by_run[run_id], logs[run_id], run_id, yard.killed_at)
+            check_executions(by_run[run_id], logs[run_id], run_id, harness.killed_at)
         except AssertionError as error:
             problems.append(f"{run_id}: repeated: {error}")
         bodies += again(story)

@@ -17,7 +17,7 @@ import pytest
 from .cases import PHASES, Case, Point, sample
 from .flows import POLICIES
 from .gate import FAULTS, STORES
-from .yard import ROOT
+from .harness import ROOT
 
 # Dozens of cases in one test: a minute of work, and many of them on a busy machine.
 LIMIT_S = 1200.0

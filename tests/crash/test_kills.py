@@ -24,7 +24,7 @@ from buoy.engine.read_log import read_log
 from tests.patience import PATIENCE_S, wait_until
 
 from .flows import expected, gated, job, one_step, sync_job
-from .yard import ROOT, Yard, check_executions, read
+from .harness import ROOT, CrashHarness, check_executions, read
 
 pytestmark = pytest.mark.slow
 # How long a process stands still: long enough for sweeps of others to look at it.
@@ -32,8 +32,8 @@ STILL_S = 1.5
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
+def harness(tmp_path: Path) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path)
     try:
         yield made
     finally:
@@ -78,28 +78,30 @@ async def logs_of(url: str, runs: list[str]) -> dict[str, list[e.Event]]:
     ],
     ids=["one", "two", "eight", "one on a folder", "two on a folder", "one on PostgreSQL", "two on PostgreSQL"],
 )
-def test_every_run_survives_workers_killed_at_random(store: str, workers: int, kills: int, yard: Yard) -> None:
+def test_every_run_survives_workers_killed_at_random(
+    store: str, workers: int, kills: int, harness: CrashHarness
+) -> None:
     """Other moments: BUOY_SEED=1, 2, 3..."""
-    yard.url = yard.url_of(store)
+    harness.url = harness.url_of(store)
     chance = random.Random(workers + 1000 * int(os.environ.get("BUOY_SEED", "0")))
     names: list[str] = []
-    living = [yard.fork_worker() for _ in range(workers)]
+    living = [harness.fork_worker() for _ in range(workers)]
     for _ in range(kills):
         # New work for each kill, so that every one of them hits a worker with something in its hands.
-        names += asyncio.run(started(yard.url, 3, 0.02, len(names)))
-        lines = len(yard.seen())
-        wait_until(lambda before=lines: len(yard.seen()) > before, "work")
+        names += asyncio.run(started(harness.url, 3, 0.02, len(names)))
+        lines = len(harness.seen())
+        wait_until(lambda before=lines: len(harness.seen()) > before, "work")
         time.sleep(chance.uniform(0.0, 0.08))
-        yard.kill(living.pop(chance.randrange(len(living))))
-        living.append(yard.fork_worker())
-    found = asyncio.run(ended(yard.url, names))
-    seen = yard.seen()
+        harness.kill(living.pop(chance.randrange(len(living))))
+        living.append(harness.fork_worker())
+    found = asyncio.run(ended(harness.url, names))
+    seen = harness.seen()
     extra = 0
     for n, run_id in enumerate(names):
         result, log = found[run_id]
         assert result == expected(n)
         assert [event.seq for event in log] == list(range(1, len(log) + 1))
-        extra += check_executions(seen, log, run_id, yard.killed_at, own_clock=store == "postgres")
+        extra += check_executions(seen, log, run_id, harness.killed_at, own_clock=store == "postgres")
     claims = [event.body for _, log in found.values() for event in log if isinstance(event.body, e.Claimed)]
     taken_over = sum(claim.cause == "taken_over" for claim in claims)
     assert taken_over >= kills // 4, "the kills hit nothing: the test shows nothing"
@@ -144,19 +146,19 @@ def test_a_death_at_any_commit_is_survived(name: str, tmp_path: Path) -> None:
     assert died >= commits
 
 
-def test_sigterm_under_load_gives_runs_back_and_the_next_worker_finishes_them(yard: Yard) -> None:
-    names = asyncio.run(started(yard.url, 20, 0.6))
-    first = yard.worker(grace_s=PATIENCE_S)
-    wait_until(lambda: len(yard.seen()) > 20, "work")
+def test_sigterm_under_load_gives_runs_back_and_the_next_worker_finishes_them(harness: CrashHarness) -> None:
+    names = asyncio.run(started(harness.url, 20, 0.6))
+    first = harness.worker(grace_s=PATIENCE_S)
+    wait_until(lambda: len(harness.seen()) > 20, "work")
     first.send_signal(signal.SIGTERM)
     # When its steps have ended, and not only when the grace time is over.
     assert first.wait(PATIENCE_S / 2) == 0
-    logs = asyncio.run(logs_of(yard.url, names))
+    logs = asyncio.run(logs_of(harness.url, names))
     given_back = [run for run, log in logs.items() if log[-1].type == "interrupted"]
     assert given_back, "nothing was under way: the test shows nothing"
-    yard.worker()
-    found = asyncio.run(ended(yard.url, names))
-    seen = yard.seen()
+    harness.worker()
+    found = asyncio.run(ended(harness.url, names))
+    seen = harness.seen()
     starts = Counter((each.run, each.leaf, each.attempt) for each in seen if each.what == "start")
     assert set(starts.values()) == {1}, "a graceful stop must not repeat a body"
     for n, run_id in enumerate(names):
@@ -168,68 +170,68 @@ def test_sigterm_under_load_gives_runs_back_and_the_next_worker_finishes_them(ya
             assert causes[-1] == "interrupted"
 
 
-def test_sigterm_with_a_step_beyond_the_grace_time_still_ends_and_the_run_comes_back(yard: Yard) -> None:
+def test_sigterm_with_a_step_beyond_the_grace_time_still_ends_and_the_run_comes_back(harness: CrashHarness) -> None:
     async def start() -> None:
-        async with buoy.connect(yard.url) as client:
+        async with buoy.connect(harness.url) as client:
             await client.start_as("run", gated, str(gate))
 
-    gate = yard.folder / "gate"
+    gate = harness.folder / "gate"
     asyncio.run(start())
-    first = yard.worker(grace_s=0.3)
-    wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
+    first = harness.worker(grace_s=0.3)
+    wait_until(lambda: len(harness.seen()) == 1, "the step to begin")
     first.send_signal(signal.SIGTERM)
     # The step is in a thread that cannot be stopped, and does not end: the process ends all the same.
     assert first.wait(PATIENCE_S) == 0
-    yard.killed_at[first.pid] = time.time()
+    harness.killed_at[first.pid] = time.time()
     gate.touch()
-    yard.worker()
-    found = asyncio.run(ended(yard.url, ["run"]))
+    harness.worker()
+    found = asyncio.run(ended(harness.url, ["run"]))
     assert found["run"][0] == 1
-    assert check_executions(yard.seen(), found["run"][1], "run", yard.killed_at) == 1
+    assert check_executions(harness.seen(), found["run"][1], "run", harness.killed_at) == 1
 
 
-def test_nobody_takes_over_from_a_worker_that_only_stands_still(yard: Yard) -> None:
+def test_nobody_takes_over_from_a_worker_that_only_stands_still(harness: CrashHarness) -> None:
     async def start() -> None:
-        async with buoy.connect(yard.url) as client:
+        async with buoy.connect(harness.url) as client:
             await client.start_as("run", one_step, 30.0)
 
     asyncio.run(start())
-    first = yard.worker()
-    wait_until(lambda: len(yard.seen()) == 1, "the step to begin")
-    yard.worker()
+    first = harness.worker()
+    wait_until(lambda: len(harness.seen()) == 1, "the step to begin")
+    harness.worker()
     os.kill(first.pid, signal.SIGSTOP)
     # The second worker sweeps, and buries the dead; it must not touch the run of a living process, however silent.
     for _ in range(2):
-        third = yard.worker()
-        yard.kill(third.pid)
-        wait_until(lambda pid=third.pid: pid not in asyncio.run(runners_of(yard.url)), "the dead to be buried")
-    before = asyncio.run(logs_of(yard.url, ["run"]))["run"]
+        third = harness.worker()
+        harness.kill(third.pid)
+        wait_until(lambda pid=third.pid: pid not in asyncio.run(runners_of(harness.url)), "the dead to be buried")
+    before = asyncio.run(logs_of(harness.url, ["run"]))["run"]
     assert [event.type for event in before].count("claimed") == 1
-    assert len(yard.seen()) == 1
-    yard.kill(first.pid)
-    wait_until(lambda: len(yard.seen()) == 2, "the second worker to take over")
-    after = asyncio.run(logs_of(yard.url, ["run"]))["run"]
+    assert len(harness.seen()) == 1
+    harness.kill(first.pid)
+    wait_until(lambda: len(harness.seen()) == 2, "the second worker to take over")
+    after = asyncio.run(logs_of(harness.url, ["run"]))["run"]
     claims = [event.body for event in after if isinstance(event.body, e.Claimed)]
     assert [claim.cause for claim in claims] == ["created", "taken_over"]
     assert claims[1].evidence["pid"] == first.pid
     assert claims[1].evidence["proof"]
-    attempts = {each.attempt for each in yard.seen()}
+    attempts = {each.attempt for each in harness.seen()}
     assert attempts == {1}, "a crash repeats the same attempt"
 
 
-def test_a_worker_that_stood_still_goes_on_where_it_was(yard: Yard) -> None:
+def test_a_worker_that_stood_still_goes_on_where_it_was(harness: CrashHarness) -> None:
     # Both are up before: a process that is stopped in the middle of a write keeps SQLite's lock, and the other one
     # has to live with a store that does not answer.
-    workers = [yard.worker(), yard.worker()]
-    names = asyncio.run(started(yard.url, 10, 0.1))
-    wait_until(lambda: bool(yard.seen()), "the first step")
-    busy = yard.seen()[0].pid  # one of them may have taken all the work
+    workers = [harness.worker(), harness.worker()]
+    names = asyncio.run(started(harness.url, 10, 0.1))
+    wait_until(lambda: bool(harness.seen()), "the first step")
+    busy = harness.seen()[0].pid  # one of them may have taken all the work
     os.kill(busy, signal.SIGSTOP)
     time.sleep(STILL_S)
     os.kill(busy, signal.SIGCONT)
-    found = asyncio.run(ended(yard.url, names))
+    found = asyncio.run(ended(harness.url, names))
     for n, run_id in enumerate(names):
         result, log = found[run_id]
         assert result == expected(n)
-        assert check_executions(yard.seen(), log, run_id, {}) == 0
+        assert check_executions(harness.seen(), log, run_id, {}) == 0
     assert [each.poll() for each in workers] == [None, None]

@@ -16,15 +16,15 @@ from buoy.engine.read_log import read_log
 from tests.patience import wait_until
 
 from .flows import one_step, poison
-from .yard import Yard
+from .harness import CrashHarness
 
 pytestmark = pytest.mark.slow
 GOOD = 40
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
+def harness(tmp_path: Path) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path)
     try:
         yield made
     finally:
@@ -52,17 +52,17 @@ async def log_of(url: str, run_id: str) -> list[e.Body]:
 
 
 @pytest.mark.parametrize(("store", "where"), [("sqlite", "step"), ("sqlite", "code"), ("file", "step")])
-def test_poison_is_found_and_harms_nobody_for_good(store: str, where: str, yard: Yard) -> None:
-    yard.url = yard.url_of(store)
-    asyncio.run(start(yard.url, where))
+def test_poison_is_found_and_harms_nobody_for_good(store: str, where: str, harness: CrashHarness) -> None:
+    harness.url = harness.url_of(store)
+    asyncio.run(start(harness.url, where))
     workers = 0
     while True:
-        pid = yard.fork_worker()
+        pid = harness.fork_worker()
         workers += 1
         gone = Path(f"/proc/{pid}")
 
         def over(gone: Path = gone) -> bool:
-            return not gone.exists() or asyncio.run(settled(yard.url)) == (True, GOOD)
+            return not gone.exists() or asyncio.run(settled(harness.url)) == (True, GOOD)
 
         wait_until(over, "the worker to die, or all to be settled")
         if gone.exists():
@@ -70,7 +70,7 @@ def test_poison_is_found_and_harms_nobody_for_good(store: str, where: str, yard:
         # The first claim of code that dies at once is never durable, so it may take one more.
         assert workers <= SOLO_AFTER + POISON_CAP + 2, "it keeps killing its workers"
     assert workers >= POISON_CAP
-    log = asyncio.run(log_of(yard.url, "bad"))
+    log = asyncio.run(log_of(harness.url, "bad"))
     pause = next(body for body in log if isinstance(body, e.Paused))
     assert pause.reason == "poison"
     assert ("deadly" if where == "step" else "its own code") in (pause.detail or "")

@@ -27,9 +27,9 @@ from tests.postgres_proxy import Fault, Proxy, struck
 from tests.postgres_server import Server, fresh_schema, start_server
 
 from .flows import WITNESS, expected, job, sync_job
+from .harness import CrashHarness, check_executions
 from .storm import restarts, storm
 from .verdict import Story, broken, in_witness_time
-from .yard import Yard, check_executions
 
 pytestmark = pytest.mark.slow
 SPAN_S = 0.1
@@ -43,8 +43,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def yard(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
-    made = Yard(tmp_path, told=True)
+def harness(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path, told=True)
     made.url = server.url(fresh_schema())
     monkeypatch.setenv(WITNESS, str(made.witness))
     try:
@@ -75,16 +75,18 @@ def logs_at_the_end(url: str, runs: list[str]) -> dict[str, list[e.Event]]:
     return asyncio.run(wait())
 
 
-def judge(yard: Yard, logs: dict[str, list[e.Event]], asleep: dict[int, tuple[float, float]] | None = None) -> None:
+def judge(
+    harness: CrashHarness, logs: dict[str, list[e.Event]], asleep: dict[int, tuple[float, float]] | None = None
+) -> None:
     """Every promise was kept."""
-    seen = yard.seen()
+    seen = harness.seen()
     for number, (run_id, log) in enumerate(logs.items()):
         of_run = [each for each in seen if each.run == run_id]
         dated = in_witness_time(log, of_run)
         story = Story(RunId(run_id), "resume", expected(number), dated, frozenset(), of_run, asleep or {})
         assert broken(story) == []
         if not asleep:
-            check_executions(of_run, dated, run_id, yard.killed_at)
+            check_executions(of_run, dated, run_id, harness.killed_at)
 
 
 def takeovers(logs: dict[str, list[e.Event]]) -> list[e.Claimed]:
@@ -92,33 +94,35 @@ def takeovers(logs: dict[str, list[e.Event]]) -> list[e.Claimed]:
     return [body for body in bodies if isinstance(body, e.Claimed) and body.cause == "taken_over"]
 
 
-def at_work(yard: Yard, steps: int) -> None:
-    wait_until(lambda: sum(each.what == "start" for each in yard.seen()) >= steps, f"{steps} steps")
+def at_work(harness: CrashHarness, steps: int) -> None:
+    wait_until(lambda: sum(each.what == "start" for each in harness.seen()) >= steps, f"{steps} steps")
 
 
 @pytest.mark.parametrize("fault", ["drop", "delay", "cut"])
-def test_commits_whose_answers_are_lost_late_or_cut_count_once(server: Server, yard: Yard, fault: Fault) -> None:
-    direct = yard.url
+def test_commits_whose_answers_are_lost_late_or_cut_count_once(
+    server: Server, harness: CrashHarness, fault: Fault
+) -> None:
+    direct = harness.url
     folder = Path(tempfile.mkdtemp(prefix="buoy-px-"))
     proxy = Proxy(folder, server.folder, fault, chance=0.15, seed=7, delay_s=0.5)
     try:
-        yard.url = direct.replace(str(server.folder), str(folder))
+        harness.url = direct.replace(str(server.folder), str(folder))
         runs = start(direct, 30)
         for _ in range(2):
-            yard.worker()
+            harness.worker()
         struck(proxy, 8)
         logs = logs_at_the_end(direct, runs)
     finally:
         proxy.close()
-    judge(yard, logs)
+    judge(harness, logs)
     assert takeovers(logs) == [], "a line that breaks is no death"
 
 
-def test_sessions_that_the_server_ends_at_random_cost_no_run(server: Server, yard: Yard) -> None:
-    runs = start(yard.url, 30)
+def test_sessions_that_the_server_ends_at_random_cost_no_run(server: Server, harness: CrashHarness) -> None:
+    runs = start(harness.url, 30)
     for _ in range(2):
-        yard.worker()
-    at_work(yard, 5)
+        harness.worker()
+    at_work(harness, 5)
     chance = random.Random(3)
     with psycopg.connect(server.url("x").partition("&schema")[0], autocommit=True) as session:
         ended = 0
@@ -131,8 +135,8 @@ def test_sessions_that_the_server_ends_at_random_cost_no_run(server: Server, yar
                     session.execute("SELECT pg_terminate_backend(%s)", (pid,))
                     ended += 1
             time.sleep(20 * LOOK_S)
-    logs = logs_at_the_end(yard.url, runs)
-    judge(yard, logs)
+    logs = logs_at_the_end(harness.url, runs)
+    judge(harness, logs)
     assert takeovers(logs) == []
 
 
@@ -169,12 +173,12 @@ def postmaster(server: Server) -> list[int]:
     return [first, *(int(word) for word in found.stdout.split())]
 
 
-def test_nobody_is_declared_dead_while_the_server_stands_still(server: Server, yard: Yard) -> None:
+def test_nobody_is_declared_dead_while_the_server_stands_still(server: Server, harness: CrashHarness) -> None:
     """Silence counts after 2 s and a second look after 2 more; the server is away for longer than both."""
     quick = {"BUOY_TEST_SILENT_S": "2", "BUOY_TEST_SLACK_S": "1"}
-    runs = start(yard.url, 12, span_s=1.5)
-    workers = [yard.worker(host=host, **quick) for host in ("harbour", "open-sea")]
-    at_work(yard, 6)
+    runs = start(harness.url, 12, span_s=1.5)
+    workers = [harness.worker(host=host, **quick) for host in ("harbour", "open-sea")]
+    at_work(harness, 6)
     pids = postmaster(server)
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
@@ -183,17 +187,17 @@ def test_nobody_is_declared_dead_while_the_server_stands_still(server: Server, y
     finally:
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
-    logs = logs_at_the_end(yard.url, runs)
-    judge(yard, logs)
+    logs = logs_at_the_end(harness.url, runs)
+    judge(harness, logs)
     assert takeovers(logs) == []
     assert [worker.poll() for worker in workers] == [None, None]
 
 
-def test_workers_outlast_a_server_without_a_free_connection(server: Server, yard: Yard) -> None:
-    runs = start(yard.url, 15)
+def test_workers_outlast_a_server_without_a_free_connection(server: Server, harness: CrashHarness) -> None:
+    runs = start(harness.url, 15)
     for _ in range(2):
-        yard.worker()
-    at_work(yard, 5)
+        harness.worker()
+    at_work(harness, 5)
     address = server.url("x").partition("&schema")[0]
     held = [psycopg.connect(address, autocommit=True)]
     try:
@@ -209,42 +213,42 @@ def test_workers_outlast_a_server_without_a_free_connection(server: Server, yard
                 ours.append(held[-1].info.backend_pid)
             except psycopg.OperationalError:
                 break
-        begun = len(yard.seen())
+        begun = len(harness.seen())
         time.sleep(400 * LOOK_S)  # so long no worker gets a session
-        assert len(yard.seen()) >= begun
+        assert len(harness.seen()) >= begun
     finally:
         for each in held:
             each.close()
-    logs = logs_at_the_end(yard.url, runs)
-    judge(yard, logs)
+    logs = logs_at_the_end(harness.url, runs)
+    judge(harness, logs)
     assert takeovers(logs) == []
 
 
-def test_another_host_takes_over_what_a_killed_one_held(yard: Yard) -> None:
-    runs = start(yard.url, 8, span_s=1.0)
-    victim = yard.worker(host="harbour")
-    at_work(yard, 8)
-    heir = yard.worker(host="open-sea")
-    yard.kill(victim.pid)
-    logs = logs_at_the_end(yard.url, runs)
-    judge(yard, logs)
+def test_another_host_takes_over_what_a_killed_one_held(harness: CrashHarness) -> None:
+    runs = start(harness.url, 8, span_s=1.0)
+    victim = harness.worker(host="harbour")
+    at_work(harness, 8)
+    heir = harness.worker(host="open-sea")
+    harness.kill(victim.pid)
+    logs = logs_at_the_end(harness.url, runs)
+    judge(harness, logs)
     found = takeovers(logs)
     assert found and {claim.evidence["proof"] for claim in found} == {"silent"}
     assert heir.poll() is None
 
 
-def test_workers_whose_clocks_differ_by_an_hour_hand_work_over_at_once(yard: Yard) -> None:
+def test_workers_whose_clocks_differ_by_an_hour_hand_work_over_at_once(harness: CrashHarness) -> None:
     """A due time is a distance from the writer's now: the hour counts on neither way."""
-    runs = start(yard.url, 6, span_s=2.0)
+    runs = start(harness.url, 6, span_s=2.0)
     began = time.monotonic()
-    ahead = yard.worker(BUOY_TEST_SKEW_S="3600")
-    at_work(yard, 6)
-    behind = yard.worker(BUOY_TEST_SKEW_S="-3600")
-    yard.kill(ahead.pid, signal.SIGTERM)
-    wait_until(lambda: any(each.pid == behind.pid for each in yard.seen()), "the other to take over")
-    logs = logs_at_the_end(yard.url, runs)
+    ahead = harness.worker(BUOY_TEST_SKEW_S="3600")
+    at_work(harness, 6)
+    behind = harness.worker(BUOY_TEST_SKEW_S="-3600")
+    harness.kill(ahead.pid, signal.SIGTERM)
+    wait_until(lambda: any(each.pid == behind.pid for each in harness.seen()), "the other to take over")
+    logs = logs_at_the_end(harness.url, runs)
     assert time.monotonic() - began < PATIENCE_S, "a timer waited for the wrong clock"
-    ends = [(each.run, each.leaf) for each in yard.seen() if each.what == "end"]
+    ends = [(each.run, each.leaf) for each in harness.seen() if each.what == "end"]
     assert len(ends) == len(set(ends)), "a completed step was repeated"
     assert all(isinstance(log[-1].body, e.WorkflowCompleted) for log in logs.values())
     at = [event.at for event in next(iter(logs.values()))]

@@ -18,8 +18,8 @@ from tests.patience import PATIENCE_S, wait_until
 
 from .flows import expected, job
 from .gate import can_refuse_writes
+from .harness import CrashHarness
 from .verdict import Story, broken, recoveries
-from .yard import Yard
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,8 +32,8 @@ SPAN_S = 1.0
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path, told=True)
+def harness(tmp_path: Path) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path, told=True)
     try:
         yield made
     finally:
@@ -53,33 +53,33 @@ async def ended(url: str) -> Story:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "file"])
-def test_what_a_worker_could_not_record_is_done_by_the_next_one(store: str, yard: Yard) -> None:
+def test_what_a_worker_could_not_record_is_done_by_the_next_one(store: str, harness: CrashHarness) -> None:
     """Killed, since it can do no good any more."""
-    yard.url = yard.url_of(store)
-    asyncio.run(start(yard.url))
-    first = yard.worker()
-    wait_until(lambda: len(yard.seen()) > 0, "the first step")
+    harness.url = harness.url_of(store)
+    asyncio.run(start(harness.url))
+    first = harness.worker()
+    wait_until(lambda: len(harness.seen()) > 0, "the first step")
     os.kill(first.pid, signal.SIGUSR1)
-    wait_until(lambda: any(each.what == "end" for each in yard.seen()), "the step to end")
+    wait_until(lambda: any(each.what == "end" for each in harness.seen()), "the step to end")
     assert first.poll() is None, "a store that refuses is no reason to die"
-    yard.kill(first.pid)
-    yard.worker()
-    story = asyncio.run(ended(yard.url))._replace(seen=yard.seen())
+    harness.kill(first.pid)
+    harness.worker()
+    story = asyncio.run(ended(harness.url))._replace(seen=harness.seen())
     assert broken(story) == []
     assert recoveries(story.log)["taken_over"] == 1
 
 
 @pytest.mark.parametrize("store", ["sqlite", "file"])
-def test_sigterm_ends_a_worker_that_cannot_write(store: str, yard: Yard) -> None:
-    yard.url = yard.url_of(store)
-    asyncio.run(start(yard.url))
-    first = yard.worker(grace_s=0.5)
-    wait_until(lambda: len(yard.seen()) > 0, "the first step")
+def test_sigterm_ends_a_worker_that_cannot_write(store: str, harness: CrashHarness) -> None:
+    harness.url = harness.url_of(store)
+    asyncio.run(start(harness.url))
+    first = harness.worker(grace_s=0.5)
+    wait_until(lambda: len(harness.seen()) > 0, "the first step")
     os.kill(first.pid, signal.SIGUSR1)
-    wait_until(lambda: any(each.what == "end" for each in yard.seen()), "the step to end")
+    wait_until(lambda: any(each.what == "end" for each in harness.seen()), "the step to end")
     first.send_signal(signal.SIGTERM)
     assert first.wait(PATIENCE_S) == 0
-    yard.killed_at[first.pid] = time.time()
-    yard.worker()
-    story = asyncio.run(ended(yard.url))._replace(seen=yard.seen())
+    harness.killed_at[first.pid] = time.time()
+    harness.worker()
+    story = asyncio.run(ended(harness.url))._replace(seen=harness.seen())
     assert broken(story) == []

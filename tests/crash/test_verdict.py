@@ -8,8 +8,8 @@ import pytest
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
 
+from .harness import Seen
 from .verdict import Story, broken
-from .yard import Seen
 
 RUN = RunId("run")
 ONE, TWO = LeafId("one#1"), LeafId("two#1")

@@ -20,8 +20,8 @@ from tests.postgres_server import fresh_url
 
 from .cases import holds_lock
 from .flows import expected, job
+from .harness import CrashHarness
 from .verdict import Story, broken, in_witness_time
-from .yard import Yard
 
 pytestmark = pytest.mark.slow
 # So long that a run lasts until the zombie is stopped, however busy the machine is.
@@ -30,8 +30,8 @@ RUNS = [f"run{n}" for n in range(6)]
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path, told=True)
+def harness(tmp_path: Path) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path, told=True)
     try:
         yield made
     finally:
@@ -64,18 +64,18 @@ def stop_outside_of_a_write(pid: int, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("store", ["sqlite", "file", "postgres"])
-def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str, yard: Yard) -> None:
-    yard.url = fresh_url() if store == "postgres" else yard.url_of(store)
-    asyncio.run(start(yard.url))
-    zombie = yard.worker(host="harbour")
+def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str, harness: CrashHarness) -> None:
+    harness.url = fresh_url() if store == "postgres" else harness.url_of(store)
+    asyncio.run(start(harness.url))
+    zombie = harness.worker(host="harbour")
     wait_until(
-        lambda: {each.run for each in yard.seen() if each.what == "start"} == set(RUNS), "all runs to be under way"
+        lambda: {each.run for each in harness.seen() if each.what == "start"} == set(RUNS), "all runs to be under way"
     )
-    stop_outside_of_a_write(zombie.pid, yard.folder)
+    stop_outside_of_a_write(zombie.pid, harness.folder)
     began = time.time()
-    heir = yard.worker(host="open-sea")
+    heir = harness.worker(host="open-sea")
     wait_until(
-        lambda: {each.run for each in yard.seen() if each.pid == heir.pid and each.what == "start"} == set(RUNS),
+        lambda: {each.run for each in harness.seen() if each.pid == heir.pid and each.what == "start"} == set(RUNS),
         "the other machine to take over",
     )
     woke = time.time()
@@ -84,8 +84,8 @@ def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str,
     assert zombie.wait(PATIENCE_S) == 1
     assert zombie.stdout is not None
     assert zombie.stdout.read().splitlines()[-1] == "gone, driving 0"
-    logs = asyncio.run(logs_at_the_end(yard.url))
-    seen = yard.seen()
+    logs = asyncio.run(logs_at_the_end(harness.url))
+    seen = harness.seen()
     for n, run_id in enumerate(RUNS):
         told = [each for each in seen if each.run == run_id]
         slept = {zombie.pid: (began, woke)}

@@ -16,7 +16,7 @@ from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import State, fold
 
-from .yard import Seen
+from .harness import Seen
 
 LOST = "taken_over"
 # Less than there is between any two lines of a witness that depend on each other.

@@ -1,11 +1,11 @@
 """A worker as a process of its own: `python -m tests.crash.worker URL`. SIGTERM stops it gracefully.
 
-With `--nursery` it forks a worker for each line on its standard input and answers with the PID. Imports take no time
-then, so that many can be killed in a short time. With `--told` it reports every acknowledged commit to the witness.
-With `--apart` it counts as on a machine of its own (BUOY_HOST), where others know only its silence. When it is declared
-dead, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file. `BUOY_TEST_SKEW_S` sets its
-clock wrong; `BUOY_TEST_SILENT_S` and `BUOY_TEST_SLACK_S` are for `--apart`. If a store gives no answer at the start, it
-asks again.
+With `--fork-server` it forks a worker for each line on its standard input and answers with the PID. Imports take no
+time then, so that many can be killed in a short time. With `--told` it reports every acknowledged commit to the
+witness. With `--apart` it counts as on a machine of its own (BUOY_HOST), where others know only its silence. When it is
+declared dead, it says so and ends with 1, as `buoy worker` does. After SIGUSR1 it can write no file. `BUOY_TEST_SKEW_S`
+sets its clock wrong; `BUOY_TEST_SILENT_S` and `BUOY_TEST_SLACK_S` are for `--apart`. If a store gives no answer at the
+start, it asks again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from buoy.config import HOST_VARIABLE
 from buoy.errors import Unavailable
 from buoy.host.clock import SystemClock
 
-from .crew import SILENT_S, live_apart
+from .case_process import SILENT_S, live_apart
 from .flows import WORKFLOWS
 from .gate import ALL_STORES, Gate, refuse_writes
 
@@ -58,7 +58,7 @@ def set_clock_wrong(by_s: float) -> None:
     SystemClock.now = staticmethod(lambda: time.time() + by_s)  # type: ignore[method-assign]
 
 
-def nursery(url: str, grace_s: float) -> None:
+def fork_server(url: str, grace_s: float) -> None:
     # No process waits for the children: the kernel takes them away.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for _ in sys.stdin:
@@ -87,7 +87,7 @@ if __name__ == "__main__":
         live_apart(os.environ[HOST_VARIABLE], silent_s, None if slack is None else float(slack))
     if "BUOY_TEST_SKEW_S" in os.environ:
         set_clock_wrong(float(os.environ["BUOY_TEST_SKEW_S"]))
-    if sys.argv[1] == "--nursery":
-        nursery(sys.argv[2], 5.0)
+    if sys.argv[1] == "--fork-server":
+        fork_server(sys.argv[2], 5.0)
     else:
         sys.exit(asyncio.run(work(sys.argv[1], float(sys.argv[2]) if len(sys.argv) > 2 else 5.0)))

@@ -15,7 +15,7 @@ from buoy.errors import Unavailable
 from buoy.ports.store import Store
 from buoy.wiring import host_worker
 
-from .lab import QUICK_STOP, store_at
+from .harness import QUICK_STOP, store_at
 
 
 class FaultyStore:

@@ -10,7 +10,7 @@ from typing import Any
 
 import buoy
 
-from .stage import after, fails, flaky, never, threaded, work
+from .scripted_steps import after, fails, flaky, never, threaded, work
 
 FORMS: dict[str, tuple[buoy.Workflow[..., Any], Any]] = {}
 SOON_S = 0.02

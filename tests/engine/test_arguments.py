@@ -15,7 +15,7 @@ import buoy
 from buoy.core.log import events as e
 from buoy.engine.authoring.arguments import Arguments, same_call
 
-from .lab import bodies_of, log_of, opened, plant, renamed, result_of, store_at, until_event
+from .harness import bodies_of, log_of, opened, plant, renamed, result_of, store_at, until_event
 
 
 class Own:

@@ -11,7 +11,7 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Run
 
 from .forms import FORMS
-from .lab import (
+from .harness import (
     cuts,
     ended_leaves,
     log_of,
@@ -24,7 +24,7 @@ from .lab import (
     store_at,
     without_end,
 )
-from .stage import WITNESS
+from .scripted_steps import WITNESS
 
 
 @pytest.fixture(autouse=True)

@@ -29,8 +29,8 @@ from buoy.testing.clock import ManualClock
 from buoy.wiring import liveness_of
 
 from .faults import FaultyStore, opened_with_faults
-from .lab import bodies_of, log_of, opened, plant, result_of, store_at, until_status
-from .stage import WITNESS, fails, work
+from .harness import bodies_of, log_of, opened, plant, result_of, store_at, until_status
+from .scripted_steps import WITNESS, fails, work
 from .test_pieces import created
 
 # What a store does with a commit whose answer is lost.

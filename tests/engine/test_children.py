@@ -10,7 +10,7 @@ import pytest
 import buoy
 from tests.patience import until
 
-from .lab import opened, result_of, types_of, until_status
+from .harness import opened, result_of, types_of, until_status
 
 
 @buoy.step

@@ -12,7 +12,7 @@ import buoy
 from buoy.core.log import events as e
 from tests.patience import until
 
-from .lab import bodies_of, opened, outcome_of, until_status
+from .harness import bodies_of, opened, outcome_of, until_status
 
 
 @buoy.step

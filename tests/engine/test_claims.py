@@ -15,8 +15,8 @@ from buoy.engine.process.runner import Runner
 from buoy.ports.records import Released, RunQuery, Task
 
 from .faults import opened_with_faults
-from .lab import bodies_of, log_of, opened, until, until_status
-from .stage import WITNESS, never
+from .harness import bodies_of, log_of, opened, until, until_status
+from .scripted_steps import WITNESS, never
 
 RUN = RunId("run")
 TASK = Task(orchestrate_task_id(RUN, 1), RUN, "executes", "default")

@@ -17,7 +17,7 @@ from buoy.engine.spec.source import SpecSource
 from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.errors import BadSpec
 
-from .lab import QUICK_STOP, bodies_of, cuts, log_of, opened, plant, result_of, store_at, until_event
+from .harness import QUICK_STOP, bodies_of, cuts, log_of, opened, plant, result_of, store_at, until_event
 
 EVIL = "'; touch PWN #\"; touch PWN #$(touch PWN)`touch PWN`\n*"
 

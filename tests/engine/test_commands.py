@@ -25,7 +25,7 @@ from buoy.host.shell.shell import GuardedShell
 from buoy.ports.host import Command
 from tests.patience import PATIENCE_S, wait_until
 
-from .lab import QUICK_STOP, bodies_of, log_of, opened, result_of, until, until_event
+from .harness import QUICK_STOP, bodies_of, log_of, opened, result_of, until, until_event
 
 
 def spec(*steps: str, top: str = "") -> SpecWorkflow:

@@ -13,8 +13,8 @@ import pytest
 import buoy
 from tests.patience import PATIENCE_S
 
-from .lab import opened, result_of, types_of, until, until_status
-from .stage import WITNESS, threaded
+from .harness import opened, result_of, types_of, until, until_status
+from .scripted_steps import WITNESS, threaded
 
 
 @pytest.fixture(autouse=True)

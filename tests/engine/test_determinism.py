@@ -17,8 +17,19 @@ from buoy.core.log.codec import encode
 from buoy.engine.run.mailbox import Reason
 from buoy.ports.records import Message
 
-from .lab import log_of, opened, plant, replayed, result_of, store_at, types_of, until_event, until_status, without_end
-from .stage import WITNESS, after, never, work
+from .harness import (
+    log_of,
+    opened,
+    plant,
+    replayed,
+    result_of,
+    store_at,
+    types_of,
+    until_event,
+    until_status,
+    without_end,
+)
+from .scripted_steps import WITNESS, after, never, work
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
 from buoy.engine.authoring.failures import child_failed, class_names, step_failed
 
-from .lab import cuts, log_of, opened, replayed, result_of, without_end
+from .harness import cuts, log_of, opened, replayed, result_of, without_end
 
 
 class ShopError(Exception):

@@ -11,8 +11,8 @@ import pytest
 import buoy
 from buoy.core.log import events as e
 
-from .lab import cuts, log_of, opened, replayed, result_of, until_status, without_end
-from .stage import WITNESS, after, fails, work
+from .harness import cuts, log_of, opened, replayed, result_of, until_status, without_end
+from .scripted_steps import WITNESS, after, fails, work
 
 TRACE: list[str] = []
 

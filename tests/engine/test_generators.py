@@ -17,7 +17,7 @@ from buoy.engine.code.async_generators import FirstHook, Generators
 from buoy.engine.code.private_loop import PrivateLoop
 from tests.patience import turns, until
 
-from .lab import opened, result_of
+from .harness import opened, result_of
 
 SEEN: list[Any] = []
 HELD: list[Any] = []

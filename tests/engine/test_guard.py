@@ -19,8 +19,8 @@ import pytest
 
 import buoy
 
-from .lab import opened, outcome_of, result_of, until_status
-from .stage import work
+from .harness import opened, outcome_of, result_of, until_status
+from .scripted_steps import work
 
 
 def _open() -> None:

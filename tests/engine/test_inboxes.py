@@ -17,8 +17,8 @@ from buoy.errors import InboxFull
 from buoy.ports.records import Held, RunnerInfo
 
 from .faults import opened_with_faults
-from .lab import bodies_of, log_of, opened, result_of, until, until_event, until_status
-from .stage import work
+from .harness import bodies_of, log_of, opened, result_of, until, until_event, until_status
+from .scripted_steps import work
 
 GATE = threading.Event()
 

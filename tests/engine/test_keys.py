@@ -16,7 +16,7 @@ import pytest
 import buoy
 from buoy.core.log import events as e
 
-from .lab import bodies_of, opened, result_of
+from .harness import bodies_of, opened, result_of
 
 
 @buoy.step

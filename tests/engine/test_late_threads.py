@@ -19,7 +19,7 @@ from buoy.wiring import host_worker
 from buoy.worker import Worker
 from tests.patience import LOOK_S, PATIENCE_S, turns, wait_until
 
-from .lab import PATIENT_STOP, bodies_of, store_at, types_of, until, until_event, until_status
+from .harness import PATIENT_STOP, bodies_of, store_at, types_of, until, until_event, until_status
 
 LET_GO, TIMED_OUT = threading.Event(), threading.Event()
 ACTING: list[str] = []

@@ -13,7 +13,7 @@ import buoy
 from buoy.engine.process.loop_watch import LoopWatch, in_words
 from buoy.host.clock import SystemClock
 from buoy.ports.records import LoopHeld, RunnerRecord
-from tests.engine.lab import opened, store_at
+from tests.engine.harness import opened, store_at
 from tests.patience import PATIENCE_S, until
 
 

@@ -20,8 +20,8 @@ from buoy.worker import Worker
 from tests.lossy import LossyStore, lossy, surely
 from tests.patience import until
 
-from .lab import QUICK_STOP, log_of, store_at
-from .stage import work
+from .harness import QUICK_STOP, log_of, store_at
+from .scripted_steps import work
 
 ORDERS = 6
 BROKEN: set[int] = set()

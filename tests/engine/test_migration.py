@@ -18,7 +18,7 @@ from buoy.operations.bundles import export_run, import_run
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code, migrate_all
 from buoy.wiring import open_client
 
-from .lab import bodies_of, log_of, opened, plant, result_of, state_of, store_at, types_of, until, until_status
+from .harness import bodies_of, log_of, opened, plant, result_of, state_of, store_at, types_of, until, until_status
 
 KEYS: list[tuple[str, str]] = []
 MENDED: set[str] = set()

@@ -18,8 +18,8 @@ from buoy.engine.run.mailbox import Reason
 from buoy.ports.records import Message
 
 from .faults import opened_with_faults
-from .lab import outcome_of, until
-from .stage import WITNESS, after, work
+from .harness import outcome_of, until
+from .scripted_steps import WITNESS, after, work
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from buoy.testing.clock import ManualClock
 from tests.patience import PATIENCE_S
 
 from .faults import FaultyStore
-from .lab import store_at, until
+from .harness import store_at, until
 
 NULL = e.NULL
 

@@ -17,7 +17,7 @@ import pytest
 import buoy
 from buoy.core.log import events as e
 
-from .lab import (
+from .harness import (
     cuts,
     ended_leaves,
     log_of,

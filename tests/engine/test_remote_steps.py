@@ -6,7 +6,7 @@ import pytest
 
 import buoy
 
-from .lab import opened, result_of, types_of, until_status
+from .harness import opened, result_of, types_of, until_status
 
 TRIED: list[tuple[int, str]] = []
 

@@ -17,7 +17,7 @@ from buoy.engine.run.mailbox import Reason, Signal
 from buoy.ports.records import Message
 from tests.patience import PATIENCE_S
 
-from .lab import (
+from .harness import (
     cuts,
     earlier,
     ended_leaves,
@@ -36,7 +36,7 @@ from .lab import (
     until_status,
     without_end,
 )
-from .stage import WITNESS, after, never, work
+from .scripted_steps import WITNESS, after, never, work
 
 
 @pytest.fixture(autouse=True)

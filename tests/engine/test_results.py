@@ -9,7 +9,7 @@ import pytest
 import buoy
 from buoy.core.log import events as e
 
-from .lab import bodies_of, opened, outcome_of, result_of, types_of
+from .harness import bodies_of, opened, outcome_of, result_of, types_of
 
 WRONG: list[tuple[Any, Any, str]] = [
     (int, "text", "Expected `int`, got `str`"),

@@ -16,7 +16,7 @@ import buoy
 from buoy.core.log import events as e
 from buoy.engine.client import rewind, rewind_hold
 from buoy.errors import Unavailable
-from tests.engine.lab import bodies_of, log_of, opened, types_of, until, until_event, until_status
+from tests.engine.harness import bodies_of, log_of, opened, types_of, until, until_event, until_status
 
 WORKER = """
 import asyncio, sys, buoy

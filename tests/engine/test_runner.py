@@ -22,7 +22,7 @@ from buoy.ports.records import Message, Write
 from buoy.wiring import liveness_of
 
 from .faults import FaultyStore, opened_with_faults
-from .lab import (
+from .harness import (
     PATIENT_STOP,
     bodies_of,
     log_of,
@@ -37,7 +37,7 @@ from .lab import (
     until,
     until_status,
 )
-from .stage import WITNESS, after, never, threaded, work
+from .scripted_steps import WITNESS, after, never, threaded, work
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from buoy.core.log import events as e
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.client.client import Client
 
-from .lab import cuts, log_of, opened, outcome_of, plant, renamed, state_of, store_at, until, until_status
+from .harness import cuts, log_of, opened, outcome_of, plant, renamed, state_of, store_at, until, until_status
 
 CHARGED: list[str] = []
 REFUNDED: list[str] = []

@@ -11,7 +11,7 @@ from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.authoring.definitions import Registry
 from buoy.wiring import host_worker
 
-from .lab import (
+from .harness import (
     PATIENT_STOP,
     bodies_of,
     cuts,
@@ -25,7 +25,7 @@ from .lab import (
     until_event,
     until_status,
 )
-from .stage import WITNESS
+from .scripted_steps import WITNESS
 
 UNDO = "charge#1!compensation"
 

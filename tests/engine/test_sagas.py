@@ -10,7 +10,7 @@ import buoy
 from buoy.engine.authoring.definitions import Step
 from tests.patience import turns
 
-from .lab import log_of, opened, plant, renamed, result_of, store_at, types_of, until_event, until_status
+from .harness import log_of, opened, plant, renamed, result_of, store_at, types_of, until_event, until_status
 
 SEEN: list[tuple[str, ...]] = []
 MENDED: set[str] = set()

@@ -14,7 +14,7 @@ from buoy.core.limits import QUESTION_BYTES_MAX, QUESTION_TITLE_CHARS_MAX
 from buoy.core.log.codec import encode_events
 from buoy.engine.authoring.context import CURRENT, StepContext
 
-from .lab import log_of, opened, result_of, until_event
+from .harness import log_of, opened, result_of, until_event
 
 LONE = "caf\udce9"
 

@@ -17,7 +17,7 @@ from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.wiring import open_client
 
 from . import spec_functions
-from .lab import bodies_of, cuts, log_of, plant, renamed, result_of, state_of, store_at, until, until_status
+from .harness import bodies_of, cuts, log_of, plant, renamed, result_of, state_of, store_at, until, until_status
 from .spec_functions import RAN, times
 
 FUNCTIONS = "tests.engine.spec_functions"

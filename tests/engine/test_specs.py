@@ -21,7 +21,7 @@ from buoy.ports.records import Message
 from tests.patience import LOOK_S
 
 from . import spec_functions
-from .lab import log_of, plant, renamed, result_of, state_of, store_at, types_of, until, until_event, until_status
+from .harness import log_of, plant, renamed, result_of, state_of, store_at, types_of, until, until_event, until_status
 from .spec_functions import RAN, times
 
 FUNCTIONS = "tests.engine.spec_functions"

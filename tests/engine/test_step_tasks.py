@@ -1,4 +1,4 @@
-"""The crew that carries out async bodies: order, contexts, and that no body waits for another."""
+"""Step tasks, which execute async bodies: order, contexts, and that no body waits for another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACE: ContextVar[str] = ContextVar("place", default="nowhere")
 
 
 class Bare:
-    """What a crew needs of a body."""
+    """What step tasks need of a body."""
 
     def __init__(self, coro: Coroutine[Any, Any, None], place: str) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -34,9 +34,9 @@ class Bare:
         await self._coro
 
 
-def add(crew: StepTasks, coro: Coroutine[Any, Any, None], place: str = "") -> Bare:
+def add(step_tasks: StepTasks, coro: Coroutine[Any, Any, None], place: str = "") -> Bare:
     body = Bare(coro, place)
-    crew.add(body)
+    step_tasks.add(body)
     return body
 
 
@@ -49,9 +49,9 @@ def plain_factory(loop: Any, coro: Any, **given: Any) -> Any:
 
 def play(test: Callable[[StepTasks], Awaitable[None]], factory: str = "none") -> None:
     async def main() -> None:
-        crew = StepTasks()
-        crew.start()
-        testing = asyncio.ensure_future(test(crew))
+        step_tasks = StepTasks()
+        step_tasks.start()
+        testing = asyncio.ensure_future(test(step_tasks))
         if factory == "plain":
             asyncio.get_running_loop().set_task_factory(plain_factory)
         elif factory == "eager":
@@ -68,14 +68,14 @@ async def turns(count: int = 5) -> None:
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_bodies_begin_in_the_order_in_which_they_came_and_not_before_the_loop_turns(factory: str) -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[int] = []
 
         async def body(number: int) -> None:
             seen.append(number)
 
         for number in range(5):
-            add(crew, body(number))
+            add(step_tasks, body(number))
         assert seen == []
         await turns()
         assert seen == [0, 1, 2, 3, 4]
@@ -84,13 +84,13 @@ def test_bodies_begin_in_the_order_in_which_they_came_and_not_before_the_loop_tu
 
 
 def test_bodies_that_never_wait_share_one_task() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         tasks: list[Any] = []
 
         async def body() -> None:
             tasks.append(asyncio.current_task())
 
-        bodies = [add(crew, body()) for _ in range(3)]
+        bodies = [add(step_tasks, body()) for _ in range(3)]
         await turns()
         assert len(set(tasks)) == 1
         assert [each.task for each in bodies] == tasks
@@ -100,7 +100,7 @@ def test_bodies_that_never_wait_share_one_task() -> None:
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody(factory: str) -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         gate, seen = asyncio.Event(), []
 
         async def waits() -> None:
@@ -110,7 +110,7 @@ def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody(factory: str) -> N
         async def quick() -> None:
             seen.append("quick")
 
-        first, second, third = add(crew, waits()), add(crew, quick()), add(crew, waits())
+        first, second, third = add(step_tasks, waits()), add(step_tasks, quick()), add(step_tasks, waits())
         await turns(10)
         assert seen == ["quick"]
         assert first.task is not second.task and first.task is not third.task
@@ -124,7 +124,7 @@ def test_a_body_that_waits_keeps_its_task_and_holds_up_nobody(factory: str) -> N
 
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_thousands_of_bodies_that_wait_do_not_stand_on_each_other(factory: str) -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         gate, done = asyncio.Event(), []
 
         async def waits(number: int) -> None:
@@ -132,8 +132,8 @@ def test_thousands_of_bodies_that_wait_do_not_stand_on_each_other(factory: str) 
             done.append(number)
 
         for number in range(3_000):
-            add(crew, waits(number))
-        while crew._queue:
+            add(step_tasks, waits(number))
+        while step_tasks._queue:
             await asyncio.sleep(0)
         gate.set()
         while len(done) < 3_000:
@@ -144,15 +144,15 @@ def test_thousands_of_bodies_that_wait_do_not_stand_on_each_other(factory: str) 
 
 
 def test_a_body_that_is_added_by_another_follows_in_the_same_task() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         tasks: list[Any] = []
 
         async def body(left: int) -> None:
             tasks.append(asyncio.current_task())
             if left:
-                add(crew, body(left - 1))
+                add(step_tasks, body(left - 1))
 
-        add(crew, body(20))
+        add(step_tasks, body(20))
         await turns()
         assert len(tasks) == 21 and len(set(tasks)) == 1
 
@@ -162,15 +162,15 @@ def test_a_body_that_is_added_by_another_follows_in_the_same_task() -> None:
 def test_a_chain_of_bodies_gives_the_loop_its_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew_module, "SLICE_S", 0.0)
 
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         order: list[str] = []
 
         async def body(left: int) -> None:
             order.append("body")
             if left:
-                add(crew, body(left - 1))
+                add(step_tasks, body(left - 1))
 
-        add(crew, body(3))
+        add(step_tasks, body(3))
         for _ in range(8):
             order.append("loop")
             await asyncio.sleep(0)
@@ -181,7 +181,7 @@ def test_a_chain_of_bodies_gives_the_loop_its_turns(monkeypatch: pytest.MonkeyPa
 
 
 def test_every_body_has_its_own_context_also_after_it_has_waited() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[tuple[str, str]] = []
 
         async def body(name: str, pause: bool) -> None:
@@ -192,9 +192,9 @@ def test_every_body_has_its_own_context_also_after_it_has_waited() -> None:
                 assert PLACE.get() == f"changed by {name}"
             seen.append((name, before))
 
-        add(crew, body("one", False), "first")
-        add(crew, body("two", True), "second")
-        add(crew, body("three", False))
+        add(step_tasks, body("one", False), "first")
+        add(step_tasks, body("two", True), "second")
+        add(step_tasks, body("three", False))
         await turns()
         assert sorted(seen) == [("one", "first"), ("three", "nowhere"), ("two", "second")]
         assert PLACE.get() == "nowhere"
@@ -203,7 +203,7 @@ def test_every_body_has_its_own_context_also_after_it_has_waited() -> None:
 
 
 def test_a_body_sees_no_variable_of_the_body_that_added_it() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def body(left: int) -> None:
@@ -211,9 +211,9 @@ def test_a_body_sees_no_variable_of_the_body_that_added_it() -> None:
             PLACE.set("elsewhere")
             await asyncio.sleep(0)
             if left:
-                add(crew, body(left - 1))
+                add(step_tasks, body(left - 1))
 
-        add(crew, body(2))
+        add(step_tasks, body(2))
         await turns(10)
         assert seen == ["nowhere"] * 3
 
@@ -221,7 +221,7 @@ def test_a_body_sees_no_variable_of_the_body_that_added_it() -> None:
 
 
 def test_a_cancelled_body_takes_no_other_with_it() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def waits() -> None:
@@ -234,12 +234,12 @@ def test_a_cancelled_body_takes_no_other_with_it() -> None:
         async def quick() -> None:
             seen.append("quick")
 
-        body = add(crew, waits())
-        add(crew, quick())
+        body = add(step_tasks, waits())
+        add(step_tasks, quick())
         await turns()
         assert body.task is not None
         body.task.cancel()
-        add(crew, quick())
+        add(step_tasks, quick())
         await turns()
         assert seen == ["quick", "cancelled", "quick"]
 
@@ -247,7 +247,7 @@ def test_a_cancelled_body_takes_no_other_with_it() -> None:
 
 
 def test_a_body_that_cancels_its_own_task_leaves_nothing_of_that_to_the_next() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def rash() -> None:
@@ -259,8 +259,8 @@ def test_a_body_that_cancels_its_own_task_leaves_nothing_of_that_to_the_next() -
             await asyncio.sleep(0)
             seen.append("continued")
 
-        add(crew, rash())
-        add(crew, waits())
+        add(step_tasks, rash())
+        add(step_tasks, waits())
         await turns(10)
         assert seen == ["continued"]
 
@@ -272,7 +272,7 @@ def test_a_body_that_cancels_its_own_task_leaves_nothing_of_that_to_the_next() -
 def test_an_error_that_leaves_a_body_is_reported_to_it_and_reaches_no_other_body(
     error: BaseException, waits: bool
 ) -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def breaks() -> None:
@@ -283,8 +283,8 @@ def test_an_error_that_leaves_a_body_is_reported_to_it_and_reaches_no_other_body
         async def quick() -> None:
             seen.append("quick")
 
-        broken = add(crew, breaks())
-        add(crew, quick())
+        broken = add(step_tasks, breaks())
+        add(step_tasks, quick())
         await turns()
         assert seen == ["quick"]
         assert broken.task is not None and broken.task.done()
@@ -294,7 +294,7 @@ def test_an_error_that_leaves_a_body_is_reported_to_it_and_reaches_no_other_body
 
 
 def test_what_a_body_waits_for_comes_back_to_it_as_value_and_as_error() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         loop, seen = asyncio.get_running_loop(), []
         good, bad = loop.create_future(), loop.create_future()
 
@@ -305,7 +305,7 @@ def test_what_a_body_waits_for_comes_back_to_it_as_value_and_as_error() -> None:
             except ValueError as error:
                 seen.append(str(error))
 
-        add(crew, body())
+        add(step_tasks, body())
         await turns()
         good.set_result("value")
         await turns()
@@ -317,7 +317,7 @@ def test_what_a_body_waits_for_comes_back_to_it_as_value_and_as_error() -> None:
 
 
 def test_timeouts_and_groups_of_tasks_work_inside_a_body() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def part(name: str) -> None:
@@ -334,7 +334,7 @@ def test_timeouts_and_groups_of_tasks_work_inside_a_body() -> None:
             except TimeoutError:
                 seen.append("late")
 
-        body_ = add(crew, body())
+        body_ = add(step_tasks, body())
         await turns(4)
         assert body_.task is not None
         await body_.task
@@ -344,18 +344,18 @@ def test_timeouts_and_groups_of_tasks_work_inside_a_body() -> None:
 
 
 def test_bodies_are_taken_again_after_somebody_has_cancelled_every_task() -> None:
-    async def test(crew: StepTasks) -> None:
+    async def test(step_tasks: StepTasks) -> None:
         seen: list[str] = []
 
         async def quick(name: str) -> None:
             seen.append(name)
 
         before = asyncio.all_tasks()
-        add(crew, quick("first"))
+        add(step_tasks, quick("first"))
         for task in asyncio.all_tasks() - before:
             task.cancel()
         await turns()
-        add(crew, quick("second"))
+        add(step_tasks, quick("second"))
         await turns()
         assert seen == ["first", "second"]
 

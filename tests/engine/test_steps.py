@@ -17,7 +17,7 @@ from buoy.core.log import events as e
 from buoy.engine.run import step_attempt
 from tests.patience import LOOK_S, PATIENCE_S, turns, wait_until
 
-from .lab import (
+from .harness import (
     bodies_of,
     commits,
     log_of,
@@ -31,7 +31,7 @@ from .lab import (
     until,
     until_event,
 )
-from .stage import WITNESS, flaky, never, threaded, work
+from .scripted_steps import WITNESS, flaky, never, threaded, work
 
 
 @pytest.fixture(autouse=True)

@@ -18,8 +18,8 @@ from buoy.core.ids import RunId
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
 
-from .lab import log_of, opened, until
-from .stage import WITNESS, threaded, work
+from .harness import log_of, opened, until
+from .scripted_steps import WITNESS, threaded, work
 
 # Other storms: BUOY_SEED=1, 2, 3...
 FIRST_SEED = 1000 * int(os.environ.get("BUOY_SEED", "0"))

@@ -15,7 +15,7 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Run
 from tests.patience import PATIENCE_S
 
-from .lab import (
+from .harness import (
     PATIENT_STOP,
     cuts,
     ended_leaves,
@@ -34,7 +34,7 @@ from .lab import (
     until_status,
     without_end,
 )
-from .stage import WITNESS, threaded
+from .scripted_steps import WITNESS, threaded
 
 
 @pytest.fixture(autouse=True)

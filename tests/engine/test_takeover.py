@@ -17,7 +17,7 @@ from buoy.core.log.state import fold
 from buoy.ports.records import Held, RunnerInfo, Write
 from tests.patience import until
 
-from .lab import until_event
+from .harness import until_event
 
 PROOF = {"proof": "lock free", "runner": "dead", "pid": 1}
 

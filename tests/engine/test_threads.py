@@ -10,8 +10,8 @@ import buoy
 from buoy.core.log import events as e
 from tests.patience import PATIENCE_S
 
-from .lab import bodies_of, opened, result_of
-from .stage import work
+from .harness import bodies_of, opened, result_of
+from .scripted_steps import work
 
 MANY = 60
 INSIDE, OTHER_LEFT = threading.Event(), threading.Event()

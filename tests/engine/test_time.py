@@ -14,7 +14,7 @@ from buoy.core.log.timeline import DELIVERED
 from buoy.engine.code.replay import OUTCOMES
 from buoy.host.clock import SystemClock
 
-from .lab import bodies_of, log_of, opened, plant, result_of, store_at, until, until_event, until_status
+from .harness import bodies_of, log_of, opened, plant, result_of, store_at, until, until_event, until_status
 
 HOUR_S = 3600.0
 LATE_S = 0.6

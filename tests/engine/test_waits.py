@@ -14,7 +14,7 @@ import buoy
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 
-from .lab import (
+from .harness import (
     bodies_of,
     earlier,
     log_of,
@@ -28,7 +28,7 @@ from .lab import (
     until_event,
     until_status,
 )
-from .stage import WITNESS, work
+from .scripted_steps import WITNESS, work
 
 
 @pytest.fixture(autouse=True)

@@ -14,26 +14,32 @@ from buoy.ports.store import Store
 from buoy.stores.objects import layout
 from tests.core.logbook import claimed, completed, started
 
-from .yard import Yard, created
+from .harness import RecoveryHarness, created
 
 
-async def lost_end(yard: Yard, run_id: str = "run-1", task: TaskChange | None = None, policy: str = "resume") -> RunId:
+async def lost_end(
+    harness: RecoveryHarness, run_id: str = "run-1", task: TaskChange | None = None, policy: str = "resume"
+) -> RunId:
     """A run of 7 events whose last commit, events 5 to 7, is gone from the log. Its document is at 7."""
-    run = await yard.plant(run_id, created(policy), claimed("r1"), started("a#1"), completed("a#1"))
-    await goes_on(yard, run, (started("b#1"), completed("b#1"), started("c#1")), task or Released(due_at=None, now=0.0))
-    await lose(yard.store, run, first_seq=5)
+    run = await harness.plant(run_id, created(policy), claimed("r1"), started("a#1"), completed("a#1"))
+    await append_commit(
+        harness, run, (started("b#1"), completed("b#1"), started("c#1")), task or Released(due_at=None, now=0.0)
+    )
+    await lose(harness.store, run, first_seq=5)
     return run
 
 
-async def goes_on(yard: Yard, run: RunId, bodies: tuple[e.Body, ...], task: TaskChange | None = None) -> None:
+async def append_commit(
+    harness: RecoveryHarness, run: RunId, bodies: tuple[e.Body, ...], task: TaskChange | None = None
+) -> None:
     """One more commit."""
-    log = await yard.log(run)
+    log = await harness.log(run)
     seq = len(log)
     events = tuple(
         e.Event(seq + place, log[-1].at, body, log[-1].branch, nonce=f"{run}-{seq + 1}" if place == 1 else None)
         for place, body in enumerate(bodies, 1)
     )
-    (outcome,) = await yard.store.commit([Write(run, seq, events, document(fold(run, [*log, *events])), task)])
+    (outcome,) = await harness.store.commit([Write(run, seq, events, document(fold(run, [*log, *events])), task)])
     assert outcome == Committed(seq + len(bodies)), outcome
 
 

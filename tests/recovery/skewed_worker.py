@@ -53,14 +53,14 @@ async def naps(place: str) -> float:
 
 
 @buoy.workflow
-async def goes_on(place: str) -> str:
+async def append_commit(place: str) -> str:
     """Waits for a signal, then works and naps: what the next owner does by its own clock."""
     await buoy.wait_signal("go")
     await asyncio.sleep(NAP_S / 10)
     return await work(place)
 
 
-WORKFLOWS = (works, naps, goes_on)
+WORKFLOWS = (works, naps, append_commit)
 
 
 async def main(url: str, ahead_s: float) -> None:

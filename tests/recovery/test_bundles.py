@@ -24,7 +24,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog, TooLarge, WrongState
 from buoy.operations.bundles import export_run, import_run
 from buoy.ports.records import Released, Wants, Write
-from buoy.testing.contracts.stage import claimed, register
+from buoy.testing.contracts.harness import claimed, register
 
 PAGE = Path(__file__).parents[2] / "docs" / "bundle.md"
 KINDS = ("sqlite", "folder")

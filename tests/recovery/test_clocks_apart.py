@@ -21,7 +21,7 @@ from buoy.ports.records import RunnerRecord
 from buoy.recovery.failure_detector import SILENT, FailureDetector
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
-from .skewed_worker import NAP_S, goes_on, naps, works
+from .skewed_worker import NAP_S, append_commit, naps, works
 
 HOUR_S = 3600.0
 HERE = Path(__file__).resolve().parents[2]
@@ -117,24 +117,24 @@ def test_the_runs_of_a_killed_worker_go_on(
     monkeypatch.setenv("BUOY_HOST", "node-c")
     url, place = place_of(tmp_path, kind), tmp_path / "executed"
     with worker("node-a", url, ahead_s) as first:
-        started(url, place, works, naps, goes_on)
+        started(url, place, works, naps, append_commit)
         wait_until(lambda: place.exists() and "timer_started" in types_of(url, "naps"))
-        wait_until(lambda: "signal_waited" in types_of(url, "goes_on"))
+        wait_until(lambda: "signal_waited" in types_of(url, "append_commit"))
         with worker("node-b", url, 0.0):
             assert asyncio.run(looked_at(url)) == {"node-a": None, "node-b": None}, "a clock proves nothing"
             first.kill()
             first.wait()
             asyncio.run(buried(url))
             asyncio.run(signalled(url))
-            for run_id in ("works", "naps", "goes_on"):
+            for run_id in ("works", "naps", "append_commit"):
                 wait_until(lambda run_id=run_id: types_of(url, run_id)[-1] == "workflow_completed")  # type: ignore[misc]
-    assert all(in_time(log_of(url, run_id)) for run_id in ("naps", "goes_on"))
+    assert all(in_time(log_of(url, run_id)) for run_id in ("naps", "append_commit"))
     assert sorted(place.read_text().split()) == ["node-a", "node-b", "node-b"]
 
 
 async def signalled(url: str) -> None:
     async with buoy.connect(url) as client:
-        await client.signal("goes_on", "go", None)
+        await client.signal("append_commit", "go", None)
 
 
 async def looked_at(url: str) -> dict[str, object]:

@@ -20,10 +20,10 @@ from buoy.engine.run import execution
 from buoy.recovery import evidence
 from buoy.recovery.recover import recover_run
 from tests.core.logbook import claimed, completed, started
-from tests.engine.lab import plant, result_of, store_at
+from tests.engine.harness import plant, result_of, store_at
 from tests.patience import PATIENCE_S
 
-from .yard import Yard, created, play
+from .harness import RecoveryHarness, created, play
 
 FOLDING = (append, case, evidence, execution, plan)
 
@@ -72,11 +72,11 @@ def test_a_takeover_folds_the_log_once_before_its_claim_and_once_with_it(tmp_pat
 
 
 def test_a_recovery_that_finds_nothing_folds_the_log_once(tmp_path: Path, folds: list[int]) -> None:
-    async def test(yard: Yard) -> None:
-        alive = await yard.runner("r1")
-        await yard.left_by(alive, "run", created(), claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
+    async def test(harness: RecoveryHarness) -> None:
+        alive = await harness.runner("r1")
+        await harness.left_by(alive, "run", created(), claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
         folds.clear()
-        assert not (await recover_run(yard.client, "run")).needed
+        assert not (await recover_run(harness.client, "run")).needed
 
     play(tmp_path, test)
     assert folds == [5]

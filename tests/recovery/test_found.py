@@ -20,7 +20,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import BadInput, WrongState
 from buoy.operations.bundles import export_run, import_run
 from buoy.ports.records import Wants
-from buoy.testing.contracts.stage import claimed, register
+from buoy.testing.contracts.harness import claimed, register
 
 from .test_bundles import KINDS, bundle_of, played
 

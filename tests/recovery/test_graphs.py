@@ -15,7 +15,7 @@ from buoy.recovery import spec_plans
 from buoy.recovery.recover import examine
 from buoy.recovery.spec_plans import Graphs, graph_of
 
-from .yard import KINDS, Yard, created, play
+from .harness import KINDS, RecoveryHarness, created, play
 
 SPEC = """
 name: nightly
@@ -57,11 +57,11 @@ def test_looks_at_runs_of_one_spec_plan_it_once_and_not_on_the_loop(
 ) -> None:
     version, data, given = stored(tmp_path)
 
-    async def test(yard: Yard) -> None:
-        await yard.store.define(version, data)
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.store.define(version, data)
         for name in ("one", "two"):
-            await yard.plant(name, created(workflow="spec:nightly", version=version, input=given))
-            seen = await examine(yard.client, RunId(name))
+            await harness.plant(name, created(workflow="spec:nightly", version=version, input=given))
+            seen = await examine(harness.client, RunId(name))
             assert seen.facts.needs is not None and set(seen.facts.needs) == {
                 "gather", "train_1", "train_2", "train_3"
             }  # fmt: skip

@@ -17,7 +17,7 @@ from buoy.ports.store import Store
 from buoy.recovery.failure_detector import SILENT, FailureDetector
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts.stage import Contract, Stage, register
+from buoy.testing.contracts.harness import Contract, StoreHarness, register
 from buoy.testing.deaths import InlineLiveness
 
 RUN, R1 = RunId("run-1"), RunnerId("r1")
@@ -54,9 +54,9 @@ class Sight(InlineLiveness):
 class Node:
     """A machine that beats, and one that looks, on the same data."""
 
-    def __init__(self, stage: Stage, store: Store, other: Store) -> None:
-        self.stage, self.store, self.other = stage, store, other
-        self.detector = FailureDetector(other, Sight(), stage.clock)
+    def __init__(self, harness: StoreHarness, store: Store, other: Store) -> None:
+        self.harness, self.store, self.other = harness, store, other
+        self.detector = FailureDetector(other, Sight(), harness.clock)
         self.number = 0
 
     async def beat(self) -> bool:
@@ -75,7 +75,7 @@ class Node:
         """Time passes, with a look every few seconds."""
         found: list[Evidence] = []
         for turn in range(int(span_s / LOOK_S)):
-            self.stage.clock.advance(LOOK_S)
+            self.harness.clock.advance(LOOK_S)
             if beating and turn % int(BEAT_S / LOOK_S) == 0:
                 assert await self.beat()
             proof = await self.look()
@@ -98,14 +98,14 @@ class _Data(Contract):
 
 @asynccontextmanager
 async def nodes(place: Path, kind: str, skews_s: tuple[float, float] = (0.0, 0.0)) -> AsyncIterator[Node]:
-    stage = Stage(_Data(kind, skews_s), place)
+    harness = StoreHarness(_Data(kind, skews_s), place)
     try:
-        store, other = await stage.open_many(2)
+        store, other = await harness.open_many(2)
         await register(store, R1)
-        await stage.author(RUN).create(store, Held(R1))
-        yield Node(stage, store, other)
+        await harness.author(RUN).create(store, Held(R1))
+        yield Node(harness, store, other)
     finally:
-        await stage.close()
+        await harness.close()
 
 
 def played(test: Callable[[Node], Awaitable[None]], place: Path, kind: str, **more: Any) -> None:
@@ -183,7 +183,7 @@ def test_after_an_outage_everybody_gets_a_full_beat(tmp_path: Path, away_s: floa
 
     async def test(node: Node) -> None:
         assert await node.go_on(SUSPECT_AFTER_S + LOOKS_APART_S - LOOK_S) == []
-        node.stage.clock.advance(away_s)
+        node.harness.clock.advance(away_s)
         assert await node.look() is None, "the store is back just now"
         assert await node.go_on(BEAT_S) == []
         assert await node.beat()
@@ -195,7 +195,7 @@ def test_after_an_outage_everybody_gets_a_full_beat(tmp_path: Path, away_s: floa
 def test_who_does_not_beat_after_an_outage_either_is_dead(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         await node.go_on(SUSPECT_AFTER_S + BEAT_S)
-        node.stage.clock.advance(3_600.0)
+        node.harness.clock.advance(3_600.0)
         assert await node.look() is None
         assert await node.go_on(LOOKS_APART_S + LOOK_S) != []
 
@@ -204,10 +204,10 @@ def test_who_does_not_beat_after_an_outage_either_is_dead(tmp_path: Path) -> Non
 
 def test_a_runner_that_is_seen_from_here_is_not_judged_by_its_silence(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        node.detector = FailureDetector(node.other, Sight(seen=True), node.stage.clock)
+        node.detector = FailureDetector(node.other, Sight(seen=True), node.harness.clock)
         assert await node.go_on(3_600.0) == []
         assert (await node.record()).suspected_beat is None
-        node.detector = FailureDetector(node.other, Sight(seen=True, gone=True), node.stage.clock)
+        node.detector = FailureDetector(node.other, Sight(seen=True, gone=True), node.harness.clock)
         proof = await node.look()
         assert proof == {"proof": "lock free"}
         assert await node.detector.declare_dead(await node.record(), proof) == 1
@@ -218,17 +218,17 @@ def test_a_runner_that_is_seen_from_here_is_not_judged_by_its_silence(tmp_path: 
 def test_observers_that_do_not_stay_leave_the_second_look_to_the_next_one(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
         def newcomer() -> FailureDetector:
-            return FailureDetector(node.other, Sight(), node.stage.clock, once=True)
+            return FailureDetector(node.other, Sight(), node.harness.clock, once=True)
 
         node.detector = newcomer()
         assert await node.look() is None
         assert (node.detector.left, node.detector.pending) == ((R1,), ())
-        node.stage.clock.advance(300.0)
+        node.harness.clock.advance(300.0)
         assert await node.beat()
         node.detector = newcomer()
         assert await node.look() is None
         assert node.detector.left == (R1,), "it has beaten since: this is a first look again"
-        node.stage.clock.advance(300.0)
+        node.harness.clock.advance(300.0)
         node.detector = newcomer()
         assert await node.look() is None
         assert (node.detector.left, node.detector.pending) == ((), (R1,))
@@ -240,7 +240,7 @@ def test_observers_that_do_not_stay_leave_the_second_look_to_the_next_one(tmp_pa
 
 def test_two_observers_prove_it_each_for_itself_and_one_buries(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        late = FailureDetector(node.store, Sight(), node.stage.clock)
+        late = FailureDetector(node.store, Sight(), node.harness.clock)
         await node.go_on(SUSPECT_AFTER_S + 2 * LOOK_S)
         assert await late.proof(await node.record()) is None
         proof = (await node.go_on(LOOKS_APART_S))[0]
@@ -265,8 +265,8 @@ class _KeepsTime:
 
 def test_a_store_that_keeps_time_tells_the_silence_but_not_the_second_look(tmp_path: Path) -> None:
     async def test(node: Node) -> None:
-        node.stage.clock.advance(3_600.0)
-        node.detector = FailureDetector(_KeepsTime(node.other), Sight(), node.stage.clock)  # type: ignore[arg-type]
+        node.harness.clock.advance(3_600.0)
+        node.detector = FailureDetector(_KeepsTime(node.other), Sight(), node.harness.clock)  # type: ignore[arg-type]
         assert await node.look() is None
         assert (await node.record()).suspected_beat == 0
         assert await node.go_on(LOOKS_APART_S - LOOK_S) == []

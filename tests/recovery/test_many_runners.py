@@ -31,7 +31,7 @@ from buoy.testing.clock import ManualClock
 from tests.core.logbook import claimed, started
 from tests.host.test_processes import record, runner_process
 
-from .yard import Deaths, Yard, created
+from .harness import Deaths, RecoveryHarness, created
 
 FEW, MANY = 2_000, 10_000
 WRITES = ("create", "replace", "delete")
@@ -57,10 +57,10 @@ class Counting(MemoryBucket):
         return found
 
 
-async def _graveyard(dead: int, *, entries: bool = True) -> tuple[Counting, Yard]:
+async def _many_dead(dead: int, *, entries: bool = True) -> tuple[Counting, RecoveryHarness]:
     """A store where so many runners went. Without `entries` they went under a release that kept no `gone/`."""
     bucket, clock = Counting(), ManualClock()
-    yard = Yard(await ObjectStore.on(bucket, clock=clock, single_host=True), clock, Deaths())
+    harness = RecoveryHarness(await ObjectStore.on(bucket, clock=clock, single_host=True), clock, Deaths())
     for number in range(dead):
         name = RunnerId(f"runner-{number:06}")
         info = RunnerInfo(
@@ -71,18 +71,18 @@ async def _graveyard(dead: int, *, entries: bool = True) -> tuple[Counting, Yard
         await bucket.create(layout.runner_key(name), msgspec.json.encode(RunnerObject(1, found)))
         if entries:
             await bucket.create(layout.gone_key(name, gone_at), b"{}")
-    alive = await yard.runner("alive")
-    await yard.left_by(alive, "held", created(), claimed("alive"), started("a#1"))
+    alive = await harness.runner("alive")
+    await harness.left_by(alive, "held", created(), claimed("alive"), started("a#1"))
     bucket.counts.clear()
-    return bucket, yard
+    return bucket, harness
 
 
 def test_a_look_costs_the_same_however_many_runners_went_before() -> None:
     async def cost(dead: int) -> Counter[str]:
-        bucket, yard = await _graveyard(dead)
-        people = await read_fleet(yard.store, yard.deaths)
+        bucket, harness = await _many_dead(dead)
+        people = await read_fleet(harness.store, harness.deaths)
         assert len(people.living) == 1 and len(people.all) == 1 + RUNNERS_GONE_SHOWN
-        await examine(yard.client, (await yard.record("held")).document.run_id)
+        await examine(harness.client, (await harness.record("held")).document.run_id)
         assert not any(bucket.counts[kind] for kind in WRITES), "a look writes and deletes nothing"
         return bucket.counts
 
@@ -93,8 +93,8 @@ def test_a_look_costs_the_same_however_many_runners_went_before() -> None:
 
 def test_a_sweep_costs_the_same_however_many_runners_went_before() -> None:
     async def cost(dead: int) -> Counter[str]:
-        bucket, yard = await _graveyard(dead)
-        await sweep(yard.client)
+        bucket, harness = await _many_dead(dead)
+        await sweep(harness.client)
         return bucket.counts
 
     few, many = asyncio.run(cost(FEW)), asyncio.run(cost(MANY))
@@ -108,12 +108,12 @@ def test_the_runners_are_read_once_for_all_runs_that_are_looked_at(call: Callabl
     """Of a holder that is not among them it is found out once that no runner has its name."""
 
     async def cost(runs: int) -> int:
-        bucket, yard = await _graveyard(100)
+        bucket, harness = await _many_dead(100)
         for number in range(runs):
             stranger = RunnerId("never-registered" if number % 2 else "another")
-            await yard.left_by(stranger, f"run-{number}", created(), claimed(stranger), started("a#1"))
+            await harness.left_by(stranger, f"run-{number}", created(), claimed(stranger), started("a#1"))
         before = bucket.of_runners
-        await call(yard.client)
+        await call(harness.client)
         return bucket.of_runners - before
 
     # The look for orphans asks for the holder of each run, and for no other runner.
@@ -123,15 +123,15 @@ def test_the_runners_are_read_once_for_all_runs_that_are_looked_at(call: Callabl
 @pytest.mark.parametrize("entries", [True, False], ids=["this release", "an earlier release"])
 def test_sweeps_remove_all_records_but_the_newest(entries: bool) -> None:
     async def test() -> None:
-        bucket, yard = await _graveyard(FEW, entries=entries)
+        bucket, harness = await _many_dead(FEW, entries=entries)
         for _ in range(20):
-            await sweep(yard.client)
+            await sweep(harness.client)
             if len(await bucket.list(layout.RUNNERS)) == RUNNERS_GONE_KEPT + 1:
                 break
-        found = [one.info.id for one in await yard.store.runners(gone=FEW)]
+        found = [one.info.id for one in await harness.store.runners(gone=FEW)]
         assert found == ["alive", *(f"runner-{number:06}" for number in reversed(range(FEW - RUNNERS_GONE_KEPT, FEW)))]
         assert len(await bucket.list(layout.GONE)) == RUNNERS_GONE_KEPT
-        assert (await yard.record("held")).holder == "alive"
+        assert (await harness.record("held")).holder == "alive"
 
     asyncio.run(test())
 
@@ -144,16 +144,16 @@ def test_a_sweep_removes_the_lock_files_of_those_that_it_buried(tmp_path: Path, 
         store = await open_store(url, clock)
         assert store.lock_dir is not None
         try:
-            yard = Yard(store, ManualClock(), Deaths())
-            yard.client.liveness = LockFiles(store.lock_dir)
+            harness = RecoveryHarness(store, ManualClock(), Deaths())
+            harness.client.liveness = LockFiles(store.lock_dir)
             with runner_process(store.lock_dir, "alive") as alive, runner_process(store.lock_dir, "dead") as dead:
                 for name, process in (("alive", alive), ("dead", dead)):
                     await store.register(record(name, process.pid).info)
                 dead.kill()
                 dead.wait()
-                await sweep(yard.client, SweepOptions(dry_run=True))
+                await sweep(harness.client, SweepOptions(dry_run=True))
                 assert sorted(each.name for each in store.lock_dir.iterdir()) == ["alive.lock", "dead.lock"]
-                found = await sweep(yard.client)
+                found = await sweep(harness.client)
                 assert found.dead_runners == 1
                 assert [each.name for each in store.lock_dir.iterdir()] == ["alive.lock"]
                 assert [each.info.id for each in await store.runners()] == ["alive"]

@@ -21,7 +21,7 @@ from buoy.operations.purged_logs import remove_logs
 from buoy.ports.records import Ended, Write
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import claimed
+from buoy.testing.contracts.harness import claimed
 
 DAY_S = 86_400.0
 ENDS: dict[str, e.Body] = {

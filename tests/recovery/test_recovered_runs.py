@@ -22,11 +22,11 @@ from buoy.engine.spec.source import SpecSource
 from buoy.engine.spec.workflow import SpecWorkflow, spec_of
 from buoy.ports.records import Released, Write
 from buoy.recovery.recover import recover_run
-from tests.engine.lab import bodies_of, cuts, log_of, renamed, result_of, until_status
+from tests.engine.harness import bodies_of, cuts, log_of, renamed, result_of, until_status
 from tests.engine.spec_functions import RAN
 from tests.patience import PATIENCE_S
 
-from .yard import KINDS
+from .harness import KINDS
 
 OPTIONS = buoy.RunnerOptions(stop_grace_s=2.0, calls=("tests",))
 DONE: list[tuple[str, str]] = []

@@ -16,9 +16,9 @@ from buoy.errors import BadInput
 from buoy.ports.records import Held, Released
 from tests.core.logbook import claimed, started
 
-from .orphanage import abandon, orphan
+from .harness import KINDS, RecoveryHarness, created, opened, play
+from .many_orphans import abandon, orphan
 from .test_sweep import UNDER_WAY, counts, left_behind
-from .yard import KINDS, Yard, created, opened, play
 
 POLICIES = ("resume", "restart", "fail", "hold")
 
@@ -27,17 +27,17 @@ POLICIES = ("resume", "restart", "fail", "hold")
 async def order() -> None: ...
 
 
-async def orphaned(yard: Yard, name: str, policy: str = "resume", **more: Any) -> None:
+async def orphaned(harness: RecoveryHarness, name: str, policy: str = "resume", **more: Any) -> None:
     """A run in the middle of a step, held by a runner that never was."""
-    await yard.plant(name, created(policy, **more), *UNDER_WAY, task=Held(cast(Any, "never-registered")))
+    await harness.plant(name, created(policy, **more), *UNDER_WAY, task=Held(cast(Any, "never-registered")))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sweep_of_a_client_counts_what_it_did(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
-        await left_behind(yard)
-        dry = await buoy.sweep(yard.client, dry_run=True)
-        found = await buoy.sweep(yard.client)
+    async def test(harness: RecoveryHarness) -> None:
+        await left_behind(harness)
+        dry = await buoy.sweep(harness.client, dry_run=True)
+        found = await buoy.sweep(harness.client)
         assert counts(dry) == counts(found) == {"scanned": 4, "restarted": 1, "resumed": 1, "failed": 1, "held": 1}
 
     play(tmp_path, test, kind)
@@ -45,9 +45,9 @@ def test_a_sweep_of_a_client_counts_what_it_did(tmp_path: Path, kind: str) -> No
 
 def test_the_url_of_a_store_is_enough_and_so_is_a_program_without_a_loop(tmp_path: Path) -> None:
     async def leave() -> None:
-        async with opened(tmp_path) as yard:
-            await orphaned(yard, "one")
-            await orphaned(yard, "two", "fail")
+        async with opened(tmp_path) as harness:
+            await orphaned(harness, "one")
+            await orphaned(harness, "two", "fail")
 
     asyncio.run(leave())
     url = f"sqlite:///{tmp_path}/runs.db"
@@ -61,8 +61,8 @@ def test_the_url_of_a_store_is_enough_and_so_is_a_program_without_a_loop(tmp_pat
 
 def test_the_configured_store_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def leave() -> None:
-        async with opened(tmp_path) as yard:
-            await orphaned(yard, "one")
+        async with opened(tmp_path) as harness:
+            await orphaned(harness, "one")
 
     asyncio.run(leave())
     monkeypatch.setenv("BUOY_STORE", f"sqlite:///{tmp_path}/runs.db")
@@ -87,12 +87,12 @@ def test_something_else_than_a_client_or_a_url_is_refused() -> None:
     ],
 )
 def test_the_policy_is_the_callers_before_that_of_the_run(tmp_path: Path, given: dict[str, Any], action: str) -> None:
-    async def test(yard: Yard) -> None:
-        await orphaned(yard, "order-1")
-        (found,) = (await buoy.scan(yard.client, **given)).found
+    async def test(harness: RecoveryHarness) -> None:
+        await orphaned(harness, "order-1")
+        (found,) = (await buoy.scan(harness.client, **given)).found
         assert found.action == action
-        assert (await buoy.recover("order-1", yard.client, dry_run=True, **given)).action == action
-        swept = await buoy.sweep(yard.client, **given)
+        assert (await buoy.recover("order-1", harness.client, dry_run=True, **given)).action == action
+        swept = await buoy.sweep(harness.client, **given)
         words = {"resume": "resumed", "restart": "restarted", "fail": "failed", "hold": "held"}
         assert counts(swept) == {"scanned": 1, words[action]: 1}
 
@@ -109,12 +109,12 @@ def test_the_policy_is_the_callers_before_that_of_the_run(tmp_path: Path, given:
 def test_a_wrong_registry_is_refused_before_anything_is_touched(
     tmp_path: Path, registry: dict[str, Any], told: str
 ) -> None:
-    async def test(yard: Yard) -> None:
-        await orphaned(yard, "order-1")
+    async def test(harness: RecoveryHarness) -> None:
+        await orphaned(harness, "order-1")
         for call in (buoy.sweep, buoy.scan):
             with pytest.raises(BadInput, match=told):
-                await call(yard.client, registry=registry)
-        assert (await yard.record("order-1")).holder == "never-registered"
+                await call(harness.client, registry=registry)
+        assert (await harness.record("order-1")).holder == "never-registered"
 
     play(tmp_path, test)
 
@@ -125,10 +125,10 @@ def test_a_failing_policy_lookup_skips_that_run_and_no_other(tmp_path: Path) -> 
             raise KeyError("no such tenant")
         return "restart"
 
-    async def test(yard: Yard) -> None:
-        await orphaned(yard, "bad")
-        await orphaned(yard, "good")
-        found = await buoy.sweep(yard.client, resolve_policy=resolve)
+    async def test(harness: RecoveryHarness) -> None:
+        await orphaned(harness, "bad")
+        await orphaned(harness, "good")
+        found = await buoy.sweep(harness.client, resolve_policy=resolve)
         assert (found.restarted, found.skipped) == (1, 1)
         assert "KeyError: 'no such tenant'" in found.troubles[0]
 
@@ -136,51 +136,51 @@ def test_a_failing_policy_lookup_skips_that_run_and_no_other(tmp_path: Path) -> 
 
 
 def test_the_stack_and_env_are_the_clients_unless_the_caller_names_them(tmp_path: Path) -> None:
-    async def test(yard: Yard) -> None:
-        timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=yard.clock.now() - 100.0)
+    async def test(harness: RecoveryHarness) -> None:
+        timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=harness.clock.now() - 100.0)
         for name, stack, env in (("a", "one", "prod"), ("b", "two", "prod"), ("c", "one", None), ("d", None, "prod")):
-            await yard.plant(name, created(stack=stack, env=env), claimed("r1"), timer)
-        yard.client.stack, yard.client.env = "one", "prod"
+            await harness.plant(name, created(stack=stack, env=env), claimed("r1"), timer)
+        harness.client.stack, harness.client.env = "one", "prod"
 
         async def seen(**named: str | None) -> str:
-            found = await buoy.scan(yard.client, stale_after="0s", **cast(Any, named))
+            found = await buoy.scan(harness.client, stale_after="0s", **cast(Any, named))
             return "".join(sorted(each.run_id for each in found.found))
 
         assert await seen() == "ad"
         assert await seen(stack=None) == "abd"
         assert await seen(stack="two") == "bd"
         assert await seen(env=None) == "c", "no env is an env of its own"
-        assert (await buoy.reconcile(yard.client, env=None)).replayed == 1
-        assert (await buoy.reconcile(yard.client)).replayed == 2
-        assert (await buoy.sweep(yard.client, stack=None, stale_after=0)).resumed == 1
+        assert (await buoy.reconcile(harness.client, env=None)).replayed == 1
+        assert (await buoy.reconcile(harness.client)).replayed == 2
+        assert (await buoy.sweep(harness.client, stack=None, stale_after=0)).resumed == 1
 
     play(tmp_path, test)
 
 
 def test_one_run_is_recovered_by_id_or_by_handle(tmp_path: Path) -> None:
-    async def test(yard: Yard) -> None:
-        await orphaned(yard, "one")
-        run: Run[Any] = await yard.client.get("one")
+    async def test(harness: RecoveryHarness) -> None:
+        await orphaned(harness, "one")
+        run: Run[Any] = await harness.client.get("one")
         done = await buoy.recover(run)
         assert (done.needed, done.action, done.error) == (True, "resume", None)
-        again = await buoy.recover("one", yard.client)
+        again = await buoy.recover("one", harness.client)
         assert (again.needed, again.new_branch_id, again.reason) == (False, None, None)
         with pytest.raises(buoy.UnknownRun):
-            await buoy.recover("nobody", yard.client)
+            await buoy.recover("nobody", harness.client)
 
     play(tmp_path, test)
 
 
 def test_a_stream_that_stayed_open_is_told_to_the_recovery(tmp_path: Path) -> None:
-    async def test(yard: Yard) -> None:
-        await yard.runner("able", workflows={"order": ("",)})
-        later = yard.clock.now() + 600.0
-        await yard.plant("late", created(), *UNDER_WAY, task=Released(due_at=later, now=yard.clock.now()))
-        assert not (await buoy.recover("late", yard.client)).needed
-        done = await buoy.recover("late", yard.client, stream_open=True)
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.runner("able", workflows={"order": ("",)})
+        later = harness.clock.now() + 600.0
+        await harness.plant("late", created(), *UNDER_WAY, task=Released(due_at=later, now=harness.clock.now()))
+        assert not (await buoy.recover("late", harness.client)).needed
+        done = await buoy.recover("late", harness.client, stream_open=True)
         assert done.needed and str(done.reason).startswith("F1")
-        assert (await yard.record("late")).due_at == yard.clock.now()
-        queued = await buoy.recover("late", yard.client, stream_open=True)
+        assert (await harness.record("late")).due_at == harness.clock.now()
+        queued = await buoy.recover("late", harness.client, stream_open=True)
         assert not queued.needed and "queued for" in str(queued.note)
 
     play(tmp_path, test)

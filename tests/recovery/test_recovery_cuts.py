@@ -21,8 +21,8 @@ from buoy.testing.clock import ManualClock
 from tests.core.logbook import answered, asked, claimed, completed, started
 
 from .cuts import CutStore, Killed
+from .harness import QUICK_KINDS, Deaths, RecoveryHarness, created, no_twice, opened
 from .losses import lost_end
-from .yard import QUICK_KINDS, Deaths, Yard, created, no_twice, opened
 
 UNDER_WAY = (claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
 CUTS = ("dies before", "dies after", "fails before", "fails after")
@@ -33,31 +33,31 @@ CALLS_MAX = 120
 class Case(NamedTuple):
     """Something that was left behind, and what its log must hold when all is well again, exactly once."""
 
-    plant: Callable[[Yard], Awaitable[None]]
+    plant: Callable[[RecoveryHarness], Awaitable[None]]
     once: tuple[str, ...]
     due: bool = True
 
 
-async def _answered(yard: Yard) -> None:
+async def _answered(harness: RecoveryHarness) -> None:
     lie = {"status": Status.AWAITING_INPUT}
-    await yard.plant("run-1", created(), claimed("r1"), asked("ask#1"), answered("ask#1", message=None), lie=lie)
+    await harness.plant("run-1", created(), claimed("r1"), asked("ask#1"), answered("ask#1", message=None), lie=lie)
 
 
-def _dead(policy: str) -> Callable[[Yard], Awaitable[None]]:
-    async def plant(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, "run-1", created(policy), *UNDER_WAY)
+def _dead(policy: str) -> Callable[[RecoveryHarness], Awaitable[None]]:
+    async def plant(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "run-1", created(policy), *UNDER_WAY)
 
     return plant
 
 
-async def _overdue(yard: Yard) -> None:
-    timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=yard.clock.now() - 100.0)
-    await yard.plant("run-1", created(), claimed("r1"), timer)
+async def _overdue(harness: RecoveryHarness) -> None:
+    timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=harness.clock.now() - 100.0)
+    await harness.plant("run-1", created(), claimed("r1"), timer)
 
 
-async def _lost_end(yard: Yard) -> None:
-    await lost_end(yard, task=Released(due_at=yard.clock.now(), now=yard.clock.now()))
+async def _lost_end(harness: RecoveryHarness) -> None:
+    await lost_end(harness, task=Released(due_at=harness.clock.now(), now=harness.clock.now()))
 
 
 CASES = {
@@ -79,19 +79,19 @@ def test_a_recovery_cut_off_anywhere_is_done_once(tmp_path: Path, kind: str, nam
 
     async def attempt(place: Path, at: int) -> bool:
         """Whether the cut was reached."""
-        async with opened(place, kind) as yard:
-            await case.plant(yard)
-            cut = CutStore(yard.store, at, how)
-            await _try(recover_run(yard.client_of(cast(Store, cut), "sweeper-0"), "run-1"))
-            await recover_run(yard.client, "run-1")
-            last = await recover_run(yard.client, "run-1")
+        async with opened(place, kind) as harness:
+            await case.plant(harness)
+            cut = CutStore(harness.store, at, how)
+            await _try(recover_run(harness.client_of(cast(Store, cut), "sweeper-0"), "run-1"))
+            await recover_run(harness.client, "run-1")
+            last = await recover_run(harness.client, "run-1")
             assert not last.needed, f"call {at} left it in need: {last.reason}"
-            log = await yard.log("run-1")
+            log = await harness.log("run-1")
             types = [event.type for event in log]
             for kind_of_event in case.once:
                 assert types.count(kind_of_event) == 1, f"call {at}: {types}"
             assert no_twice(log)
-            assert await yard.due() == (["run-1"] if case.due else []), f"call {at}: {types}"
+            assert await harness.due() == (["run-1"] if case.due else []), f"call {at}: {types}"
             return cut.struck
 
     for at in range(1, CALLS_MAX):
@@ -107,22 +107,22 @@ def test_a_recovery_cut_off_anywhere_is_done_once(tmp_path: Path, kind: str, nam
 @pytest.mark.parametrize("how", CUTS)
 def test_a_sweep_cut_off_anywhere_is_made_good_by_the_next(tmp_path: Path, kind: str, how: str) -> None:
     async def attempt(place: Path, at: int) -> bool:
-        async with opened(place, kind) as yard:
-            dead = await yard.runner("r1", dead=True)
-            await yard.left_by(dead, "again-1", created("restart"), *UNDER_WAY)
-            await yard.left_by(dead, "again-2", created("fail"), *UNDER_WAY)
+        async with opened(place, kind) as harness:
+            dead = await harness.runner("r1", dead=True)
+            await harness.left_by(dead, "again-1", created("restart"), *UNDER_WAY)
+            await harness.left_by(dead, "again-2", created("fail"), *UNDER_WAY)
             for number in range(3):
-                await yard.left_by(dead, f"on-{number}", created(), *UNDER_WAY)
-            await _overdue(yard)
+                await harness.left_by(dead, f"on-{number}", created(), *UNDER_WAY)
+            await _overdue(harness)
             options = SweepOptions(stale_after_s=0.0)
-            cut = CutStore(yard.store, at, how)
-            await _try(sweep(yard.client_of(cast(Store, cut), "sweeper-0"), options))
-            await sweep(yard.client, options)
-            last = await sweep(yard.client, options)
+            cut = CutStore(harness.store, at, how)
+            await _try(sweep(harness.client_of(cast(Store, cut), "sweeper-0"), options))
+            await sweep(harness.client, options)
+            last = await sweep(harness.client, options)
             assert last.moved + last.failed + last.held + last.unknown == 0, f"call {at}: {last}"
-            assert await yard.due() == ["again-1", "on-0", "on-1", "on-2", "run-1"], f"call {at}"
+            assert await harness.due() == ["again-1", "on-0", "on-1", "on-2", "run-1"], f"call {at}"
             for run, kind_of_event in (("again-1", "branch_created"), ("again-2", "workflow_failed")):
-                assert (await yard.types(run)).count(kind_of_event) == 1, f"call {at}"
+                assert (await harness.types(run)).count(kind_of_event) == 1, f"call {at}"
             return cut.struck
 
     for at in range(1, CALLS_MAX):
@@ -148,8 +148,10 @@ def test_a_process_that_dies_between_two_objects_leaves_a_recovery_that_others_f
 
     async def attempt(at: int) -> bool:
         data, clock, deaths = MemoryData(), ManualClock(), Deaths()
-        yard = Yard(cast(Store, await ObjectStore.on(MemoryBucket(data), clock=clock, single_host=True)), clock, deaths)
-        await case.plant(yard)
+        harness = RecoveryHarness(
+            cast(Store, await ObjectStore.on(MemoryBucket(data), clock=clock, single_host=True)), clock, deaths
+        )
+        await case.plant(harness)
         calls = 0
 
         async def die(operation: str, key: str, when: str) -> None:
@@ -159,9 +161,9 @@ def test_a_process_that_dies_between_two_objects_leaves_a_recovery_that_others_f
                 raise Killed(f"{phase} {operation} {key}")
 
         mortal = cast(Store, ObjectStore(MemoryBucket(data, die), clock, single_host=True))
-        await _try(recover_run(yard.client_of(mortal, "sweeper-0"), "run-1"))
+        await _try(recover_run(harness.client_of(mortal, "sweeper-0"), "run-1"))
         # Another process, which remembers nothing.
-        fresh = Yard(cast(Store, ObjectStore(MemoryBucket(data), clock, single_host=True)), clock, deaths)
+        fresh = RecoveryHarness(cast(Store, ObjectStore(MemoryBucket(data), clock, single_host=True)), clock, deaths)
         await sweep(fresh.client, SweepOptions(stale_after_s=0.0))
         assert not (await recover_run(fresh.client, "run-1")).needed, f"call {at}"
         log = await fresh.log("run-1")

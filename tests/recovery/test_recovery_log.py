@@ -16,8 +16,8 @@ from buoy.recovery.sweep.reconcile import reconcile
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from tests.core.logbook import claimed, completed, started
 
+from .harness import KINDS, RecoveryHarness, created, play
 from .test_sweep import NOW, UNDER_WAY, left_behind
-from .yard import KINDS, Yard, created, play
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> dict[str, logging.LogRecord]:
@@ -41,11 +41,11 @@ def _informed(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_sweep_tells_each_run_once_and_a_second_one_tells_nothing(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(yard: Yard) -> None:
-        await left_behind(yard)
-        await sweep(yard.client, SweepOptions(stale_after_s=0.0, dry_run=True))
+    async def test(harness: RecoveryHarness) -> None:
+        await left_behind(harness)
+        await sweep(harness.client, SweepOptions(stale_after_s=0.0, dry_run=True))
         assert lines(caplog) == {}
-        await sweep(yard.client, NOW)
+        await sweep(harness.client, NOW)
         found = lines(caplog)
         actions = {run: fact(each, "action") for run, each in found.items()}
         assert actions == {f"to-{policy}": policy for policy in ("resume", "restart", "fail", "hold")}
@@ -53,7 +53,7 @@ def test_a_sweep_tells_each_run_once_and_a_second_one_tells_nothing(
         assert {fact(each, "finding") for each in found.values()} == {"H1"}
         assert found["to-resume"].getMessage().startswith("Recovered run to-resume (resume): H1: runner r1")
         caplog.clear()
-        await sweep(yard.client, NOW)
+        await sweep(harness.client, NOW)
         assert lines(caplog) == {}
 
     play(tmp_path, test, kind)
@@ -62,10 +62,10 @@ def test_a_sweep_tells_each_run_once_and_a_second_one_tells_nothing(
 def test_a_line_names_the_branch_and_the_event_that_it_was_cut_at(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(yard: Yard) -> None:
+    async def test(harness: RecoveryHarness) -> None:
         bodies = (created(), claimed("r1"), started("a#1"), completed("a#1"))
-        await yard.plant("a1", *bodies, lie={"status": Status.AWAITING_INPUT})
-        done = await recover_run(yard.client, "a1")
+        await harness.plant("a1", *bodies, lie={"status": Status.AWAITING_INPUT})
+        done = await recover_run(harness.client, "a1")
         (line,) = lines(caplog).values()
         assert line.getMessage() == f"Recovered run a1 (resume): {done.reason}. Created branch 1 from event 4"
         facts = ("run_id", "workflow", "finding", "new_branch", "previous_branch", "cutoff_event", "actor", "error")
@@ -75,26 +75,26 @@ def test_a_line_names_the_branch_and_the_event_that_it_was_cut_at(
 
 
 def test_orphans_and_lost_wake_ups_are_told_as_well(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(yard: Yard) -> None:
-        await yard.plant("held", created(), *UNDER_WAY, task=Held(cast(Any, "never-registered")))
-        timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=yard.clock.now() - 100.0)
-        await yard.plant("late", created(), claimed("r1"), timer)
-        await sweep(yard.client)
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.plant("held", created(), *UNDER_WAY, task=Held(cast(Any, "never-registered")))
+        timer = e.TimerStarted(leaf=started("t#1").leaf, due_at=harness.clock.now() - 100.0)
+        await harness.plant("late", created(), claimed("r1"), timer)
+        await sweep(harness.client)
         assert {run: fact(each, "finding") for run, each in lines(caplog).items()} == {"held": "Q3"}
         caplog.clear()
-        await reconcile(yard.client)
+        await reconcile(harness.client)
         assert {run: fact(each, "finding") for run, each in lines(caplog).items()} == {"late": "Q4"}
 
     play(tmp_path, test)
 
 
 def test_what_was_not_recovered_is_not_told_as_recovered(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def test(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, "odd", created("no-such-policy"), *UNDER_WAY)
-        await yard.plant("fine", created(), *UNDER_WAY, task=Held(await yard.runner("living")))
-        assert (await recover_run(yard.client, "odd")).action == "skip"
-        await recover_run(yard.client, "fine")
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "odd", created("no-such-policy"), *UNDER_WAY)
+        await harness.plant("fine", created(), *UNDER_WAY, task=Held(await harness.runner("living")))
+        assert (await recover_run(harness.client, "odd")).action == "skip"
+        await recover_run(harness.client, "fine")
         assert lines(caplog) == {}
 
     play(tmp_path, test)
@@ -103,12 +103,12 @@ def test_what_was_not_recovered_is_not_told_as_recovered(tmp_path: Path, caplog:
 def test_a_recovery_of_several_remedies_is_one_line_with_the_branch_that_it_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def test(yard: Yard) -> None:
-        await yard.runner("able", workflows={"order": ("",)})
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.runner("able", workflows={"order": ("",)})
         bodies = (created(), claimed("r1"), started("a#1"), completed("a#1"))
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, "both", *bodies, lie={"status": Status.AWAITING_INPUT})
-        done = await recover_run(yard.client, "both")
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "both", *bodies, lie={"status": Status.AWAITING_INPUT})
+        done = await recover_run(harness.client, "both")
         (line,) = lines(caplog).values()
         assert fact(line, "new_branch") == done.new_branch_id == 1
         assert "Created branch 1" in line.getMessage()

@@ -18,8 +18,8 @@ from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from tests.core.logbook import claimed, started
 
-from .yard import KINDS, Yard, created
-from .yard import play as yard_play
+from .harness import KINDS, RecoveryHarness, created
+from .harness import play as yard_play
 
 
 @buoy.workflow
@@ -65,31 +65,33 @@ def test_sweep_scan_and_reconcile_keep_to_the_env_of_their_client(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_client_of_one_env_touches_no_run_of_another(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
-        ours = await yard.runner("ours", dead=True, env="test")
-        theirs = await yard.runner("theirs", dead=True)
-        idle = await yard.runner("idle", dead=True)
+    async def test(harness: RecoveryHarness) -> None:
+        ours = await harness.runner("ours", dead=True, env="test")
+        theirs = await harness.runner("theirs", dead=True)
+        idle = await harness.runner("idle", dead=True)
         for runner, env in ((ours, "test"), (theirs, None)):
             for policy in ("resume", "fail", "restart"):
-                await yard.left_by(runner, f"{runner}-{policy}", created(policy, env=env), claimed("r"), started("a#1"))
-        await yard.plant("bare", created(), task=Held(RunnerId("ghost")))
-        before = [await yard.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
-        yard.client.env = "test"
+                await harness.left_by(
+                    runner, f"{runner}-{policy}", created(policy, env=env), claimed("r"), started("a#1")
+                )
+        await harness.plant("bare", created(), task=Held(RunnerId("ghost")))
+        before = [await harness.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
+        harness.client.env = "test"
         now = SweepOptions(stale_after_s=0.0)
-        assert {each.run_id for each in (await scan(yard.client, ScanOptions(stale_after_s=0.0))).found} == {
+        assert {each.run_id for each in (await scan(harness.client, ScanOptions(stale_after_s=0.0))).found} == {
             "ours-resume", "ours-fail", "ours-restart"
         }  # fmt: skip
-        found = await sweep(yard.client, now)
+        found = await sweep(harness.client, now)
         assert (found.dead_runners, found.resumed, found.failed, found.restarted) == (2, 1, 1, 1)
-        await reconcile(yard.client)
-        assert {lost.run_id async for lost in lost_runs(yard.client)} == {"ours-resume", "ours-restart"}, "no worker"
-        assert before == [await yard.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
-        assert (await yard.record("bare")).holder == "ghost"
+        await reconcile(harness.client)
+        assert {lost.run_id async for lost in lost_runs(harness.client)} == {"ours-resume", "ours-restart"}, "no worker"
+        assert before == [await harness.record(f"theirs-{policy}") for policy in ("resume", "fail", "restart")]
+        assert (await harness.record("bare")).holder == "ghost"
         # One that holds nothing is struck off by anybody; one that holds something by the sweepers of its env.
-        assert [record.info.id for record in await yard.store.runners()] == [theirs]
-        assert idle in {record.info.id for record in await yard.store.runners(gone=9)}
-        yard.client.env = None
-        found = await sweep(yard.client, now)
+        assert [record.info.id for record in await harness.store.runners()] == [theirs]
+        assert idle in {record.info.id for record in await harness.store.runners(gone=9)}
+        harness.client.env = None
+        found = await sweep(harness.client, now)
         assert (found.dead_runners, found.resumed, found.failed, found.restarted) == (1, 2, 1, 1)
 
     yard_play(tmp_path, test, kind)

@@ -13,8 +13,8 @@ from buoy.ports.records import SweepHealth
 from buoy.recovery.sweep.sweeper import Sweeper
 from tests.core.logbook import claimed
 
+from .harness import RecoveryHarness, created, play
 from .test_sweepers import health, looked_at, runner
-from .yard import Yard, created, play
 
 LOOK_S = 0.05
 
@@ -30,17 +30,17 @@ async def looked(sweeper: Sweeper, more: int) -> None:
 def test_no_whole_sweep_comes_before_the_delay_and_one_comes_soon_after(
     tmp_path: Path, delay_s: float, spread_s: float
 ) -> None:
-    async def test(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, "order-1", created(), claimed("r1"))
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "order-1", created(), claimed("r1"))
         me = RunnerId("sweeper-1")
-        sweeper = Sweeper(yard.store, yard.deaths, me=me, client=yard.client, delay_s=delay_s)
+        sweeper = Sweeper(harness.store, harness.deaths, me=me, client=harness.client, delay_s=delay_s)
         sweeper.start()
         await looked(sweeper, 1)
-        yard.clock.advance(delay_s - 0.5)
+        harness.clock.advance(delay_s - 0.5)
         await looked(sweeper, 2)
-        assert (sweeper.sweeps, (await yard.record("order-1")).holder) == (0, None)
-        yard.clock.advance(0.5 + spread_s)
+        assert (sweeper.sweeps, (await harness.record("order-1")).holder) == (0, None)
+        harness.clock.advance(0.5 + spread_s)
         while not sweeper.sweeps:
             await asyncio.sleep(LOOK_S)
         await sweeper.stop()

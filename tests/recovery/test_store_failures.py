@@ -24,8 +24,8 @@ from buoy.recovery.sweep.scan import ScanOptions, scan
 from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from tests.core.logbook import claimed, started
 
+from .harness import KINDS, RecoveryHarness, created, play
 from .losses import lost_end
-from .yard import KINDS, Yard, created, play
 
 NOW = SweepOptions(stale_after_s=0.0)
 BAD, GOOD = "run-1", ("run-0", "run-2")
@@ -79,38 +79,38 @@ class Faulty:
 class Left(NamedTuple):
     """How the runs were left behind, and how one sees that one of them was recovered."""
 
-    plant: Callable[[Yard, str], Awaitable[object]]
-    back: Callable[[Yard, str], Awaitable[bool]]
+    plant: Callable[[RecoveryHarness, str], Awaitable[object]]
+    back: Callable[[RecoveryHarness, str], Awaitable[bool]]
 
 
-async def _by_the_dead(yard: Yard, run: str) -> None:
-    dead = await yard.runner("r1", dead=True) if "r1" not in yard.deaths.dead else RunnerId("r1")
-    await yard.left_by(dead, run, created("restart"), *UNDER_WAY)
+async def _by_the_dead(harness: RecoveryHarness, run: str) -> None:
+    dead = await harness.runner("r1", dead=True) if "r1" not in harness.deaths.dead else RunnerId("r1")
+    await harness.left_by(dead, run, created("restart"), *UNDER_WAY)
 
 
-async def _by_a_stranger(yard: Yard, run: str) -> None:
-    await yard.plant(run, created(), *UNDER_WAY, task=Held(RunnerId("never-registered")))
+async def _by_a_stranger(harness: RecoveryHarness, run: str) -> None:
+    await harness.plant(run, created(), *UNDER_WAY, task=Held(RunnerId("never-registered")))
 
 
-async def _with_a_lie(yard: Yard, run: str) -> None:
+async def _with_a_lie(harness: RecoveryHarness, run: str) -> None:
     waited = e.SignalWaited(leaf=started("go#1").leaf, name="go")
-    await yard.plant(run, created(), claimed("r1"), waited, lie={"status": Status.RUNNING, "queue": "other"})
+    await harness.plant(run, created(), claimed("r1"), waited, lie={"status": Status.RUNNING, "queue": "other"})
 
 
-async def _branched(yard: Yard, run: str) -> bool:
-    return "branch_created" in await yard.types(run)
+async def _branched(harness: RecoveryHarness, run: str) -> bool:
+    return "branch_created" in await harness.types(run)
 
 
-async def _released(yard: Yard, run: str) -> bool:
-    return (await yard.record(run)).holder is None
+async def _released(harness: RecoveryHarness, run: str) -> bool:
+    return (await harness.record(run)).holder is None
 
 
-async def _rewritten(yard: Yard, run: str) -> bool:
-    return (await yard.record(run)).document.queue == "default"
+async def _rewritten(harness: RecoveryHarness, run: str) -> bool:
+    return (await harness.record(run)).document.queue == "default"
 
 
-async def _written_down(yard: Yard, run: str) -> bool:
-    return "workflow_recovered" in await yard.types(run)
+async def _written_down(harness: RecoveryHarness, run: str) -> bool:
+    return "workflow_recovered" in await harness.types(run)
 
 
 DEAD, STRANGER = Left(_by_the_dead, _branched), Left(_by_a_stranger, _released)
@@ -122,10 +122,10 @@ CALLS = [
 ERRORS = [Unavailable("no answer (a test)"), StoreUnusable("disk full (a test)"), OSError(5, "read error (a test)")]
 
 
-async def _planted(yard: Yard, left: Left) -> None:
-    await yard.runner("able", workflows={"order": ("",)})
+async def _planted(harness: RecoveryHarness, left: Left) -> None:
+    await harness.runner("able", workflows={"order": ("",)})
     for run in sorted((BAD, *GOOD)):
-        await left.plant(yard, run)
+        await left.plant(harness, run)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -134,20 +134,22 @@ async def _planted(yard: Yard, left: Left) -> None:
 def test_a_failure_about_one_run_is_counted_and_hinders_no_other(
     tmp_path: Path, kind: str, call: str, left: Left, error: Exception
 ) -> None:
-    async def test(yard: Yard) -> None:
-        await _planted(yard, left)
-        before, log = await yard.record(BAD), await yard.log(BAD)
-        faulty = Faulty(yard.store, call, error)
-        client = yard.client_of(cast(Store, faulty), "sweeper-0")
-        one = Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW)
+    async def test(harness: RecoveryHarness) -> None:
+        await _planted(harness, left)
+        before, log = await harness.record(BAD), await harness.log(BAD)
+        faulty = Faulty(harness.store, call, error)
+        client = harness.client_of(cast(Store, faulty), "sweeper-0")
+        one = Sweep(client, FailureDetector(client.store, harness.deaths, harness.clock), NOW)
         swept = await one.whole()
         assert faulty.struck
         assert (swept.unknown, one.tally.errors > 0) == (1, True), swept
         assert any(BAD in text and "(a test)" in text for text in swept.troubles), swept.troubles
-        assert [await left.back(yard, run) for run in GOOD] == [True, True]
-        assert (await yard.record(BAD), await yard.log(BAD)) == (before, log), "what was not answered is left as it is"
-        again = await Sweep(yard.client, FailureDetector(yard.store, yard.deaths, yard.clock), NOW).whole()
-        assert (again.unknown, await left.back(yard, BAD)) == (0, True)
+        assert [await left.back(harness, run) for run in GOOD] == [True, True]
+        assert (await harness.record(BAD), await harness.log(BAD)) == (before, log), (
+            "what was not answered is left as it is"
+        )
+        again = await Sweep(harness.client, FailureDetector(harness.store, harness.deaths, harness.clock), NOW).whole()
+        assert (again.unknown, await left.back(harness, BAD)) == (0, True)
 
     play(tmp_path, test, kind)
 
@@ -157,16 +159,16 @@ def test_a_failure_about_one_run_is_counted_and_hinders_no_other(
     ("call", "left"), [("commit", DEAD), ("requeue_orphan", STRANGER), ("rewrite", LIE), ("commit", LOSS)]
 )
 def test_a_write_whose_answer_is_lost_is_done_once(tmp_path: Path, kind: str, call: str, left: Left) -> None:
-    async def test(yard: Yard) -> None:
-        await _planted(yard, left)
-        faulty = Faulty(yard.store, call, ERRORS[0], after=True)
-        client = yard.client_of(cast(Store, faulty), "sweeper-0")
-        await Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW).whole()
+    async def test(harness: RecoveryHarness) -> None:
+        await _planted(harness, left)
+        faulty = Faulty(harness.store, call, ERRORS[0], after=True)
+        client = harness.client_of(cast(Store, faulty), "sweeper-0")
+        await Sweep(client, FailureDetector(client.store, harness.deaths, harness.clock), NOW).whole()
         assert faulty.struck
-        await Sweep(yard.client, FailureDetector(yard.store, yard.deaths, yard.clock), NOW).whole()
+        await Sweep(harness.client, FailureDetector(harness.store, harness.deaths, harness.clock), NOW).whole()
         for run in (BAD, *GOOD):
-            types = await yard.types(run)
-            assert await left.back(yard, run)
+            types = await harness.types(run)
+            assert await left.back(harness, run)
             assert max(types.count("branch_created"), types.count("workflow_recovered")) <= 1, types
 
     play(tmp_path, test, kind)
@@ -174,16 +176,16 @@ def test_a_write_whose_answer_is_lost_is_done_once(tmp_path: Path, kind: str, ca
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_dead_held_beside_it_goes_on_though_the_dead_cannot_be_buried(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, BAD, created("restart"), *UNDER_WAY)
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, BAD, created("restart"), *UNDER_WAY)
         for run in GOOD:
-            await yard.left_by(dead, run, created(), *UNDER_WAY)
-        client = yard.client_of(cast(Store, Faulty(yard.store, "events", ERRORS[0])), "sweeper-0")
-        swept = await Sweep(client, FailureDetector(client.store, yard.deaths, yard.clock), NOW).whole()
+            await harness.left_by(dead, run, created(), *UNDER_WAY)
+        client = harness.client_of(cast(Store, Faulty(harness.store, "events", ERRORS[0])), "sweeper-0")
+        swept = await Sweep(client, FailureDetector(client.store, harness.deaths, harness.clock), NOW).whole()
         assert (swept.resumed, swept.unknown) == (2, 1)
-        assert (await yard.record(BAD)).holder == "r1"
-        assert await yard.due() == list(GOOD)
+        assert (await harness.record(BAD)).holder == "r1"
+        assert await harness.due() == list(GOOD)
 
     play(tmp_path, test, kind)
 
@@ -194,11 +196,11 @@ def test_what_the_dead_held_beside_it_goes_on_though_the_dead_cannot_be_buried(t
 def test_every_other_look_tells_it_too_and_changes_nothing(
     tmp_path: Path, kind: str, call: str, error: Exception
 ) -> None:
-    async def test(yard: Yard) -> None:
-        await _planted(yard, STRANGER)
-        before = [await yard.record(run) for run in (BAD, *GOOD)]
-        faulty = Faulty(yard.store, call, error)
-        client = yard.client_of(cast(Store, faulty))
+    async def test(harness: RecoveryHarness) -> None:
+        await _planted(harness, STRANGER)
+        before = [await harness.record(run) for run in (BAD, *GOOD)]
+        faulty = Faulty(harness.store, call, error)
+        client = harness.client_of(cast(Store, faulty))
         found = await scan(client, ScanOptions(stale_after_s=0.0))
         assert {each.run_id: each.action for each in found.found} | {BAD: "unknown"} == {
             BAD: "unknown", GOOD[0]: "resume", GOOD[1]: "resume",
@@ -206,7 +208,7 @@ def test_every_other_look_tells_it_too_and_changes_nothing(
         report = await Doctor(client, progress=lambda text: None).examine()
         if call != "inbox":
             assert ("R1", BAD) in [(each.code, each.run_id) for each in report.troubles]
-        assert [await yard.record(run) for run in (BAD, *GOOD)] == before
+        assert [await harness.record(run) for run in (BAD, *GOOD)] == before
         assert faulty.struck
 
     play(tmp_path, test, kind)
@@ -214,14 +216,14 @@ def test_every_other_look_tells_it_too_and_changes_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recovery_of_that_run_alone_says_what_went_wrong(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
-        await _planted(yard, DEAD)
+    async def test(harness: RecoveryHarness) -> None:
+        await _planted(harness, DEAD)
         for call in ("events", "inbox", "commit"):
             for error in (ERRORS[0], ERRORS[1], CorruptLog("torn (a test)")):
-                client = yard.client_of(cast(Store, Faulty(yard.store, call, error)))
+                client = harness.client_of(cast(Store, Faulty(harness.store, call, error)))
                 found = await recover_run(client, BAD)
                 assert (found.action, "(a test)" in (found.error or "")) == ("unknown", True), (call, error)
-        assert len(await yard.log(BAD)) == 3
+        assert len(await harness.log(BAD)) == 3
 
     play(tmp_path, test, kind)
 
@@ -230,13 +232,13 @@ def test_a_recovery_of_that_run_alone_says_what_went_wrong(tmp_path: Path, kind:
 def test_a_definition_that_gives_no_answer_is_not_gone(tmp_path: Path, kind: str) -> None:
     """E2 would hold the run for good."""
 
-    async def test(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, BAD, created(workflow="spec:s", version=BAD), claimed("r1"), started("a#1"))
-        client = yard.client_of(cast(Store, Faulty(yard.store, "definition", ERRORS[0])))
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, BAD, created(workflow="spec:s", version=BAD), claimed("r1"), started("a#1"))
+        client = harness.client_of(cast(Store, Faulty(harness.store, "definition", ERRORS[0])))
         found = await recover_run(client, BAD)
         assert found.action == "unknown"
-        seen = await recover_run(yard.client, BAD, dry_run=True)
+        seen = await recover_run(harness.client, BAD, dry_run=True)
         assert seen.findings[0].code == "E2"
 
     play(tmp_path, test, kind)
@@ -244,14 +246,14 @@ def test_a_definition_that_gives_no_answer_is_not_gone(tmp_path: Path, kind: str
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_that_gives_no_answer_is_not_absent(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
+    async def test(harness: RecoveryHarness) -> None:
         waits = e.ChildStarted(leaf=started("c#1").leaf, workflow="part", child=RunId(BAD), input=msgspec.Raw(b"{}"))
-        await yard.plant("parent", created(), claimed("r1"), waits)
-        await yard.plant(BAD, created(), claimed("r1"), e.SignalWaited(leaf=started("go#1").leaf, name="go"))
-        faulty = Faulty(yard.store, "run", ERRORS[0])
-        found = await reconcile(yard.client_of(cast(Store, faulty)))
+        await harness.plant("parent", created(), claimed("r1"), waits)
+        await harness.plant(BAD, created(), claimed("r1"), e.SignalWaited(leaf=started("go#1").leaf, name="go"))
+        faulty = Faulty(harness.store, "run", ERRORS[0])
+        found = await reconcile(harness.client_of(cast(Store, faulty)))
         assert faulty.struck and found.replayed == 0
         assert any("parent" in text for text in found.troubles)
-        assert len(await yard.log("parent")) == 3
+        assert len(await harness.log("parent")) == 3
 
     play(tmp_path, test, kind)

@@ -24,7 +24,7 @@ from buoy.testing.clock import BehindClock, ManualClock
 from tests.core.logbook import claimed, completed, started
 from tests.patience import PATIENCE_S
 
-from .yard import Deaths, Yard, created
+from .harness import Deaths, RecoveryHarness, created
 
 HOUR_S = 3600.0
 UNDER_WAY = (claimed("r1"), started("a#1"), completed("a#1"), started("b#1"))
@@ -33,7 +33,7 @@ KINDS = ("sqlite", "objects")
 WRONG_BY_S = (HOUR_S, -HOUR_S)
 
 
-class TimedYard(Yard):
+class TimedHarness(RecoveryHarness):
     """`own` is the store's clock; `clock`, by which runs are written, is wrong."""
 
     def __init__(self, store: SqliteStore | ObjectStore, own: ManualClock, behind_s: float) -> None:
@@ -42,7 +42,7 @@ class TimedYard(Yard):
 
 
 @asynccontextmanager
-async def timed(place: Path, kind: str, behind_s: float) -> AsyncIterator[TimedYard]:
+async def timed(place: Path, kind: str, behind_s: float) -> AsyncIterator[TimedHarness]:
     own = ManualClock()
     wrong = BehindClock(own, behind_s)
     store: SqliteStore | ObjectStore
@@ -51,15 +51,15 @@ async def timed(place: Path, kind: str, behind_s: float) -> AsyncIterator[TimedY
     else:
         store = await ObjectStore.on(MemoryBucket(), clock=wrong, single_host=True, own_clock=own)
     try:
-        yield TimedYard(store, own, behind_s)
+        yield TimedHarness(store, own, behind_s)
     finally:
         await store.close()
 
 
-def play(place: Path, kind: str, behind_s: float, test: Callable[[TimedYard], Awaitable[None]]) -> None:
+def play(place: Path, kind: str, behind_s: float, test: Callable[[TimedHarness], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), timed(place, kind, behind_s) as yard:
-            await test(yard)
+        async with asyncio.timeout(PATIENCE_S), timed(place, kind, behind_s) as harness:
+            await test(harness)
 
     asyncio.run(main())
 
@@ -71,15 +71,15 @@ with_wrong_clocks = pytest.mark.parametrize("behind_s", WRONG_BY_S)
 @on_both
 @with_wrong_clocks
 def test_a_run_is_stale_by_the_age_that_the_store_knows(tmp_path: Path, kind: str, behind_s: float) -> None:
-    async def test(yard: TimedYard) -> None:
-        alive = await yard.runner("r1")
-        await yard.left_by(alive, "slow", created(), *UNDER_WAY)
-        yard.own.advance(50.0)
-        await yard.store.beat(alive, Beat(number=1))
-        assert (await scan(yard.client, ScanOptions(stale_after_s=60.0))).scanned == 0
-        assert (await recover_run(yard.client, "slow", stale_after_s=60.0, dry_run=True)).note is None
-        yard.own.advance(20.0)
-        found = await scan(yard.client, ScanOptions(stale_after_s=60.0))
+    async def test(harness: TimedHarness) -> None:
+        alive = await harness.runner("r1")
+        await harness.left_by(alive, "slow", created(), *UNDER_WAY)
+        harness.own.advance(50.0)
+        await harness.store.beat(alive, Beat(number=1))
+        assert (await scan(harness.client, ScanOptions(stale_after_s=60.0))).scanned == 0
+        assert (await recover_run(harness.client, "slow", stale_after_s=60.0, dry_run=True)).note is None
+        harness.own.advance(20.0)
+        found = await scan(harness.client, ScanOptions(stale_after_s=60.0))
         (notice,) = found.notices
         (finding,) = [each for each in notice.findings if each.code == "H3"]
         assert finding.evidence["still_for_s"] == 70.0
@@ -92,17 +92,17 @@ def test_a_run_is_stale_by_the_age_that_the_store_knows(tmp_path: Path, kind: st
 def test_a_timer_is_overdue_by_the_runs_own_time(tmp_path: Path, kind: str, behind_s: float) -> None:
     """Parked by mistake, though it has a time: reconcile gives it back its wake-up, and not before that is due."""
 
-    async def test(yard: TimedYard) -> None:
-        sleeps = e.TimerStarted(leaf=LeafId("timer#1"), due_at=yard.clock.now() + 60.0)
-        await yard.plant("sleeper", created(), claimed("r1"), sleeps)
-        yard.own.advance(59.0)
-        facts = (await examine(yard.client, "sleeper")).facts  # type: ignore[arg-type]
-        assert facts.now == yard.clock.now()
-        assert (await reconcile(yard.client)).replayed == 0
-        assert await yard.due() == []
-        yard.own.advance(61.0)
-        assert (await reconcile(yard.client)).replayed == 1
-        assert await yard.due() == ["sleeper"]
+    async def test(harness: TimedHarness) -> None:
+        sleeps = e.TimerStarted(leaf=LeafId("timer#1"), due_at=harness.clock.now() + 60.0)
+        await harness.plant("sleeper", created(), claimed("r1"), sleeps)
+        harness.own.advance(59.0)
+        facts = (await examine(harness.client, "sleeper")).facts  # type: ignore[arg-type]
+        assert facts.now == harness.clock.now()
+        assert (await reconcile(harness.client)).replayed == 0
+        assert await harness.due() == []
+        harness.own.advance(61.0)
+        assert (await reconcile(harness.client)).replayed == 1
+        assert await harness.due() == ["sleeper"]
 
     play(tmp_path, kind, behind_s, test)
 
@@ -110,18 +110,18 @@ def test_a_timer_is_overdue_by_the_runs_own_time(tmp_path: Path, kind: str, behi
 @on_both
 @with_wrong_clocks
 def test_facts_tell_all_times_by_the_clock_of_the_run(tmp_path: Path, kind: str, behind_s: float) -> None:
-    async def test(yard: TimedYard) -> None:
-        now = yard.clock.now()
-        await yard.plant("waits", created(), task=Released(due_at=now + 90.0, now=now))
-        yard.own.advance(10.0)
-        await yard.client.signal("waits", "go", None)
-        yard.own.advance(5.0)
-        people = await read_fleet(yard.store, yard.deaths)
-        record = await yard.record("waits")
-        facts, _ = await facts_of_run(yard.store, people, record)
+    async def test(harness: TimedHarness) -> None:
+        now = harness.clock.now()
+        await harness.plant("waits", created(), task=Released(due_at=now + 90.0, now=now))
+        harness.own.advance(10.0)
+        await harness.client.signal("waits", "go", None)
+        harness.own.advance(5.0)
+        people = await read_fleet(harness.store, harness.deaths)
+        record = await harness.record("waits")
+        facts, _ = await facts_of_run(harness.store, people, record)
         (message,) = facts.messages
         assert (facts.now - facts.document.created_at, facts.now - message.sent_at) == (15.0, 5.0)
-        (listed,) = await facts_of_page(yard.store, people, [record])
+        (listed,) = await facts_of_page(harness.store, people, [record])
         assert (listed.now, listed.due_at) == (facts.now, facts.due_at)
         assert facts.due_at is not None and 0.0 <= facts.now - facts.due_at <= 5.0, "the message made it due"
         assert judge(facts).health is Health.STALLED, "no worker can take it"
@@ -134,17 +134,17 @@ def test_facts_tell_all_times_by_the_clock_of_the_run(tmp_path: Path, kind: str,
 def test_what_another_process_appends_goes_on_in_the_runs_time(tmp_path: Path, kind: str, behind_s: float) -> None:
     """A pause by a process whose clock is right must not move a run, whose clock is wrong, by an hour."""
 
-    async def test(yard: TimedYard) -> None:
-        await yard.plant("waits", created(), claimed("r1"), e.SignalWaited(leaf=LeafId("signal#1"), name="go"))
-        yard.own.advance(30.0)
-        right = yard.client_of(yard.store, "right")
-        right.clock = yard.own
+    async def test(harness: TimedHarness) -> None:
+        await harness.plant("waits", created(), claimed("r1"), e.SignalWaited(leaf=LeafId("signal#1"), name="go"))
+        harness.own.advance(30.0)
+        right = harness.client_of(harness.store, "right")
+        right.clock = harness.own
         assert (await right.pause("waits")).done
-        yard.own.advance(30.0)
+        harness.own.advance(30.0)
         assert (await right.resume("waits")).done
-        log = await yard.log("waits")
+        log = await harness.log("waits")
         assert [round(event.at - log[0].at) for event in log] == [0, 0, 0, 30, 30, 60, 60]
-        assert await yard.due() == ["waits"]
+        assert await harness.due() == ["waits"]
 
     play(tmp_path, kind, behind_s, test)
 
@@ -152,15 +152,15 @@ def test_what_another_process_appends_goes_on_in_the_runs_time(tmp_path: Path, k
 @on_both
 @with_wrong_clocks
 def test_a_remedy_goes_on_in_the_runs_time(tmp_path: Path, kind: str, behind_s: float) -> None:
-    async def test(yard: TimedYard) -> None:
-        dead = await yard.runner("r1", dead=True)
-        await yard.left_by(dead, "lost", created("restart"), *UNDER_WAY)
-        yard.own.advance(30.0)
-        right = yard.client_of(yard.store, "right")
-        right.clock = yard.own
+    async def test(harness: TimedHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "lost", created("restart"), *UNDER_WAY)
+        harness.own.advance(30.0)
+        right = harness.client_of(harness.store, "right")
+        right.clock = harness.own
         assert (await recover_run(right, "lost")).action == "restart"
-        log = await yard.log("lost")
+        log = await harness.log("lost")
         assert {round(event.at - log[0].at) for event in log[5:]} == {30}
-        assert await yard.due() == ["lost"]
+        assert await harness.due() == ["lost"]
 
     play(tmp_path, kind, behind_s, test)

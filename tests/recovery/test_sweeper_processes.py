@@ -17,8 +17,8 @@ from buoy.host.ids import SystemIds
 from buoy.ports.records import Wants
 from buoy.wiring import runner_info
 
-from .orphanage import BEFORE, abandon, orphan, sweep_at_once
-from .yard import KINDS
+from .harness import KINDS
+from .many_orphans import BEFORE, abandon, orphan, sweep_at_once
 
 MANY, CROWD = 200, 8
 # What a recovery by each policy appends, exactly once.

@@ -20,7 +20,7 @@ from buoy.ports.records import RunQuery
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep
 from buoy.stores.objects import layout
-from buoy.testing.contracts.stage import Author
+from buoy.testing.contracts.harness import Author
 from buoy.wiring import open_client
 
 KINDS = ("sqlite", "file")

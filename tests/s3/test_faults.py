@@ -19,8 +19,8 @@ import buoy
 from buoy.core.log import events as e
 from buoy.errors import Unavailable
 from tests.crash.flows import expected
+from tests.crash.harness import CrashHarness, check_executions
 from tests.crash.test_kills import ended, logs_of, started
-from tests.crash.yard import Yard, check_executions
 from tests.patience import wait_until
 
 from .proxy import PASS, Act, Proxy, Request, proxy
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    made = Yard(tmp_path)
+def harness(tmp_path: Path) -> Iterator[CrashHarness]:
+    made = CrashHarness(tmp_path)
     try:
         yield made
     finally:
@@ -44,44 +44,46 @@ def between(server: Seaweed) -> Iterator[Proxy]:
         yield running
 
 
-def judged(yard: Yard, names: list[str]) -> int:
+def judged(harness: CrashHarness, names: list[str]) -> int:
     """All runs have ended well. The number of bodies that ran once more because of a kill."""
-    found = asyncio.run(ended(yard.url, names))
-    seen, extra = yard.seen(), 0
+    found = asyncio.run(ended(harness.url, names))
+    seen, extra = harness.seen(), 0
     for n, run_id in enumerate(names):
         result, log = found[run_id]
         assert result == expected(n)
         assert [event.seq for event in log] == list(range(1, len(log) + 1))
-        extra += check_executions(seen, log, run_id, yard.killed_at)
+        extra += check_executions(seen, log, run_id, harness.killed_at)
     return extra
 
 
-def taken_over(yard: Yard, names: list[str]) -> int:
-    logs = asyncio.run(logs_of(yard.url, names)).values()
+def taken_over(harness: CrashHarness, names: list[str]) -> int:
+    logs = asyncio.run(logs_of(harness.url, names)).values()
     return sum(isinstance(each.body, e.Claimed) and each.body.cause == "taken_over" for log in logs for each in log)
 
 
-def test_every_run_survives_workers_killed_at_random(server: Seaweed, prefix: str, yard: Yard) -> None:
-    yard.url = server.url(prefix)
+def test_every_run_survives_workers_killed_at_random(server: Seaweed, prefix: str, harness: CrashHarness) -> None:
+    harness.url = server.url(prefix)
     chance = random.Random(int(os.environ.get("BUOY_SEED", "0")))
     names: list[str] = []
-    living = [yard.fork_worker() for _ in range(2)]
+    living = [harness.fork_worker() for _ in range(2)]
     for _ in range(5):
-        names += asyncio.run(started(yard.url, 3, 0.02, len(names)))
-        lines = len(yard.seen())
-        wait_until(lambda before=lines: len(yard.seen()) > before, "work")
+        names += asyncio.run(started(harness.url, 3, 0.02, len(names)))
+        lines = len(harness.seen())
+        wait_until(lambda before=lines: len(harness.seen()) > before, "work")
         time.sleep(chance.uniform(0.0, 0.08))
-        yard.kill(living.pop(chance.randrange(len(living))))
-        living.append(yard.fork_worker())
-    judged(yard, names)
-    assert taken_over(yard, names) >= 1, "the kills hit nothing: the test shows nothing"
+        harness.kill(living.pop(chance.randrange(len(living))))
+        living.append(harness.fork_worker())
+    judged(harness, names)
+    assert taken_over(harness, names) >= 1, "the kills hit nothing: the test shows nothing"
 
 
 @pytest.mark.parametrize("point", [3, 14, 24, 34])
-def test_a_kill_between_two_requests_is_survived(between: Proxy, prefix: str, yard: Yard, point: int) -> None:
+def test_a_kill_between_two_requests_is_survived(
+    between: Proxy, prefix: str, harness: CrashHarness, point: int
+) -> None:
     """The n-th write of the worker, whatever it belongs to: a registration, a claim, a commit, a release or an end."""
-    yard.url = between.url(prefix)
-    names = asyncio.run(started(yard.url, 2, 0.0))
+    harness.url = between.url(prefix)
+    names = asyncio.run(started(harness.url, 2, 0.0))
     victim: list[int] = []
     writes = [0]
 
@@ -95,18 +97,18 @@ def test_a_kill_between_two_requests_is_survived(between: Proxy, prefix: str, ya
         return Act(drop=("before", "after")[point % 2])
 
     between.plan = plan
-    victim.append(yard.fork_worker())
+    victim.append(harness.fork_worker())
     wait_until(lambda: not Path(f"/proc/{victim[0]}").exists(), "the worker to be killed")
-    yard.killed_at[victim[0]] = time.time()
-    yard._workers.pop(victim[0])
-    yard.fork_worker()
-    judged(yard, names)
+    harness.killed_at[victim[0]] = time.time()
+    harness._workers.pop(victim[0])
+    harness.fork_worker()
+    judged(harness, names)
 
 
 @pytest.mark.parametrize("fault", ["throttled", "answers lost", "requests lost", "errors"])
-def test_every_run_ends_while_the_network_fails(between: Proxy, prefix: str, yard: Yard, fault: str) -> None:
-    yard.url = between.url(prefix)
-    names = asyncio.run(started(yard.url, 6, 0.0))
+def test_every_run_ends_while_the_network_fails(between: Proxy, prefix: str, harness: CrashHarness, fault: str) -> None:
+    harness.url = between.url(prefix)
+    names = asyncio.run(started(harness.url, 6, 0.0))
     dice = random.Random(3)
     share, act = {
         "throttled": (1 / 3, Act(status=503, code="SlowDown")),
@@ -120,18 +122,18 @@ def test_every_run_ends_while_the_network_fails(between: Proxy, prefix: str, yar
             return act if dice.random() < share else PASS
 
     between.plan = plan
-    yard.worker()
+    harness.worker()
     try:
-        wait_until(lambda: _all_ended(yard, names), "the end")
+        wait_until(lambda: _all_ended(harness, names), "the end")
     finally:
         between.plan = lambda request: PASS
-    assert judged(yard, names) == 0
+    assert judged(harness, names) == 0
     assert sum(between.struck.values()) > 10
 
 
-def _all_ended(yard: Yard, names: list[str]) -> bool:
+def _all_ended(harness: CrashHarness, names: list[str]) -> bool:
     async def look() -> bool:
-        async with buoy.connect(yard.url) as client:
+        async with buoy.connect(harness.url) as client:
             return all([(await client.record(name)).document.ended for name in names])
 
     try:
@@ -140,23 +142,23 @@ def _all_ended(yard: Yard, names: list[str]) -> bool:
         return False
 
 
-def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path, yard: Yard) -> None:
+def test_a_server_that_is_killed_under_load_loses_nothing(tmp_path: Path, harness: CrashHarness) -> None:
     with seaweed(tmp_path / "seaweed") as own:
-        yard.url = own.url("place")
-        names = asyncio.run(started(yard.url, 6, 0.1))
-        yard.worker()
-        wait_until(lambda: len(yard.seen()) >= 3, "work")
+        harness.url = own.url("place")
+        names = asyncio.run(started(harness.url, 6, 0.1))
+        harness.worker()
+        wait_until(lambda: len(harness.seen()) >= 3, "work")
         own.kill()
         own.start()
-        assert judged(yard, names) == 0
-        yard.close()
+        assert judged(harness, names) == 0
+        harness.close()
 
 
-def test_no_bucket_for_a_while_costs_only_time(between: Proxy, prefix: str, yard: Yard) -> None:
-    yard.url = between.url(prefix)
-    names = asyncio.run(started(yard.url, 4, 0.1))
-    yard.worker()
-    wait_until(lambda: len(yard.seen()) >= 2, "work")
+def test_no_bucket_for_a_while_costs_only_time(between: Proxy, prefix: str, harness: CrashHarness) -> None:
+    harness.url = between.url(prefix)
+    names = asyncio.run(started(harness.url, 4, 0.1))
+    harness.worker()
+    wait_until(lambda: len(harness.seen()) >= 2, "work")
     refused = [0]
 
     def plan(request: Request) -> Act:
@@ -166,25 +168,25 @@ def test_no_bucket_for_a_while_costs_only_time(between: Proxy, prefix: str, yard
     between.plan = plan
     wait_until(lambda: refused[0] >= 30, "many refused requests")
     between.plan = lambda request: PASS
-    assert judged(yard, names) == 0
+    assert judged(harness, names) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_another_host_takes_over_by_two_looks(server: Seaweed, prefix: str, yard: Yard, number: int) -> None:
+def test_another_host_takes_over_by_two_looks(server: Seaweed, prefix: str, harness: CrashHarness, number: int) -> None:
     """Killed, or only stopped past its death: then it comes back, finds itself declared dead, and repeats nothing."""
-    yard.url = server.url(prefix)
-    first = yard.worker(host="north")
-    names = asyncio.run(started(yard.url, 3, 0.3))
-    wait_until(lambda: len(yard.seen()) >= 2, "work")
+    harness.url = server.url(prefix)
+    first = harness.worker(host="north")
+    names = asyncio.run(started(harness.url, 3, 0.3))
+    wait_until(lambda: len(harness.seen()) >= 2, "work")
     os.kill(first.pid, number)
-    yard.killed_at[first.pid] = time.time()
-    yard.worker(host="south")
+    harness.killed_at[first.pid] = time.time()
+    harness.worker(host="south")
     try:
-        judged(yard, names)
-        assert taken_over(yard, names) >= 1
+        judged(harness, names)
+        assert taken_over(harness, names) >= 1
     finally:
         if number == signal.SIGSTOP:
             os.kill(first.pid, signal.SIGCONT)
             assert first.wait(60) == 1, "it was declared dead"
     # What it came back with changed nothing.
-    judged(yard, names)
+    judged(harness, names)

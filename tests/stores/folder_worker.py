@@ -16,7 +16,7 @@ from buoy.core.log.document import document
 from buoy.core.log.state import fold
 from buoy.ports.records import Committed, Ended, Held, Released, TaskChange, Wants, Write
 from buoy.stores.objects.folder_store import FolderStore
-from buoy.testing.contracts.stage import claimed, completed, register, started
+from buoy.testing.contracts.harness import claimed, completed, register, started
 
 STEPS = 20
 

@@ -10,7 +10,7 @@ from buoy.core.ids import RunId
 from buoy.errors import StoreLost
 from buoy.host.clock import SystemClock
 from buoy.stores import open_store
-from buoy.testing.contracts.stage import Author
+from buoy.testing.contracts.harness import Author
 
 
 async def main(url: str) -> None:

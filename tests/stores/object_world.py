@@ -18,7 +18,7 @@ from buoy.ports.records import Committed, Ended, FencedOut, Held, Orphan, Releas
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import Author, claimed, completed, message, register, started
+from buoy.testing.contracts.harness import Author, claimed, completed, message, register, started
 
 RUN = RunId("run-1")
 R1 = RunnerId("r1")

@@ -21,7 +21,7 @@ from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import Author, message, register, started
+from buoy.testing.contracts.harness import Author, message, register, started
 from buoy.wiring import host_worker
 
 # Looked at again and again while a worker waits, however many children there are.

@@ -18,7 +18,7 @@ from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts import StoreContract, TimedStoreContract
-from buoy.testing.contracts.stage import register
+from buoy.testing.contracts.harness import register
 
 
 class TestFolderStore(StoreContract):

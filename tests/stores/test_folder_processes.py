@@ -14,7 +14,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.ports.records import RunQuery
 from buoy.stores.objects.folder_store import FolderStore
-from buoy.testing.contracts.stage import Author, message
+from buoy.testing.contracts.harness import Author, message
 
 from .folder_worker import STEPS, RealClock
 
@@ -25,18 +25,18 @@ KILLS = 12
 ROUNDS_MAX = 2_000
 
 
-class Crew:
-    """The workers. Each killed one is buried and replaced under a new name."""
+class WorkerProcesses:
+    """The workers. Each killed one is declared dead and replaced under a new name."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._hired = 0
+        self._started = 0
         self.working: dict[str, subprocess.Popen[str]] = {}
 
-    async def hire(self) -> None:
+    async def start(self) -> None:
         """One more, at work when this returns."""
-        name = f"worker-{self._hired}"
-        self._hired += 1
+        name = f"worker-{self._started}"
+        self._started += 1
         command = [sys.executable, "-m", "tests.stores.folder_worker", str(self._folder), name]
         process = self.working[name] = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
@@ -51,30 +51,30 @@ class Crew:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_runs_survive_workers_that_are_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
-    crew = Crew(tmp_path / "store")
+    workers = WorkerProcesses(tmp_path / "store")
     try:
-        asyncio.run(_play(crew, tmp_path / "store", random.Random(seed)))
+        asyncio.run(_play(workers, tmp_path / "store", random.Random(seed)))
     finally:
-        for name in list(crew.working):
-            crew.kill(name)
+        for name in list(workers.working):
+            workers.kill(name)
 
 
-async def _play(crew: Crew, folder: Path, rng: random.Random) -> None:
+async def _play(workers: WorkerProcesses, folder: Path, rng: random.Random) -> None:
     store = await FolderStore.open(folder, clock=RealClock(), durable=False)
     names = [RunId(f"run-{number}") for number in range(RUNS)]
     for name in names:
         await Author(name, RealClock(), iter(range(10**6)), {}).create(store)
     for _ in range(WORKERS):
-        await crew.hire()
+        await workers.start()
     released = 0
     for turn in range(ROUNDS_MAX):
         await asyncio.sleep(rng.random() * 0.3)
         await store.send(message(rng.choice(names), f"m{turn}"))
         if turn < KILLS:
-            name = rng.choice(sorted(crew.working))
-            crew.kill(name)
+            name = rng.choice(sorted(workers.working))
+            workers.kill(name)
             released += await store.declare_dead(RunnerId(name), "killed", cause="taken_over", evidence={})
-            await crew.hire()
+            await workers.start()
         for orphan in await store.orphans(100):
             await store.requeue_orphan(orphan)
         if turn >= KILLS and await _ended(store) == RUNS:

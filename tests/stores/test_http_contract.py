@@ -16,7 +16,7 @@ from buoy.server_wiring import ServedStore
 from buoy.stores.http.store import HttpStore
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts import Stage, TimedStoreContract, on_stage
+from buoy.testing.contracts import StoreHarness, TimedStoreContract, with_harness
 from buoy.testing.contracts.tokens import token
 from tests.web.live_server import TOKEN, LiveServer
 
@@ -46,9 +46,9 @@ class _HttpContract(TimedStoreContract):
     test_a_late_note_of_use_does_not_undo_a_revocation = None  # type: ignore[assignment]
     test_of_many_who_change_a_token_one_wins = None  # type: ignore[assignment]
 
-    @on_stage
-    async def test_tokens_cannot_be_read_or_made_through_a_server(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_tokens_cannot_be_read_or_made_through_a_server(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         with pytest.raises(NotAllowedHere, match="through a server"):
             await store.tokens.tokens()
         with pytest.raises(NotAllowedHere, match="through a server"):

@@ -18,7 +18,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.index import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
-from buoy.testing.contracts.stage import claimed, completed, message, register, started
+from buoy.testing.contracts.harness import claimed, completed, message, register, started
 
 from .object_world import MEDIC, R1, RUN, SIGNAL, Crash, Fault, World, held, parked
 

@@ -19,7 +19,7 @@ from buoy.stores.objects.index import REAP_AFTER_S
 from buoy.stores.objects.runs import LATELY_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
-from buoy.testing.contracts.stage import claimed, register, started
+from buoy.testing.contracts.harness import claimed, register, started
 
 from .object_world import RUN, Crash, Fault, World, ended, messaged
 from .object_world import held as held_run

@@ -17,7 +17,7 @@ from buoy.stores.objects.bucket import Exists
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.index import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
-from buoy.testing.contracts.stage import message, register
+from buoy.testing.contracts.harness import message, register
 
 from .object_world import CASES, MEDIC, R1, RUN, Case, Crash, Fault, World, end_run, folded, get_hold
 

@@ -20,7 +20,7 @@ from buoy.ports.records import Committed, Ended, FencedOut, Held, Released, RunQ
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import Author, claimed, message, register
+from buoy.testing.contracts.harness import Author, claimed, message, register
 
 from .object_world import Crash
 

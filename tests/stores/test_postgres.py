@@ -25,15 +25,15 @@ from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.opening import connect, open_database
 from buoy.stores.postgres.store import SESSIONS_MAX, PostgresStore
 from buoy.testing.contracts import TimedStoreContract
-from buoy.testing.contracts.stage import Stage, claim, claimed, register, started
+from buoy.testing.contracts.harness import StoreHarness, claim, claimed, register, started
 from tests.patience import wait_until
 from tests.postgres_server import fresh_schema, fresh_url, open_timed, query, server, start_server, timed_url
 
 RUN = RunId("run.1-a")
 
 
-def play(test: Callable[[Stage, PostgresStore], Awaitable[None]], url: str | None = None) -> None:
-    """A test on a stage whose clock is the store's."""
+def play(test: Callable[[StoreHarness, PostgresStore], Awaitable[None]], url: str | None = None) -> None:
+    """A test on a harness whose clock is the store's."""
     place = url or timed_url()
 
     class One(TimedStoreContract):
@@ -41,11 +41,11 @@ def play(test: Callable[[Stage, PostgresStore], Awaitable[None]], url: str | Non
             return await open_timed(place, clock, own_clock)  # type: ignore[arg-type]
 
     async def main() -> None:
-        stage = Stage(One(), Path())
+        harness = StoreHarness(One(), Path())
         try:
-            await test(stage, await stage.open())  # type: ignore[arg-type]
+            await test(harness, await harness.open())  # type: ignore[arg-type]
         finally:
-            await stage.close()
+            await harness.close()
 
     asyncio.run(main())
 
@@ -70,10 +70,10 @@ class Counting(Connection):
 
 @pytest.mark.parametrize("count", [1, 2, 500])
 def test_a_commit_of_many_runs_is_one_statement_in_one_round_trip(tmp_path: Path, count: int) -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         url = store_url(store)
         runner = await register(store, "r1")
-        authors = [stage.author(f"run-{number}") for number in range(count)]
+        authors = [harness.author(f"run-{number}") for number in range(count)]
         firsts = [author.first(Held(runner)) for author in authors]
         session = Counting(psycopg.connect(url.conninfo, autocommit=True, prepare_threshold=None), store._opened.sql)
         trace = (tmp_path / "trace").open("w")
@@ -105,13 +105,13 @@ def store_url(store: PostgresStore) -> Address:
 
 
 def test_groups_that_meet_in_any_order_never_deadlock() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         runner = await register(store, "r1")
-        authors = [stage.author(f"run-{number}") for number in range(20)]
+        authors = [harness.author(f"run-{number}") for number in range(20)]
         await store.commit([author.first(Held(runner)) for author in authors])
         for author in authors:
             author.log = await store.events(author.run_id)
-        others = [await stage.open() for _ in range(3)]
+        others = [await harness.open() for _ in range(3)]
         for round_ in range(10):
             drafts = [author.draft(claimed(f"r{round_}")) for author in authors]
             groups = [drafts, drafts[::-1], drafts[10:] + drafts[:10]]
@@ -181,15 +181,15 @@ def test_a_worker_has_at_most_five_sessions() -> None:
 
 
 def test_a_change_by_another_process_is_heard() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
-        other = await stage.open()
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        other = await harness.open()
         await other.wait_for_change(0.1)
         wait_until(lambda: other._listener._session is not None, "it to listen")
         while await other.wait_for_change(0.2):
             pass
         waiting = asyncio.create_task(other.wait_for_change(60.0))
         await asyncio.sleep(0)
-        await stage.author(RUN).create(store)
+        await harness.author(RUN).create(store)
         assert await waiting
 
     play(test)
@@ -286,10 +286,10 @@ def test_a_server_that_may_lose_commits_is_refused() -> None:
 
 
 def test_two_installations_share_a_database_and_nothing_else() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        await harness.author(RUN).create(store)
 
-        async def look(_: Stage, other: PostgresStore) -> None:
+        async def look(_: StoreHarness, other: PostgresStore) -> None:
             assert (await other.find_runs(RunQuery())).runs == ()
 
         await asyncio.to_thread(play, look)
@@ -363,11 +363,11 @@ def test_an_older_buoy_uses_a_newer_schema_only_if_it_was_added_to(
 
 
 def test_the_view_shows_the_runner_of_a_run_and_its_progress() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store)
+        author = await harness.author(RUN).create(store)
         await author.append(store, claimed("r1"), started(1), task=Held(runner))
-        await stage.author("run-2").create(store)
+        await harness.author("run-2").create(store)
         await store.beat(runner, Beat(number=1, progress={RUN: Progress(at=1.0, done=3, total=10, note="pages")}))
         url = server().url(store._opened.address.schema)
         statement = """SELECT workflow_run_id, status, state->>'runner_pid', host, runner_id, progress
@@ -382,9 +382,9 @@ def test_the_view_shows_the_runner_of_a_run_and_its_progress() -> None:
 
 
 def test_the_doctor_finds_what_disagrees_and_mends_it() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         url = server().url(store._opened.address.schema)
-        await stage.author(RUN).create(store, Released(due_at=None, now=0.0))
+        await harness.author(RUN).create(store, Released(due_at=None, now=0.0))
         checks = {each.name: each for each in await store.integrity.checks()}
         assert all(each.ok for each in checks.values()), checks
         assert {"schema", "durability", "replicas", "connections", "vacuum", "transactions", "indexes"} <= set(checks)
@@ -406,10 +406,10 @@ def test_the_doctor_finds_what_disagrees_and_mends_it() -> None:
 
 
 def test_claims_skip_what_others_lock() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         runner = await register(store, "r1")
         for number in range(3):
-            await stage.author(f"run-{number}").create(store)
+            await harness.author(f"run-{number}").create(store)
         url = server().url(store._opened.address.schema)
         with psycopg.connect(address_of(url).conninfo) as other:
             lock = f"SELECT 1 FROM {address_of(url).quoted}.tasks WHERE run_id = 'run-1' FOR UPDATE"
@@ -422,8 +422,8 @@ def test_claims_skip_what_others_lock() -> None:
 
 
 def test_an_unclear_group_is_read_back_by_one_statement() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
-        drafts = [stage.author(f"run-{number}").first() for number in range(50)]
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        drafts = [harness.author(f"run-{number}").first() for number in range(50)]
         assert await store.landed(drafts) == [None] * 50
         await store.commit(drafts[:25])
         other = [msgspec.structs.replace(each, events=(_renonced(each),)) for each in drafts[:25]]

@@ -24,7 +24,7 @@ from buoy.stores.postgres.commit import commit_work
 from buoy.stores.postgres.connection import Connection, Values
 from buoy.stores.postgres.store import PostgresStore
 from buoy.stores.unreadable import Met
-from buoy.testing.contracts.stage import Stage, claimed, message, register, started
+from buoy.testing.contracts.harness import StoreHarness, claimed, message, register, started
 from tests.postgres_server import query, timed_url
 from tests.stores.test_postgres import play, session_of
 
@@ -70,10 +70,10 @@ def filled(request: pytest.FixtureRequest) -> Filled:
     _filled(url, 1_000_000 if many else 50_000, 100_000 if many else 10_000)
     drafts: list[Write] = []
 
-    async def prepare(stage: Stage, store: PostgresStore) -> None:
+    async def prepare(harness: StoreHarness, store: PostgresStore) -> None:
         runner = await register(store, RUNNER)
         for number in range(60):
-            author = await stage.author(f"run-{number}").create(store, Held(runner))
+            author = await harness.author(f"run-{number}").create(store, Held(runner))
             await author.append(store, claimed(RUNNER))
             drafts.append(author.draft(started(1), task=None if number % 2 else Held(runner)))
         await store.send(message("run-1", "d"))

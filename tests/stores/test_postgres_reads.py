@@ -19,9 +19,9 @@ from buoy.ports.records import Held
 from buoy.stores.postgres.connection import Connection, Values
 from buoy.stores.postgres.read_groups import GROUP_MAX
 from buoy.stores.postgres.store import PostgresStore
-from buoy.testing.contracts.stage import Stage, message, register
+from buoy.testing.contracts.harness import StoreHarness, message, register
 from tests.core.logbook import claimed, completed, started
-from tests.engine.lab import plant, store_at
+from tests.engine.harness import plant, store_at
 from tests.patience import PATIENCE_S
 from tests.postgres_server import fresh_url, query, server
 from tests.stores.test_postgres import play
@@ -42,10 +42,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
 
 
 def test_reads_of_one_kind_that_wait_together_are_one_statement(asked: Counter[str]) -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         ids = [RunId(f"run-{number}") for number in range(GROUP_MAX)]
         for run_id in ids[:3]:
-            await stage.author(run_id).create(store)
+            await harness.author(run_id).create(store)
         await store.send(message("run-1", "hello"))
         asked.clear()
         logs = await asyncio.gather(*(store.events(run_id) for run_id in ids))
@@ -61,9 +61,9 @@ def test_reads_of_one_kind_that_wait_together_are_one_statement(asked: Counter[s
 
 
 def test_each_part_of_a_log_has_its_own_beginning_and_its_own_length() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         runner = await register(store, "r1")
-        author = await stage.author("run").create(store, Held(runner))
+        author = await harness.author("run").create(store, Held(runner))
         await author.append(store, claimed("r1"), started("a#1"))
         await author.append(store, completed("a#1"))
         parts = [(0, None), (0, 1), (1, 1), (2, None), (3, 5), (4, None), (0, 3)]
@@ -76,9 +76,9 @@ def test_each_part_of_a_log_has_its_own_beginning_and_its_own_length() -> None:
 
 
 def test_a_log_that_cannot_be_read_hides_no_other() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
         for name in ("good", "torn", "whole"):
-            await stage.author(name).create(store)
+            await harness.author(name).create(store)
         url = server().url(store._opened.address.schema)
         query(
             url, "UPDATE {schema}.log SET body = 'x' WHERE run = (SELECT number FROM {schema}.runs WHERE run_id='torn')"
@@ -93,8 +93,8 @@ def test_a_log_that_cannot_be_read_hides_no_other() -> None:
 
 
 def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
-        await stage.author("run").create(store)
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        await harness.author("run").create(store)
         reads = [asyncio.create_task(store.events(RunId("run"))) for _ in range(3)]
         await asyncio.sleep(0)
         reads[1].cancel()
@@ -105,8 +105,8 @@ def test_a_caller_that_gives_up_takes_nothing_from_the_others() -> None:
 
 
 def test_a_lost_store_tells_every_caller_and_the_next_read_gets_an_answer() -> None:
-    async def test(stage: Stage, store: PostgresStore) -> None:
-        await stage.author("run").create(store)
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        await harness.author("run").create(store)
         connect = store._connect
 
         def refused() -> Connection:

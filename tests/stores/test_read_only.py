@@ -19,7 +19,7 @@ from buoy.ports.records import RunQuery
 from buoy.ports.store import Store
 from buoy.stores import open_store
 from buoy.stores.sqlite.schema import MIGRATIONS, READABLE_FROM
-from buoy.testing.contracts.stage import Author, register
+from buoy.testing.contracts.harness import Author, register
 
 NOBODY = 65534
 

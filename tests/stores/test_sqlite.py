@@ -20,11 +20,11 @@ from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Released
 from buoy.stores.sqlite import lanes as sqlite_lanes
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts.archive import stone_of
-from buoy.testing.contracts.stage import (
+from buoy.testing.contracts.harness import (
     ANY,
     Author,
     Contract,
-    Stage,
+    StoreHarness,
     claim,
     claimed,
     committed,
@@ -42,15 +42,15 @@ class Sqlite(Contract):
         return await SqliteStore.open(place / "runs.db", clock=clock)
 
 
-def play(place: Path, test: Callable[[Stage, SqliteStore], Awaitable[None]]) -> None:
+def play(place: Path, test: Callable[[StoreHarness, SqliteStore], Awaitable[None]]) -> None:
     async def main() -> None:
-        stage = Stage(Sqlite(), place)
+        harness = StoreHarness(Sqlite(), place)
         try:
-            store = await stage.open()
+            store = await harness.open()
             assert isinstance(store, SqliteStore)
-            await test(stage, store)
+            await test(harness, store)
         finally:
-            await stage.close()
+            await harness.close()
 
     asyncio.run(main())
 
@@ -69,9 +69,9 @@ def sql(place: Path, statement: str) -> list[tuple[object, ...]]:
 
 
 def test_a_full_disk_rolls_back_and_the_store_goes_on_once_there_is_room(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
-        other = await stage.author("run-2").create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
+        other = await harness.author("run-2").create(store)
         connection = store._writer._connection
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages}")
@@ -88,10 +88,10 @@ def test_a_full_disk_rolls_back_and_the_store_goes_on_once_there_is_room(tmp_pat
 
 
 def test_a_lock_that_another_connection_keeps_is_waited_for(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         lock = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
-        commit = asyncio.create_task(committed(store, stage.author(RUN).first()))
+        commit = asyncio.create_task(committed(store, harness.author(RUN).first()))
         # The loop stays free during that time, and reads continue.
         for _ in range(20):
             assert await store.run(RUN) is None
@@ -107,22 +107,22 @@ def test_a_lock_that_another_connection_keeps_is_waited_for(tmp_path: Path) -> N
 def test_a_lock_kept_for_too_long_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_lanes, "BUSY_TIMEOUT_S", 0.02)
 
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         lock = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="is locked by another process"):
-            await stage.author(RUN).create(store)
+            await harness.author(RUN).create(store)
         lock.close()
-        await stage.author(RUN).create(store)
+        await harness.author(RUN).create(store)
 
     play(tmp_path, test)
 
 
 def test_closing_ends_the_wait_for_a_lock(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         lock = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
         lock.execute("BEGIN IMMEDIATE")
-        commit = asyncio.create_task(committed(store, stage.author(RUN).first()))
+        commit = asyncio.create_task(committed(store, harness.author(RUN).first()))
         await asyncio.sleep(0)
         await store.close()
         with pytest.raises(Unavailable, match="closed"):
@@ -139,9 +139,9 @@ def _own_threads() -> set[threading.Thread]:
 def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
     earlier = _own_threads()  # of other tests, which end in their own time
 
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
-        await store.commit([(await stage.author(f"run-{n}").create(store)).draft(claimed("r")) for n in range(2, 9)])
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
+        await store.commit([(await harness.author(f"run-{n}").create(store)).draft(claimed("r")) for n in range(2, 9)])
         await store.inbox(author.run_id)
         assert _own_threads() - earlier
         await store.close()
@@ -159,8 +159,8 @@ def test_closing_leaves_no_thread_and_no_open_file(tmp_path: Path) -> None:
 
 
 def test_a_damaged_log_is_told_and_left_alone(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await harness.author(RUN).create(store)
         sql(tmp_path, "UPDATE log SET body = CAST('[{\"seq\": 1' AS BLOB)")
         with pytest.raises(CorruptLog, match="the log of run-1"):
             await store.events(RUN)
@@ -172,8 +172,8 @@ def test_a_damaged_log_is_told_and_left_alone(tmp_path: Path) -> None:
 
 
 def test_several_commits_of_one_run_in_one_call_follow_each_other(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = stage.author(RUN)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = harness.author(RUN)
         drafts = []
         for bodies in ((), (claimed("r1"),), (started(1), started(2))):
             drafts.append(author.draft(*bodies) if bodies else author.first(Released(due_at=None, now=0.0)))
@@ -194,13 +194,13 @@ def test_several_commits_of_one_run_in_one_call_follow_each_other(tmp_path: Path
 
 
 def test_due_tasks_come_in_exact_order_and_keep_their_place_after_a_crash(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         dead, alive = await register(store, "dead"), await register(store, "alive")
         for number, delay_s in enumerate((0.3, 0.1, 0.2)):
-            await stage.author(f"run-{number}").create(
-                store, Released(due_at=stage.clock.now() + delay_s, now=stage.clock.now())
+            await harness.author(f"run-{number}").create(
+                store, Released(due_at=harness.clock.now() + delay_s, now=harness.clock.now())
             )
-        stage.clock.advance(1.0)
+        harness.clock.advance(1.0)
         assert await claim(store, dead, limit=1) == ["run-1"]
         await store.declare_dead(dead, "killed", cause="taken_over", evidence={})
         assert await claim(store, alive) == ["run-1", "run-2", "run-0"]
@@ -209,9 +209,9 @@ def test_due_tasks_come_in_exact_order_and_keep_their_place_after_a_crash(tmp_pa
 
 
 def test_a_run_that_lost_its_task_gets_a_new_one(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "d"))
         sql(tmp_path, "DELETE FROM tasks")
         (orphan,) = await store.orphans(10)
@@ -229,8 +229,8 @@ def test_a_run_that_lost_its_task_gets_a_new_one(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_created_again_after_its_end_is_listed_as_active(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         await author.append(store, claimed("r1"), e.WorkflowCompleted())
         ended, active = RunQuery(statuses=("completed",)), RunQuery(statuses=("running",))
         assert (len((await store.find_runs(ended)).runs), len((await store.find_runs(active)).runs)) == (1, 0)
@@ -242,15 +242,15 @@ def test_a_run_that_was_created_again_after_its_end_is_listed_as_active(tmp_path
 
 
 def test_a_number_that_another_run_has_after_a_purge_leads_nobody_astray(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        other = await stage.open()
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        other = await harness.open()
         await register(store, "r1")
-        zombie = await stage.author(RUN).create(other, Held(RunnerId("r1")))
+        zombie = await harness.author(RUN).create(other, Held(RunnerId("r1")))
         await zombie.append(other, claimed("r1"))
         late = zombie.draft(started(1))
         await zombie.append(store, e.WorkflowCompleted(), task=Ended())
         assert await store.archive.purge(await stone_of(store))
-        heir = await stage.author("heir").create(store)
+        heir = await harness.author("heir").create(store)
         await heir.append(store, claimed("r1"))
         assert sql(tmp_path, "SELECT number, head_seq FROM runs WHERE run_id = 'heir'") == [(1, 2)], "it has the number"
         assert isinstance(await committed(other, late), FencedOut)
@@ -260,7 +260,7 @@ def test_a_number_that_another_run_has_after_a_purge_leads_nobody_astray(tmp_pat
 
 
 def test_a_strange_cursor_is_refused(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         with pytest.raises(BadInput, match="begin without a cursor"):
             await store.find_runs(RunQuery(), "'; DROP TABLE runs")
 
@@ -283,8 +283,8 @@ def _waits_again(store: SqliteStore) -> tuple[asyncio.Task[bool], asyncio.Event]
 def test_no_waiter_takes_the_hint_of_another_one(tmp_path: Path) -> None:
     """One task looks and then waits, in a task made for that wait. Another waiter gets the change in between."""
 
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await harness.author(RUN).create(store)
         while await store.wait_for_change(0.0):
             pass
         await store.send(message(RUN, "d"))
@@ -295,20 +295,20 @@ def test_no_waiter_takes_the_hint_of_another_one(tmp_path: Path) -> None:
 
 
 def test_what_another_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        other = await stage.open()
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        other = await harness.open()
         waiting, ready = _waits_again(store)
         await ready.wait()
         await asyncio.sleep(0)
-        await stage.author(RUN).create(other)
+        await harness.author(RUN).create(other)
         assert await waiting
 
     play(tmp_path, test)
 
 
 def test_what_this_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await harness.author(RUN).create(store)
         waits = [_waits_again(store) for _ in range(3)]
         for _, ready in waits:
             await ready.wait()
@@ -320,10 +320,10 @@ def test_what_this_process_writes_ends_the_wait_for_a_change(tmp_path: Path) -> 
 
 
 def test_a_change_between_two_waits_is_told_and_told_once(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        other = await stage.open()
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        other = await harness.open()
         await store.wait_for_change(0.0)
-        await stage.author(RUN).create(other)
+        await harness.author(RUN).create(other)
         assert await store.wait_for_change(0.0)
         assert not await store.wait_for_change(0.0)
 
@@ -331,7 +331,7 @@ def test_a_change_between_two_waits_is_told_and_told_once(tmp_path: Path) -> Non
 
 
 def test_a_beat_of_this_process_is_no_change_for_it(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         runner = await register(store, "r1")
         await store.wait_for_change(0.0)
         for number in range(5):
@@ -342,7 +342,7 @@ def test_a_beat_of_this_process_is_no_change_for_it(tmp_path: Path) -> None:
 
 
 def test_a_store_serves_the_loops_of_several_threads(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         runner = await register(store, "r1")
         alive: list[bool] = []
 
@@ -355,7 +355,7 @@ def test_a_store_serves_the_loops_of_several_threads(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=beat)
         thread.start()
-        author: Author = await stage.author(RUN).create(store)
+        author: Author = await harness.author(RUN).create(store)
         for number in range(50):
             await author.append(store, started(number))
             await asyncio.sleep(0)
@@ -367,10 +367,10 @@ def test_a_store_serves_the_loops_of_several_threads(tmp_path: Path) -> None:
 
 
 def test_a_sweep_costs_what_is_active_however_much_has_ended(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         runner = await register(store, "r1")
         for number in range(50):
-            await stage.author(f"run-{number}").create(store, Held(runner))
+            await harness.author(f"run-{number}").create(store, Held(runner))
         before = await steps(store)
         sql(
             tmp_path,

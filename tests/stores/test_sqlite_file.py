@@ -18,7 +18,7 @@ from buoy.stores import open_store
 from buoy.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, prepare
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import Stage, claimed, started
+from buoy.testing.contracts.harness import StoreHarness, claimed, started
 
 from .test_sqlite import play, sql
 
@@ -33,8 +33,8 @@ def opening(path: Path) -> None:
 
 
 def test_the_files_are_private(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await harness.author(RUN).create(store)
         modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
         assert modes == {"runs.db": 0o600, "runs.db-wal": 0o600, "runs.db-shm": 0o600, "runs.db-runners": 0o700}
         assert store.lock_dir == tmp_path / "runs.db-runners"
@@ -43,7 +43,7 @@ def test_the_files_are_private(tmp_path: Path) -> None:
 
 
 def test_every_commit_is_synced(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         connection = store._writer._connection
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -52,11 +52,11 @@ def test_every_commit_is_synced(tmp_path: Path) -> None:
 
 
 def test_operators_can_ask_for_single_events(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         await author.append(store, claimed("r1"), started(1))
         rows = sql(tmp_path, "SELECT run_id, seq, type, at, branch FROM events ORDER BY seq")
-        now = stage.clock.now()
+        now = harness.clock.now()
         assert rows == [
             (RUN, 1, "workflow_created", now, 0),
             (RUN, 2, "claimed", now, 0),
@@ -172,13 +172,13 @@ def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_became_read_only_says_so(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
         # What SQLite answers on a read-only file, also to root.
         store._writer._connection.execute("PRAGMA query_only = 1")
         with pytest.raises(StoreUnusable, match=r"runs\.db cannot be written; give this user write permission"):
-            await stage.author(RUN).create(store)
+            await harness.author(RUN).create(store)
         store._writer._connection.execute("PRAGMA query_only = 0")
-        await stage.author(RUN).create(store)
+        await harness.author(RUN).create(store)
 
     play(tmp_path, test)
 

@@ -11,13 +11,13 @@ from buoy.core.log import events as e
 from buoy.ports.records import Committed, FencedOut, Held
 from buoy.stores.sqlite.commit import going_on
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts.stage import Author, Stage, claimed, committed, started
+from buoy.testing.contracts.harness import Author, StoreHarness, claimed, committed, started
 from tests.stores.test_sqlite import RUN, play, sql
 
 
-async def driven(stage: Stage, store: SqliteStore, run_id: RunId = RUN) -> Author:
+async def driven(harness: StoreHarness, store: SqliteStore, run_id: RunId = RUN) -> Author:
     """A run that this store knows, because it has written of it before."""
-    author = await stage.author(run_id).create(store)
+    author = await harness.author(run_id).create(store)
     await author.append(store, claimed("r1"))
     return author
 
@@ -29,8 +29,8 @@ def statements(store: SqliteStore) -> list[str]:
 
 
 def test_a_run_that_goes_on_needs_no_statements_around_its_own(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await driven(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await driven(harness, store)
         seen = statements(store)
         await author.append(store, started(1))
         # What its trigger does is traced as well.
@@ -44,8 +44,8 @@ def test_a_run_that_goes_on_needs_no_statements_around_its_own(tmp_path: Path) -
 
 @pytest.mark.parametrize("how", ["behind", "ahead"])
 def test_who_is_elsewhere_in_the_log_is_fenced_and_changes_nothing(how: str, tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await driven(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await driven(harness, store)
         stale = author.draft(started(2))
         if how == "behind":
             await author.append(store, started(1))
@@ -61,9 +61,9 @@ def test_who_is_elsewhere_in_the_log_is_fenced_and_changes_nothing(how: str, tmp
 
 
 def test_a_number_that_belongs_to_another_run_by_now_is_not_believed(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        first = await driven(stage, store)
-        second = await driven(stage, store, RunId("run-2"))
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        first = await driven(harness, store)
+        second = await driven(harness, store, RunId("run-2"))
         store._numbers[RUN], store._numbers[second.run_id] = store._numbers[second.run_id], store._numbers[RUN]
         await first.append(store, started(1))
         await second.append(store, started(1))
@@ -74,8 +74,8 @@ def test_a_number_that_belongs_to_another_run_by_now_is_not_believed(tmp_path: P
 
 
 def test_a_run_that_ends_or_changes_hands_is_another_kind_of_commit(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await driven(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await driven(harness, store)
         assert going_on(author.draft(started(1)), store._numbers, store._clock) is not None
         assert going_on(author.draft(started(1), task=Held("r2")), store._numbers, store._clock) is None
         assert going_on(author.draft(started(1), seen=3), store._numbers, store._clock) is None

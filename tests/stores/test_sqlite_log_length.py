@@ -10,7 +10,7 @@ import pytest
 from buoy.stores.sqlite import store as sqlite_module
 from buoy.stores.sqlite.schema import CACHE_KIB, CHECKPOINT_PAGES
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts.stage import Stage, claimed
+from buoy.testing.contracts.harness import StoreHarness, claimed
 from tests.stores.test_sqlite import RUN, play, sql
 
 LONG = CHECKPOINT_PAGES * 4096
@@ -31,8 +31,8 @@ def _soon_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_process_that_writes_little_leaves_the_log_short(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         await author.append(store, claimed("r1"))
         assert log_bytes(tmp_path) < LONG / 10
 
@@ -40,8 +40,8 @@ def test_a_process_that_writes_little_leaves_the_log_short(tmp_path: Path) -> No
 
 
 def test_a_busy_process_makes_the_log_long_once_and_the_file_no_larger(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         before = pages(store)
         for number in range(5):
             await author.append(store, claimed(f"r{number}"))
@@ -57,8 +57,8 @@ def test_a_busy_process_makes_the_log_long_once_and_the_file_no_larger(tmp_path:
 
 
 def test_what_was_committed_after_it_is_there_for_the_next_process(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         for number in range(5):
             await author.append(store, claimed(f"r{number}"))
         # A copy of the files is what a power cut leaves.
@@ -73,10 +73,10 @@ def test_what_was_committed_after_it_is_there_for_the_next_process(tmp_path: Pat
 
 
 def test_a_log_that_another_process_has_made_long_is_left_alone(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        other = await stage.open()
-        first = await stage.author(RUN).create(store)
-        second = await stage.author("run-2").create(other)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        other = await harness.open()
+        first = await harness.author(RUN).create(store)
+        second = await harness.author("run-2").create(other)
         for number in range(4):
             await first.append(store, claimed(f"r{number}"))
         long = log_bytes(tmp_path)
@@ -89,8 +89,8 @@ def test_a_log_that_another_process_has_made_long_is_left_alone(tmp_path: Path) 
 
 @pytest.mark.parametrize("trouble", ["a full disk", "another writer"])
 def test_what_keeps_the_log_short_keeps_no_commit_back(trouble: str, tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        author = await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        author = await harness.author(RUN).create(store)
         connection = store._writer._connection
         if trouble == "a full disk":
             connection.execute(f"PRAGMA max_page_count = {pages(store)}")

@@ -18,7 +18,7 @@ from buoy.host.clock import SystemClock
 from buoy.ports.records import Committed
 from buoy.stores.sqlite import lanes
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts.stage import Stage, claimed, committed
+from buoy.testing.contracts.harness import StoreHarness, claimed, committed
 
 from .test_sqlite import Sqlite
 
@@ -89,8 +89,8 @@ def test_what_was_answered_before_a_kill_is_there(tmp_path: Path) -> None:
         async def main(name: str, acks: list[list[str]]) -> None:
             store = await SqliteStore.open(path, clock=SystemClock())
             await check(store, acks)
-            stage = Stage(Sqlite(), tmp_path)
-            survivor = await stage.reader_of(store, f"{name}-0")
+            harness = StoreHarness(Sqlite(), tmp_path)
+            survivor = await harness.reader_of(store, f"{name}-0")
             await survivor.append(store, claimed("survivor"))
             await store.close()
 
@@ -115,19 +115,19 @@ def test_several_processes_commit_to_one_file(tmp_path: Path) -> None:
 
 def test_a_lock_dies_with_the_process_that_held_it(tmp_path: Path) -> None:
     async def main() -> None:
-        stage = Stage(Sqlite(), tmp_path)
-        store = await stage.open()
-        await stage.author("before").create(store)
+        harness = StoreHarness(Sqlite(), tmp_path)
+        store = await harness.open()
+        await harness.author("before").create(store)
         process = start("-c", HOLD_LOCK, tmp_path / "runs.db")
         assert acknowledged(process, 1) == [["locked"]]
-        waiting = asyncio.create_task(committed(store, stage.author("after").first()))
+        waiting = asyncio.create_task(committed(store, harness.author("after").first()))
         assert await store.run(RunId("before")) is not None
         assert not waiting.done()
         process.kill()
         process.wait()
         assert await waiting == Committed(1)
         assert await store.run(RunId("before")) is not None
-        await stage.close()
+        await harness.close()
 
     asyncio.run(main())
 
@@ -138,17 +138,17 @@ def test_a_process_that_keeps_the_lock_makes_the_store_unavailable(
     monkeypatch.setattr(lanes, "BUSY_TIMEOUT_S", 0.05)
 
     async def main() -> None:
-        stage = Stage(Sqlite(), tmp_path)
-        store = await stage.open()
+        harness = StoreHarness(Sqlite(), tmp_path)
+        store = await harness.open()
         process = start("-c", HOLD_LOCK, tmp_path / "runs.db")
         acknowledged(process, 1)
         with pytest.raises(Unavailable, match=r"runs\.db is locked by another process"):
-            await stage.author("run-1").create(store)
+            await harness.author("run-1").create(store)
         assert await store.events(RunId("run-1")) == []
         process.kill()
         process.wait()
-        await stage.author("run-1").create(store)
-        await stage.close()
+        await harness.author("run-1").create(store)
+        await harness.close()
 
     asyncio.run(main())
 

@@ -10,7 +10,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.ports.records import Beat, Held, Progress
 from buoy.stores.sqlite.schema import APPLICATION_ID, MIGRATIONS, READABLE_FROM
 from buoy.stores.sqlite.store import SqliteStore
-from buoy.testing.contracts.stage import Stage, claimed, register, started
+from buoy.testing.contracts.harness import StoreHarness, claimed, register, started
 
 from .test_sqlite import play, sql
 from .test_sqlite_file import opening
@@ -30,13 +30,13 @@ ORDER BY workflow_run_id DESC;
 """
 
 
-async def held(stage: Stage, store: SqliteStore) -> RunnerId:
+async def held(harness: StoreHarness, store: SqliteStore) -> RunnerId:
     """A run in the hands of a runner that has told how far it is, and one that waits for a worker."""
     runner = await register(store, "r1")
-    author = await stage.author(RUN).create(store)
+    author = await harness.author(RUN).create(store)
     await author.append(store, claimed("r1"), started(1), task=Held(runner))
-    await stage.author(RunId("run-2")).create(store)
-    stage.clock.advance(30.5)
+    await harness.author(RunId("run-2")).create(store)
+    harness.clock.advance(30.5)
     await store.beat(
         runner, Beat(number=1, holding=1, progress={RUN: Progress(at=1.0, done=3, total=10, note="pages")})
     )
@@ -44,15 +44,15 @@ async def held(stage: Stage, store: SqliteStore) -> RunnerId:
 
 
 def test_the_view_shows_who_drives_a_run_and_how_far_it_is(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        runner = await held(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        runner = await held(harness, store)
         (row,) = sql(
             tmp_path,
             "SELECT workflow_run_id, status, unixepoch(last_heartbeat), runner_pid, host, runner_id, progress "
             "FROM workflow_runs WHERE status = 'running'",
         )
         assert row[:2] == (RUN, "running")
-        assert row[2] == int(stage.clock.now())
+        assert row[2] == int(harness.clock.now())
         assert row[3:6] == (1, "host", runner)
         assert json.loads(row[6]) == {"at": 1.0, "done": 3.0, "total": 10.0, "note": "pages"}
         waiting = sql(tmp_path, "SELECT * FROM workflow_runs WHERE workflow_run_id = 'run-2'")
@@ -62,8 +62,8 @@ def test_the_view_shows_who_drives_a_run_and_how_far_it_is(tmp_path: Path) -> No
 
 
 def test_the_query_for_stuck_workflows_runs_as_it_is_written(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await held(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await held(harness, store)
         ((run, status, beat, pid),) = sql(tmp_path, STUCK)
         assert (run, status, pid) == (RUN, "running", 1)
         assert beat.endswith("Z") and "T" in beat
@@ -73,8 +73,8 @@ def test_the_query_for_stuck_workflows_runs_as_it_is_written(tmp_path: Path) -> 
 
 
 def test_a_runner_that_cannot_be_read_hides_no_run(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await held(stage, store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await held(harness, store)
         sql(tmp_path, "UPDATE runners SET info = x'ff00', beat = 'no json'")
         (row,) = sql(
             tmp_path, "SELECT status, runner_pid, runner_id, progress FROM workflow_runs WHERE status = 'running'"
@@ -93,8 +93,8 @@ def test_what_came_after_the_oldest_schema_that_is_read_are_views_and_no_more() 
 
 
 def test_an_older_file_gains_the_view_with_its_runs_when_it_is_opened_for_writing(tmp_path: Path) -> None:
-    async def test(stage: Stage, store: SqliteStore) -> None:
-        await stage.author(RUN).create(store)
+    async def test(harness: StoreHarness, store: SqliteStore) -> None:
+        await harness.author(RUN).create(store)
 
     play(tmp_path, test)
     path = tmp_path / "runs.db"

@@ -17,6 +17,7 @@ from buoy.testing.contracts.archive import ArchiveContract
 from buoy.testing.contracts.clocks import ClockContract, OwnClockContract, ReadersClockContract
 from buoy.testing.contracts.counts import CountContract
 from buoy.testing.contracts.definitions import DefinitionContract
+from buoy.testing.contracts.harness import Author, Contract, StoreHarness, with_harness
 from buoy.testing.contracts.inbox import InboxContract
 from buoy.testing.contracts.lists import ListContract
 from buoy.testing.contracts.log import LogContract
@@ -24,7 +25,6 @@ from buoy.testing.contracts.moves import MoveContract
 from buoy.testing.contracts.retirement import RetirementContract
 from buoy.testing.contracts.runners import RunnerContract
 from buoy.testing.contracts.schedules import TimetableContract
-from buoy.testing.contracts.stage import Author, Contract, Stage, on_stage
 from buoy.testing.contracts.tasks import TaskContract
 from buoy.testing.contracts.tokens import TokenContract
 from buoy.testing.contracts.wakes import WakeContract
@@ -59,4 +59,4 @@ class TimedStoreContract(_AnyStoreContract, OwnClockContract):
     has_clock = True
 
 
-__all__ = ["Author", "Contract", "Stage", "StoreContract", "TimedStoreContract", "on_stage"]
+__all__ = ["Author", "Contract", "StoreContract", "StoreHarness", "TimedStoreContract", "with_harness"]

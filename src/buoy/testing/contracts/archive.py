@@ -19,17 +19,17 @@ from buoy.errors import UnknownRun, WrongState
 from buoy.ports.maintenance import RunCopy, TaskFound, Tombstone
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Message, Orphan, RunQuery
 from buoy.ports.store import Store
-from buoy.testing.contracts.stage import (
+from buoy.testing.contracts.harness import (
     Author,
     Contract,
-    Stage,
+    StoreHarness,
     claim,
     claimed,
     committed,
     message,
-    on_stage,
     play,
     register,
+    with_harness,
 )
 
 RUN = RunId("run-1")
@@ -54,8 +54,8 @@ def held(messages: int = 0, name: str = "copy") -> RunCopy:
     return copy_of(claimed("r0"), e.Paused(reason="hold"), messages=messages, name=name)
 
 
-async def ended_run(stage: Stage, store: Store, run_id: str = RUN) -> Author:
-    author = await stage.author(run_id).create(store, Held(await register(store, "r1")))
+async def ended_run(harness: StoreHarness, store: Store, run_id: str = RUN) -> Author:
+    author = await harness.author(run_id).create(store, Held(await register(store, "r1")))
     await store.send(message(run_id, "hello"))
     await author.append(store, claimed("r1"), OVER, task=Ended())
     return author
@@ -71,12 +71,12 @@ async def stone_of(store: Store, run_id: RunId = RUN) -> Tombstone:
 
 
 class ArchiveContract(Contract):
-    @on_stage
-    async def test_a_copy_is_read_back_the_same_by_everybody(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_copy_is_read_back_the_same_by_everybody(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         copy = held(messages=20)
         assert await store.archive.import_run(copy)
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             assert await each.events(RUN) == list(copy.events)
             assert await each.inbox(RUN) == list(copy.messages)
             record = await each.run(RUN)
@@ -85,35 +85,35 @@ class ArchiveContract(Contract):
             assert record.inbox_head == 20
             assert [found.document.run_id for found in (await each.find_runs(RunQuery())).runs] == [RUN]
 
-    @on_stage
-    async def test_a_copy_starts_nothing_until_it_is_spoken_to(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_copy_starts_nothing_until_it_is_spoken_to(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
         await store.archive.import_run(held(messages=3))
-        stage.clock.advance(1e6)
+        harness.clock.advance(1e6)
         assert await claim(store, runner) == []
         assert await store.orphans(10) == []
         assert (await store.send(message(RUN, "new"))).number == 4
         assert (await store.send(message(RUN, "m2"))).duplicate
         assert await claim(store, runner) == [RUN]
 
-    @on_stage
-    async def test_a_copy_that_ended_has_no_task(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_copy_that_ended_has_no_task(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
         assert await store.archive.import_run(copy_of(claimed("r0"), OVER, messages=2))
-        stage.clock.advance(1e6)
+        harness.clock.advance(1e6)
         assert await claim(store, runner) == []
         assert await store.orphans(10) == []
         assert [each.document.status for each in (await store.find_runs(RunQuery(("failed",)))).runs] == ["failed"]
 
-    @on_stage
-    async def test_a_long_copy_is_read_by_pages_and_gone_on_with(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_long_copy_is_read_by_pages_and_gone_on_with(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         leaves = [e.TimerStarted(leaf=LeafId(f"timer#{number}"), due_at=1.0) for number in range(LONG)]
         copy = copy_of(claimed("r0"), *leaves, e.Paused(reason="hold"))
         await store.archive.import_run(copy)
-        author = await stage.reader_of(other, RUN)
+        author = await harness.reader_of(other, RUN)
         await author.append(other, claimed("r1"), e.Resumed(), task=Held(await register(other, "r1")))
         whole = [*copy.events, *author.log[len(copy.events) :]]
         assert await store.events(RUN) == whole
@@ -121,28 +121,28 @@ class ArchiveContract(Contract):
             expected = whole[after:] if limit is None else whole[after : after + limit]
             assert await store.events(RUN, after, limit) == expected, (after, limit)
 
-    @on_stage
-    async def test_of_two_copies_or_a_copy_and_a_new_run_one_wins(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_of_two_copies_or_a_copy_and_a_new_run_one_wins(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         assert await store.archive.import_run(held(name="one"))
         assert not await other.archive.import_run(held(messages=1, name="two"))
         assert await store.inbox(RUN) == []
-        assert isinstance(await committed(other, stage.author(RUN).first()), FencedOut)
-        await stage.author("mine").create(store)
+        assert isinstance(await committed(other, harness.author(RUN).first()), FencedOut)
+        await harness.author("mine").create(store)
         mine = copy_of(claimed("r0"), OVER, run_id=RunId("mine"))
         assert not await store.archive.import_run(mine)
         assert len(await store.events(RunId("mine"))) == 1
 
-    @on_stage
-    async def test_a_purged_run_is_gone_but_for_its_tombstone(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
-        await ended_run(stage, store)
-        await ended_run(stage, store, "kept")
+    @with_harness
+    async def test_a_purged_run_is_gone_but_for_its_tombstone(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
+        await ended_run(harness, store)
+        await ended_run(harness, store, "kept")
         assert await other.run(RUN) is not None
         stone = await stone_of(store)
         assert await store.archive.purge(stone)
         # The other one knew the run a moment ago.
-        for each in (other, store, await stage.open()):
+        for each in (other, store, await harness.open()):
             with pytest.raises(UnknownRun):
                 await each.send(message(RUN, "d"))
             assert await each.run(RUN) is None
@@ -155,14 +155,14 @@ class ArchiveContract(Contract):
             assert await each.archive.half_purged() == []
         assert len(await store.events(RunId("kept"))) == 3
 
-    @on_stage
-    async def test_the_id_of_a_purged_run_is_used_up(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
-        zombie = await ended_run(stage, other)
+    @with_harness
+    async def test_the_id_of_a_purged_run_is_used_up(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
+        zombie = await ended_run(harness, other)
         stone = await stone_of(store)
         await store.archive.purge(stone)
-        for each in (store, other, await stage.open()):
-            assert isinstance(await committed(each, stage.author(RUN).first()), FencedOut)
+        for each in (store, other, await harness.open()):
+            assert isinstance(await committed(each, harness.author(RUN).first()), FencedOut)
             late = zombie.draft(claimed("r1"), task=Held(await register(each, "r1")))
             assert isinstance(await committed(each, late), FencedOut)
             with pytest.raises(WrongState, match="purged"):
@@ -170,11 +170,11 @@ class ArchiveContract(Contract):
             assert await each.run(RUN) is None
         assert await claim(store, await register(store, "r2")) == []
 
-    @on_stage
-    async def test_only_what_ended_owes_nothing_and_stands_still_is_purged(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_only_what_ended_owes_nothing_and_stands_still_is_purged(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         assert not await store.archive.purge(await stone_of(store))
         await author.append(store, claimed("r1"), OVER)
         assert not await store.archive.purge(await stone_of(store)), "its task is still held"
@@ -185,12 +185,12 @@ class ArchiveContract(Contract):
         assert len(await store.events(RUN)) == 4
         assert await store.archive.purge(await stone_of(store))
 
-    @on_stage
-    async def test_a_purge_and_a_new_beginning_do_not_both_happen(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_purge_and_a_new_beginning_do_not_both_happen(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         for number in range(10):
             run_id = RunId(f"run-{number}")
-            author = await ended_run(stage, other, run_id)
+            author = await ended_run(harness, other, run_id)
             stone = await stone_of(store, run_id)
             again = author.draft(claimed("r1"), task=Held(await register(other, "r1")))
             both = [store.archive.purge(stone), committed(other, again)]
@@ -200,11 +200,11 @@ class ArchiveContract(Contract):
             assert len(await other.events(run_id)) == (0 if purged else 4)
         assert len((await store.find_runs(RunQuery(), limit=RUNS_PAGE_MAX)).runs) <= 10
 
-    @on_stage
-    async def test_a_document_is_rewritten_if_the_log_still_ends_there(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_document_is_rewritten_if_the_log_still_ends_there(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await author.append(store, claimed("r1"))
         truth = document(fold(RUN, author.log))
         lie = msgspec.structs.replace(truth, status=Status.COMPLETED, branch=7, head_seq=9)
@@ -212,20 +212,20 @@ class ArchiveContract(Contract):
         assert not await other.archive.rewrite(RUN, lie, 3)
         assert not await other.archive.rewrite(RunId("nobody"), lie, 2)
         assert await other.archive.rewrite(RUN, lie, 2)
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             record = await each.run(RUN)
             assert record is not None and (record.document, record.holder) == (lie, runner)
             assert (await each.find_runs(RunQuery(("running", "pending")))).runs == ()
         assert await store.archive.rewrite(RUN, truth, 2)
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             record = await each.run(RUN)
             assert record is not None and (record.document, record.holder) == (truth, runner)
         assert await committed(other, author.draft(OVER, task=Ended())) == Committed(3)
 
-    @on_stage
-    async def test_a_lie_does_not_keep_its_run_from_going_on(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
-        author = await stage.author(RUN).create(store, Held(await register(store, "r1")))
+    @with_harness
+    async def test_a_lie_does_not_keep_its_run_from_going_on(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
+        author = await harness.author(RUN).create(store, Held(await register(store, "r1")))
         lie = msgspec.structs.replace(document(fold(RUN, author.log)), status=Status.AWAITING_INPUT)
         assert await other.archive.rewrite(RUN, lie, 1)
         await author.append(store, claimed("r1"))
@@ -234,11 +234,11 @@ class ArchiveContract(Contract):
 
     @pytest.mark.parametrize("state", ["due", "held", "parked", "missing"])
     def test_a_copy_as_it_was_found_has_its_task_as_it_was(self, tmp_path: Path, state: str) -> None:
-        asyncio.run(play(self, lambda stage: self._found_with_a_task(stage, state), tmp_path))
+        asyncio.run(play(self, lambda harness: self._found_with_a_task(harness, state), tmp_path))
 
-    async def _found_with_a_task(self, stage: Stage, state: str) -> None:
-        store, other = await stage.open_many(2)
-        due_at = stage.clock.now() + 5.0
+    async def _found_with_a_task(self, harness: StoreHarness, state: str) -> None:
+        store, other = await harness.open_many(2)
+        due_at = harness.clock.now() + 5.0
         task = TaskFound(
             state,  # type: ignore[arg-type]
             RunnerId("lost-runner") if state == "held" else None,
@@ -256,36 +256,36 @@ class ArchiveContract(Contract):
         assert [orphan.run_id for orphan in orphans] == ([RUN] if state in ("held", "missing") else [])
         runner = await register(store, "r1")
         assert await claim(store, runner) == []
-        stage.clock.advance(10.0)
+        harness.clock.advance(10.0)
         for orphan in orphans:
             assert await store.requeue_orphan(orphan)
         assert await claim(store, runner) == ([] if state == "parked" else [RUN])
 
-    @on_stage
-    async def test_a_copy_as_it_was_found_keeps_a_document_that_lies(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_copy_as_it_was_found_keeps_a_document_that_lies(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         honest = copy_of(claimed("r0"), e.StepStarted(leaf=LeafId("a#1"), name="a"))
         truth = honest.document
         lie = msgspec.structs.replace(truth, status=Status.AWAITING_INPUT, open=(), open_count=0, head_seq=2)
         copy = msgspec.structs.replace(honest, document=lie, found=TaskFound("parked"))
         assert await store.archive.import_run(copy)
         assert await other.archive.import_run(copy) in (True, False)
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             record = await each.run(RUN)
             assert record is not None and record.document == lie
         assert await other.archive.rewrite(RUN, truth, 3)
         record = await store.run(RUN)
         assert record is not None and record.document == truth
-        author = await stage.reader_of(other, RUN)
+        author = await harness.reader_of(other, RUN)
         await author.append(other, claimed("r1"), task=Held(await register(other, "r1")))
 
-    @on_stage
-    async def test_a_document_without_a_log_is_kept_and_nobody_drives_it(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_document_without_a_log_is_kept_and_nobody_drives_it(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         told = msgspec.structs.replace(copy_of().document, status=Status.RUNNING, head_seq=7)
         copy = RunCopy(id="foreign", document=told, events=(), found=TaskFound("missing"))
         assert await store.archive.import_run(copy)
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             record = await each.run(RUN)
             assert record is not None and record.document == told
             assert (record.envelope.orchestrator_task_id, record.holder, record.due_at) == (None, None, None)
@@ -294,7 +294,7 @@ class ArchiveContract(Contract):
             assert await each.orphans(10) == []
         assert not await store.requeue_orphan(Orphan(RUN, None, "so they say"))
         assert not await store.archive.import_run(copy)
-        assert await committed(other, stage.author(RUN).first()) == Committed(1)
+        assert await committed(other, harness.author(RUN).first()) == Committed(1)
         assert await claim(store, await register(store, "r1")) == [RUN]
         record = await other.run(RUN)
         assert record is not None and record.envelope.orchestrator_task_id is not None

@@ -15,7 +15,7 @@ from buoy.core.limits import MESSAGE_BYTES_MAX
 from buoy.core.log.events import ErrorInfo, MessageRefused, WorkflowFailed
 from buoy.errors import InboxFull, TooLarge, UnknownRun
 from buoy.ports.records import Ended, Held, Receipt
-from buoy.testing.contracts.stage import Contract, Stage, claimed, message, on_stage, register
+from buoy.testing.contracts.harness import Contract, StoreHarness, claimed, message, register, with_harness
 
 RUN = RunId("run-1")
 SENDERS = 8
@@ -34,10 +34,10 @@ def small_inboxes(signals: int, reserve: int) -> Iterator[None]:
 
 
 class InboxContract(Contract):
-    @on_stage
-    async def test_concurrent_senders_get_numbers_without_gaps_and_lose_nothing(self, stage: Stage) -> None:
-        stores = await stage.open_many(SENDERS)
-        await stage.author(RUN).create(stores[0])
+    @with_harness
+    async def test_concurrent_senders_get_numbers_without_gaps_and_lose_nothing(self, harness: StoreHarness) -> None:
+        stores = await harness.open_many(SENDERS)
+        await harness.author(RUN).create(stores[0])
 
         async def send(sender: int) -> list[Receipt]:
             return [await stores[sender].send(message(RUN, f"{sender}-{n}")) for n in range(MESSAGES_EACH)]
@@ -51,55 +51,55 @@ class InboxContract(Contract):
         record = await stores[1].run(RUN)
         assert record is not None and record.inbox_head == SENDERS * MESSAGES_EACH
 
-    @on_stage
-    async def test_a_dedupe_id_sent_twice_has_one_number(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
-        await stage.author(RUN).create(store)
+    @with_harness
+    async def test_a_dedupe_id_sent_twice_has_one_number(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
+        await harness.author(RUN).create(store)
         assert await store.send(message(RUN, "first")) == Receipt(1)
         assert await store.send(message(RUN, "again", b"1")) == Receipt(2)
         assert await other.send(message(RUN, "again", b"2")) == Receipt(2, duplicate=True)
         assert await store.send(message(RUN, "third")) == Receipt(3)
         assert [bytes(each.body) for each in await other.inbox(RUN, after=1)] == [b"1", b'{"to": "you"}']
 
-    @on_stage
-    async def test_a_dedupe_id_sent_by_all_at_once_is_stored_once(self, stage: Stage) -> None:
-        stores = await stage.open_many(6)
-        await stage.author(RUN).create(stores[0])
+    @with_harness
+    async def test_a_dedupe_id_sent_by_all_at_once_is_stored_once(self, harness: StoreHarness) -> None:
+        stores = await harness.open_many(6)
+        await harness.author(RUN).create(stores[0])
         receipts = await asyncio.gather(*(store.send(message(RUN, "same")) for store in stores))
         assert {receipt.number for receipt in receipts} == {1}
         assert sorted(receipt.duplicate for receipt in receipts) == [False] + [True] * 5
         assert len(await stores[0].inbox(RUN)) == 1
 
-    @on_stage
-    async def test_the_same_dedupe_id_for_another_run_is_another_message(self, stage: Stage) -> None:
-        store = await stage.open()
-        await stage.author("run-1").create(store)
-        await stage.author("run-2").create(store)
+    @with_harness
+    async def test_the_same_dedupe_id_for_another_run_is_another_message(self, harness: StoreHarness) -> None:
+        store = await harness.open()
+        await harness.author("run-1").create(store)
+        await harness.author("run-2").create(store)
         assert await store.send(message("run-1", "same")) == Receipt(1)
         assert await store.send(message("run-2", "same")) == Receipt(1)
 
-    @on_stage
-    async def test_messages_survive_reopening_as_they_were_sent(self, stage: Stage) -> None:
-        store = await stage.open()
-        await stage.author(RUN).create(store)
+    @with_harness
+    async def test_messages_survive_reopening_as_they_were_sent(self, harness: StoreHarness) -> None:
+        store = await harness.open()
+        await harness.author(RUN).create(store)
         for number in range(5):
-            stage.clock.advance(1.0)
+            harness.clock.advance(1.0)
             await store.send(message(RUN, f"key {number}", b'{"n": [%d, null, "\xc3\xa9"]}' % number))
         before = await store.inbox(RUN)
         await store.close()
-        other = await stage.open()
+        other = await harness.open()
         assert await other.inbox(RUN) == before
         assert await other.inbox(RUN, after=3) == before[3:]
         assert await other.inbox(RUN, after=5) == []
         assert [each.dedupe for each in before] == [f"key {number}" for number in range(5)]
-        assert [each.sent_at for each in before] == [stage.clock.now() - 4.0 + number for number in range(5)]
+        assert [each.sent_at for each in before] == [harness.clock.now() - 4.0 + number for number in range(5)]
         assert all((each.run_id, each.kind, each.by) == (RUN, "signal", "contract") for each in before)
         assert await other.send(message(RUN, "next")) == Receipt(6)
 
-    @on_stage
-    async def test_an_inbox_is_read_by_pages(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
-        await stage.author(RUN).create(store)
+    @with_harness
+    async def test_an_inbox_is_read_by_pages(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
+        await harness.author(RUN).create(store)
         for number in range(10):
             await store.send(message(RUN, f"key {number}"))
 
@@ -111,37 +111,39 @@ class InboxContract(Contract):
         assert await page(8, 4) == [9, 10]
         assert (await page(10, 4), await page(0, 0)) == ([], [])
 
-    @on_stage
-    async def test_a_message_for_an_unknown_run_is_refused(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_message_for_an_unknown_run_is_refused(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         with pytest.raises(UnknownRun, match="nobody"):
             await store.send(message("nobody", "d"))
         assert await store.inbox(RunId("nobody")) == []
 
-    @on_stage
-    async def test_a_message_over_the_limit_is_refused_and_leaves_no_gap(self, stage: Stage) -> None:
-        store = await stage.open()
-        await stage.author(RUN).create(store)
+    @with_harness
+    async def test_a_message_over_the_limit_is_refused_and_leaves_no_gap(self, harness: StoreHarness) -> None:
+        store = await harness.open()
+        await harness.author(RUN).create(store)
         fits = b'"' + b"x" * (MESSAGE_BYTES_MAX - 2) + b'"'
         with pytest.raises(TooLarge):
             await store.send(message(RUN, "big", fits + b" "))
         assert await store.send(message(RUN, "fits", fits)) == Receipt(1)
         assert bytes((await store.inbox(RUN))[0].body) == fits
 
-    @on_stage
-    async def test_a_run_that_ended_still_keeps_what_it_is_sent(self, stage: Stage) -> None:
-        store = await stage.open()
-        author = await stage.author(RUN).create(store)
+    @with_harness
+    async def test_a_run_that_ended_still_keeps_what_it_is_sent(self, harness: StoreHarness) -> None:
+        store = await harness.open()
+        author = await harness.author(RUN).create(store)
         await author.append(store, WorkflowFailed(error=ErrorInfo(type="E", message="no")), task=Ended())
         assert await store.send(message(RUN, "late")) == Receipt(1)
         assert await store.send(message(RUN, "late")) == Receipt(1, duplicate=True)
         assert len(await store.inbox(RUN)) == 1
 
-    @on_stage
-    async def test_what_is_sent_and_not_consumed_is_bounded_however_often_it_was_seen(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_what_is_sent_and_not_consumed_is_bounded_however_often_it_was_seen(
+        self, harness: StoreHarness
+    ) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await author.append(store, claimed("r1"))
         with small_inboxes(3, 2):
             for number in range(1, 4):
@@ -157,10 +159,10 @@ class InboxContract(Contract):
             with pytest.raises(InboxFull):
                 await store.send(message(RUN, "6"))
 
-    @on_stage
-    async def test_signals_leave_room_for_requests_and_for_ends_of_children(self, stage: Stage) -> None:
-        store = await stage.open()
-        await stage.author(RUN).create(store)
+    @with_harness
+    async def test_signals_leave_room_for_requests_and_for_ends_of_children(self, harness: StoreHarness) -> None:
+        store = await harness.open()
+        await harness.author(RUN).create(store)
         with small_inboxes(2, 2):
             await store.send(message(RUN, "1"))
             await store.send(message(RUN, "2"))

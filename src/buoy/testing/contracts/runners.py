@@ -12,7 +12,7 @@ from buoy.core.log import events as e
 from buoy.errors import Problem
 from buoy.ports.records import Beat, Ended, Evidence, Held, Orphan, Released
 from buoy.ports.store import Store
-from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, on_stage, register
+from buoy.testing.contracts.harness import ANY, Contract, StoreHarness, claim, claimed, register, with_harness
 
 RUN = RunId("run-1")
 PROOF: Evidence = {"proof": "lock free", "pid": 7, "sure": True, "age_s": 1.5, "note": None}
@@ -29,40 +29,40 @@ async def bury_silent(store: Store, runner: RunnerId, beat_number: int) -> int |
 
 
 class RunnerContract(Contract):
-    @on_stage
-    async def test_a_runner_is_listed_as_it_registered(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_runner_is_listed_as_it_registered(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         await register(store, "r1")
         (record,) = await other.runners()
         assert (record.info.id, record.info.nonce, record.info.pid) == ("r1", "n-r1", 1)
-        assert [record.registered_at, record.beat_at] == [stage.clock.now(), stage.clock.now()]
+        assert [record.registered_at, record.beat_at] == [harness.clock.now(), harness.clock.now()]
         assert [record.gone_at, record.gone_why] == [None, None]
 
-    @on_stage
-    async def test_a_beat_is_seen_by_all(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_beat_is_seen_by_all(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        began = stage.clock.now()
-        stage.clock.advance(30.0)
+        began = harness.clock.now()
+        harness.clock.advance(30.0)
         assert await store.beat(runner, Beat(number=1, holding=3, errors=1, last_error="it rained"))
         (record,) = await other.runners()
         assert [record.registered_at, record.beat_at] == [began, began + 30.0]
         assert record.beat == Beat(number=1, holding=3, errors=1, last_error="it rained")
 
-    @on_stage
-    async def test_the_beat_of_an_unknown_runner_is_refused(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_the_beat_of_an_unknown_runner_is_refused(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         assert not await store.beat(RunnerId("ghost"), Beat(number=1))
         assert await store.runners(gone=9) == []
 
-    @on_stage
-    async def test_a_burial_releases_all_that_was_held(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_burial_releases_all_that_was_held(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         dead, alive = await register(store, "dead"), await register(other, "alive")
         for number in range(12):
-            await stage.author(f"run-{number}").create(store, Held(dead))
-        await stage.author("theirs").create(other, Held(alive))
-        stage.clock.advance(3.0)
+            await harness.author(f"run-{number}").create(store, Held(dead))
+        await harness.author("theirs").create(other, Held(alive))
+        harness.clock.advance(3.0)
         assert await declare_dead(other, dead) == 12
         tasks = await other.claim_tasks(alive, ANY, 100)
         assert sorted(task.run_id for task in tasks) == sorted(f"run-{number}" for number in range(12))
@@ -70,24 +70,24 @@ class RunnerContract(Contract):
         record = await store.run(RunId("theirs"))
         assert record is not None and record.holder == alive
 
-    @on_stage
-    async def test_a_buried_runner_gets_no_more_work_and_its_beat_is_refused(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_buried_runner_gets_no_more_work_and_its_beat_is_refused(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         dead = await register(store, "dead")
-        await stage.author(RUN).create(store, Released(due_at=stage.clock.now(), now=stage.clock.now()))
+        await harness.author(RUN).create(store, Released(due_at=harness.clock.now(), now=harness.clock.now()))
         await declare_dead(other, dead)
         assert not await store.beat(dead, Beat(number=2))
         assert await claim(store, dead) == []
         assert await claim(other, await register(other, "alive")) == [RUN]
 
-    @on_stage
-    async def test_dead_is_final(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_dead_is_final(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         dead = await register(store, "dead")
         await register(store, "alive")
         await declare_dead(other, dead, "killed")
-        gone_at = stage.clock.now()
-        stage.clock.advance(5.0)
+        gone_at = harness.clock.now()
+        harness.clock.advance(5.0)
         await declare_dead(store, dead, "stopped")
         # A store may refuse this aloud, or pay no heed.
         with suppress(Problem):
@@ -98,11 +98,11 @@ class RunnerContract(Contract):
         assert sorted(by_id) == ["alive", "dead"]
         assert [by_id[dead].gone_at, by_id[dead].gone_why] == [gone_at, "killed"]
 
-    @on_stage
-    async def test_burying_again_releases_only_what_it_holds_again(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_burying_again_releases_only_what_it_holds_again(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         dead, alive = await register(store, "dead"), await register(other, "alive")
-        author = await stage.author(RUN).create(store, Held(dead))
+        author = await harness.author(RUN).create(store, Held(dead))
         assert await declare_dead(other, dead) == 1
         assert await claim(other, alive) == [RUN]
         assert await declare_dead(other, dead) == 0
@@ -115,28 +115,28 @@ class RunnerContract(Contract):
         assert record is not None and record.holder != dead
         assert record.holder == alive or await claim(other, alive) == [RUN]
 
-    @on_stage
-    async def test_of_many_burials_at_once_each_run_is_released_by_one(self, stage: Stage) -> None:
-        stores = await stage.open_many(5)
+    @with_harness
+    async def test_of_many_burials_at_once_each_run_is_released_by_one(self, harness: StoreHarness) -> None:
+        stores = await harness.open_many(5)
         dead = await register(stores[0], "dead")
         for number in range(8):
-            await stage.author(f"run-{number}").create(stores[0], Held(dead))
+            await harness.author(f"run-{number}").create(stores[0], Held(dead))
         assert sum(await asyncio.gather(*(declare_dead(store, dead) for store in stores))) == 8
 
-    @on_stage
-    async def test_burying_a_stranger_is_harmless(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_burying_a_stranger_is_harmless(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         assert await declare_dead(store, RunnerId("ghost")) == 0
 
-    @on_stage
-    async def test_runs_of_runners_that_are_not_registered_are_orphans(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_runs_of_runners_that_are_not_registered_are_orphans(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(RunnerId("ghost")))
-        await stage.author("held").create(store, Held(runner))
-        await stage.author("parked").create(store, Released(due_at=None, now=0.0))
-        await stage.author("due").create(store, Released(due_at=stage.clock.now() + 9.0, now=stage.clock.now()))
-        ended = await stage.author("ended").create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(RunnerId("ghost")))
+        await harness.author("held").create(store, Held(runner))
+        await harness.author("parked").create(store, Released(due_at=None, now=0.0))
+        await harness.author("due").create(store, Released(due_at=harness.clock.now() + 9.0, now=harness.clock.now()))
+        ended = await harness.author("ended").create(store, Held(runner))
         await ended.append(store, claimed("r1"), e.WorkflowCompleted(), task=Ended())
         (orphan,) = await other.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, "ghost")
@@ -146,20 +146,20 @@ class RunnerContract(Contract):
         (task,) = await other.claim_tasks(runner, ANY, 10)
         assert (task.run_id, task.cause) == (RUN, "taken_over")
 
-    @on_stage
-    async def test_what_the_dead_take_after_their_burial_is_an_orphan(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_what_the_dead_take_after_their_burial_is_an_orphan(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         dead = await register(store, "dead")
         await declare_dead(other, dead)
-        await stage.author(RUN).create(store, Held(dead))
+        await harness.author(RUN).create(store, Held(dead))
         (orphan,) = await other.orphans(10)
         assert (orphan.run_id, orphan.holder) == (RUN, dead)
 
-    @on_stage
-    async def test_adopting_twice_is_adopting_once(self, stage: Stage) -> None:
-        stores = await stage.open_many(4)
+    @with_harness
+    async def test_adopting_twice_is_adopting_once(self, harness: StoreHarness) -> None:
+        stores = await harness.open_many(4)
         runner = await register(stores[0], "r1")
-        await stage.author(RUN).create(stores[0], Held(RunnerId("ghost")))
+        await harness.author(RUN).create(stores[0], Held(RunnerId("ghost")))
         (orphan,) = await stores[1].orphans(10)
         assert sorted(await asyncio.gather(*(store.requeue_orphan(orphan) for store in stores))) == [
             False,
@@ -172,11 +172,11 @@ class RunnerContract(Contract):
         record = await stores[1].run(RUN)
         assert record is not None and record.holder == runner
 
-    @on_stage
-    async def test_nobody_adopts_from_the_living(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_nobody_adopts_from_the_living(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
         assert not await store.requeue_orphan(Orphan(RUN, runner, "so they say"))
         assert not await store.requeue_orphan(Orphan(RUN, None, "so they say"))
         assert not await store.requeue_orphan(Orphan(RunId("nobody"), None, "so they say"))
@@ -184,60 +184,60 @@ class RunnerContract(Contract):
         record = await store.run(RUN)
         assert record is not None and record.holder == runner
 
-    @on_stage
-    async def test_the_number_of_orphans_is_limited(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_the_number_of_orphans_is_limited(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         for number in range(7):
-            await stage.author(f"run-{number}").create(store, Held(RunnerId(f"ghost-{number % 2}")))
+            await harness.author(f"run-{number}").create(store, Held(RunnerId(f"ghost-{number % 2}")))
         first = await store.orphans(4)
         assert len(first) == 4
         for orphan in first:
             assert await store.requeue_orphan(orphan)
         assert len(await store.orphans(4)) == 3
 
-    @on_stage
-    async def test_registering_again_keeps_what_a_living_runner_holds(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_registering_again_keeps_what_a_living_runner_holds(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
         (record,) = await store.runners()
         await store.register(msgspec.structs.replace(record.info, queues=("fast",)))
         (again,) = await store.runners()
         assert again.info.queues == ("fast",)
         assert (await store.orphans(10), await declare_dead(store, runner)) == ([], 1)
 
-    @on_stage
-    async def test_a_first_look_is_noted_once_and_seen_by_all(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_first_look_is_noted_once_and_seen_by_all(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
         await store.beat(runner, Beat(number=4, holding=2))
-        noted_at = stage.clock.advance(130.0)
+        noted_at = harness.clock.advance(130.0)
         found = await other.suspect(runner, 4)
         assert found is not None and [found.suspected_at, found.suspected_beat] == [noted_at, 4]
-        stage.clock.advance(60.0)
+        harness.clock.advance(60.0)
         assert await store.suspect(runner, 4) == found
         assert await store.runners() == await other.runners() == [found]
         assert found.beat == Beat(number=4, holding=2)
 
-    @on_stage
-    async def test_a_beat_clears_the_first_look(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_beat_clears_the_first_look(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
         assert await other.suspect(runner, 0) is not None
-        stage.clock.advance(1.0)
+        harness.clock.advance(1.0)
         assert await store.beat(runner, Beat(number=1))
         (record,) = await other.runners()
         assert [record.suspected_at, record.suspected_beat] == [None, None]
         assert await other.suspect(runner, 0) is None
         again = await other.suspect(runner, 1)
-        assert again is not None and [again.suspected_at, again.suspected_beat] == [stage.clock.now(), 1]
+        assert again is not None and [again.suspected_at, again.suspected_beat] == [harness.clock.now(), 1]
         await store.register(again.info)
         (record,) = await other.runners()
         assert record.suspected_beat is None, "to register is a sign of life"
 
-    @on_stage
-    async def test_nobody_looks_at_the_gone_and_the_unknown(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_nobody_looks_at_the_gone_and_the_unknown(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
         assert await other.suspect(RunnerId("ghost"), 0) is None
         await declare_dead(other, runner)
@@ -245,11 +245,11 @@ class RunnerContract(Contract):
         (record,) = await store.runners(gone=9)
         assert (record.suspected_beat, record.gone_why) == (None, "killed")
 
-    @on_stage
-    async def test_a_verdict_on_a_beat_is_refused_after_the_next_one(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_verdict_on_a_beat_is_refused_after_the_next_one(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
         assert await other.suspect(runner, 0) is not None
         assert await store.beat(runner, Beat(number=1))
         assert await bury_silent(other, runner, 0) is None
@@ -261,12 +261,12 @@ class RunnerContract(Contract):
         assert not await store.beat(runner, Beat(number=3))
         assert await bury_silent(store, runner, 2) in (0, None)
 
-    @on_stage
-    async def test_of_a_beat_and_a_verdict_at_once_one_wins(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_of_a_beat_and_a_verdict_at_once_one_wins(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         for number in range(12):
             runner = await register(store, f"r{number}")
-            await stage.author(f"run-{number}").create(store, Held(runner))
+            await harness.author(f"run-{number}").create(store, Held(runner))
             both = [bury_silent(other, runner, 0), store.beat(runner, Beat(number=1))]
             freed, beaten = await asyncio.gather(*(both if number % 2 else reversed(both)))
             if not number % 2:

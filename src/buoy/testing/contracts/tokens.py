@@ -8,7 +8,7 @@ import msgspec
 
 from buoy.core.times import StoreTime
 from buoy.ports.tokens import TokenRecord
-from buoy.testing.contracts.stage import Contract, Stage, on_stage
+from buoy.testing.contracts.harness import Contract, StoreHarness, with_harness
 
 
 def token(name: str = "tok-a", number: int = 1, **more: object) -> TokenRecord:
@@ -19,18 +19,18 @@ def token(name: str = "tok-a", number: int = 1, **more: object) -> TokenRecord:
 
 
 class TokenContract(Contract):
-    @on_stage
-    async def test_tokens_are_read_back_the_same_by_every_process(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_tokens_are_read_back_the_same_by_every_process(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         assert await store.tokens.tokens() == []
         assert await store.tokens.save_token(token("tok-b", expires_at=StoreTime(9.0)))
         assert await store.tokens.save_token(token("tok-a"))
-        for each in (store, other, await stage.open()):
+        for each in (store, other, await harness.open()):
             assert await each.tokens.tokens() == [token("tok-a"), token("tok-b", expires_at=StoreTime(9.0))]
 
-    @on_stage
-    async def test_a_late_note_of_use_does_not_undo_a_revocation(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_late_note_of_use_does_not_undo_a_revocation(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         assert not await store.tokens.save_token(token(number=2))
         assert await store.tokens.save_token(token())
         assert not await other.tokens.save_token(token(name="tok-a"))
@@ -38,9 +38,9 @@ class TokenContract(Contract):
         assert not await store.tokens.save_token(token(number=2, used_at=StoreTime(6.0)))
         assert [each.revoked_at for each in await store.tokens.tokens()] == [StoreTime(5.0)]
 
-    @on_stage
-    async def test_of_many_who_change_a_token_one_wins(self, stage: Stage) -> None:
-        stores = await stage.open_many(4)
+    @with_harness
+    async def test_of_many_who_change_a_token_one_wins(self, harness: StoreHarness) -> None:
+        stores = await harness.open_many(4)
         await stores[0].tokens.save_token(token())
         drafts = [token(number=2, used_at=StoreTime(float(place))) for place in range(4)]
         won = await asyncio.gather(

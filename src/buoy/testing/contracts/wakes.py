@@ -7,63 +7,73 @@ import asyncio
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.ports.records import Ended, Held, Released
-from buoy.testing.contracts.stage import ANY, Contract, Stage, claim, claimed, message, on_stage, register, started
+from buoy.testing.contracts.harness import (
+    ANY,
+    Contract,
+    StoreHarness,
+    claim,
+    claimed,
+    message,
+    register,
+    started,
+    with_harness,
+)
 
 RUN = RunId("run-1")
 PARKED = Released(due_at=None, now=0.0)
 
 
 class WakeContract(Contract):
-    @on_stage
-    async def test_a_released_task_comes_due_at_its_time(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_released_task_comes_due_at_its_time(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
-        due_at = stage.clock.now() + 60.0
-        await author.append(store, claimed("r1"), task=Released(due_at=due_at, now=stage.clock.now(), cause="woken"))
+        author = await harness.author(RUN).create(store, Held(runner))
+        due_at = harness.clock.now() + 60.0
+        await author.append(store, claimed("r1"), task=Released(due_at=due_at, now=harness.clock.now(), cause="woken"))
         record = await other.run(RUN)
         assert record is not None and [record.holder, record.due_at] == [None, due_at]
-        stage.clock.advance(59.9)
+        harness.clock.advance(59.9)
         assert await claim(other, runner) == []
-        stage.clock.advance(0.1)
+        harness.clock.advance(0.1)
         (task,) = await other.claim_tasks(runner, ANY, 1)
         assert [task.run_id, task.due_at, task.cause] == [RUN, due_at, "woken"]
 
-    @on_stage
-    async def test_a_message_wakes_a_parked_run(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_message_wakes_a_parked_run(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, PARKED)
-        stage.clock.advance(1e6)
+        await harness.author(RUN).create(store, PARKED)
+        harness.clock.advance(1e6)
         assert await claim(store, runner) == []
         await other.send(message(RUN, "d"))
         assert await claim(store, runner) == [RUN]
 
-    @on_stage
-    async def test_a_message_wakes_a_run_before_its_time(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_message_wakes_a_run_before_its_time(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        await stage.author(RUN).create(store, Released(due_at=stage.clock.now() + 60.0, now=stage.clock.now()))
+        await harness.author(RUN).create(store, Released(due_at=harness.clock.now() + 60.0, now=harness.clock.now()))
         await other.send(message(RUN, "d"))
         assert await claim(store, runner) == [RUN]
 
-    @on_stage
-    async def test_a_message_that_was_there_already_wakes_nobody(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_message_that_was_there_already_wakes_nobody(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "d"))
         await author.append(store, claimed("r1"), task=Released(due_at=None, now=0.0, seen=1))
         assert (await store.send(message(RUN, "d"))).duplicate
         assert await claim(store, runner) == []
 
-    @on_stage
-    async def test_a_run_let_go_with_an_unseen_message_is_due_at_once(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_run_let_go_with_an_unseen_message_is_due_at_once(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        now = stage.clock.now()
+        now = harness.clock.now()
         for number, due_at in enumerate((None, now + 60.0)):
-            author = await stage.author(f"run-{number}").create(store, Held(runner))
+            author = await harness.author(f"run-{number}").create(store, Held(runner))
             await store.send(message(author.run_id, "1"))
             await store.send(message(author.run_id, "2"))
             await author.append(store, claimed("r1"), task=Released(due_at=due_at, now=now, seen=1))
@@ -74,11 +84,11 @@ class WakeContract(Contract):
             assert await store.release(author.run_id, runner, Released(due_at=due_at, now=now, seen=2))
             assert await claim(store, runner) == []
 
-    @on_stage
-    async def test_a_message_that_races_the_release_is_not_lost(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_message_that_races_the_release_is_not_lost(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         for number in range(1, 31):
             let_go = author.draft(claimed("r1"), task=Released(due_at=None, now=0.0, seen=number - 1))
             both = [store.commit([let_go]), other.send(message(RUN, f"{number}"))]
@@ -86,36 +96,36 @@ class WakeContract(Contract):
             author.accept(let_go)
             assert await claim(other, runner) == [RUN], number
 
-    @on_stage
-    async def test_a_run_that_ended_is_not_woken(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_a_run_that_ended_is_not_woken(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await author.append(store, claimed("r1"), e.WorkflowCompleted(), task=Ended())
         await other.send(message(RUN, "d"))
-        stage.clock.advance(1e6)
+        harness.clock.advance(1e6)
         assert await claim(store, runner) == []
         assert await store.unread_runs(runner) == []
         assert await store.orphans(10) == []
 
-    @on_stage
-    async def test_a_paused_run_rests_until_a_message_comes(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_paused_run_rests_until_a_message_comes(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await author.append(store, claimed("r1"), e.Paused(reason="user"), task=PARKED)
-        stage.clock.advance(1e6)
+        harness.clock.advance(1e6)
         assert await claim(store, runner) == []
         assert await store.orphans(10) == []
         await store.send(message(RUN, "resume"))
         assert await claim(store, runner) == [RUN]
 
-    @on_stage
-    async def test_pokes_reach_the_holder_until_it_has_seen_the_message(self, stage: Stage) -> None:
-        store, other = await stage.open_many(2)
+    @with_harness
+    async def test_pokes_reach_the_holder_until_it_has_seen_the_message(self, harness: StoreHarness) -> None:
+        store, other = await harness.open_many(2)
         runner, stranger = await register(store, "r1"), await register(other, "r2")
-        await stage.author(RUN).create(store, Held(runner))
-        await stage.author("quiet").create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
+        await harness.author("quiet").create(store, Held(runner))
         assert await store.unread_runs(runner) == []
         await other.send(message(RUN, "1"))
         assert await store.unread_runs(runner) == [RUN]
@@ -130,11 +140,11 @@ class WakeContract(Contract):
         await store.mark_read(RUN, runner, 3)
         assert await store.unread_runs(runner) == []
 
-    @on_stage
-    async def test_a_commit_can_say_what_its_writer_has_seen(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_a_commit_can_say_what_its_writer_has_seen(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner = await register(store, "r1")
-        author = await stage.author(RUN).create(store, Held(runner))
+        author = await harness.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "1"))
         await author.append(store, claimed("r1"), started(1), seen=1)
         assert await store.unread_runs(runner) == []
@@ -143,17 +153,17 @@ class WakeContract(Contract):
         await author.append(store, started(3), task=Released(due_at=None, now=0.0))
         assert await claim(store, runner) == []
 
-    @on_stage
-    async def test_what_somebody_else_has_seen_does_not_count(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_what_somebody_else_has_seen_does_not_count(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         runner, stranger = await register(store, "r1"), await register(store, "r2")
-        await stage.author(RUN).create(store, Held(runner))
+        await harness.author(RUN).create(store, Held(runner))
         await store.send(message(RUN, "1"))
         await store.mark_read(RUN, stranger, 1)
         assert await store.unread_runs(runner) == [RUN]
 
-    @on_stage
-    async def test_waiting_for_a_change_ends_in_time(self, stage: Stage) -> None:
-        store = await stage.open()
+    @with_harness
+    async def test_waiting_for_a_change_ends_in_time(self, harness: StoreHarness) -> None:
+        store = await harness.open()
         assert await store.wait_for_change(0.0) in (True, False)
         assert await store.wait_for_change(0.01) in (True, False)

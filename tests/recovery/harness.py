@@ -34,7 +34,7 @@ from buoy.stores import open_store
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.stage import ANY
+from buoy.testing.contracts.harness import ANY
 from buoy.testing.deaths import InlineLiveness
 from tests.patience import PATIENCE_S
 
@@ -56,7 +56,7 @@ class Deaths(InlineLiveness):
         return {"proof": "lock free"} if runner in self.dead else None
 
 
-class Yard:
+class RecoveryHarness:
     """A store with what lies around in it."""
 
     def __init__(self, store: Store, clock: ManualClock, deaths: Deaths) -> None:
@@ -141,23 +141,23 @@ def created(policy: str = "resume", **more: Any) -> e.WorkflowCreated:
 
 
 @asynccontextmanager
-async def opened(place: Path, kind: str = "sqlite") -> AsyncIterator[Yard]:
+async def opened(place: Path, kind: str = "sqlite") -> AsyncIterator[RecoveryHarness]:
     clock = ManualClock()
     if kind == "objects":
-        yield Yard(await ObjectStore.on(MemoryBucket(), clock=clock, single_host=True), clock, Deaths())
+        yield RecoveryHarness(await ObjectStore.on(MemoryBucket(), clock=clock, single_host=True), clock, Deaths())
         return
     url = f"sqlite:///{place}/runs.db" if kind == "sqlite" else f"file://{place}/folder"
     store = await open_store(url, clock)
     try:
-        yield Yard(store, clock, Deaths())
+        yield RecoveryHarness(store, clock, Deaths())
     finally:
         await store.close()
 
 
-def play(place: Path, test: Callable[[Yard], Awaitable[None]], kind: str = "sqlite") -> None:
+def play(place: Path, test: Callable[[RecoveryHarness], Awaitable[None]], kind: str = "sqlite") -> None:
     async def main() -> None:
-        async with asyncio.timeout(PATIENCE_S), opened(place, kind) as yard:
-            await test(yard)
+        async with asyncio.timeout(PATIENCE_S), opened(place, kind) as harness:
+            await test(harness)
 
     asyncio.run(main())
 

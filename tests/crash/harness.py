@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     what: str
 
 
-class Yard:
+class CrashHarness:
     """The processes of one test. All of them end with it."""
 
     def __init__(self, folder: Path, *, told: bool = False) -> None:
@@ -44,7 +44,7 @@ class Yard:
         self.url = self.url_of("sqlite")
         self.killed_at: dict[int, float] = {}
         self._workers: dict[int, subprocess.Popen[str] | None] = {}
-        self._nursery: subprocess.Popen[str] | None = None
+        self._fork_server: subprocess.Popen[str] | None = None
 
     def url_of(self, kind: str) -> str:
         if kind == "postgres":
@@ -79,13 +79,13 @@ class Yard:
 
     def fork_worker(self) -> int:
         """The PID of a worker that begins now."""
-        if self._nursery is None:
-            self._nursery = self._popen("tests.crash.worker", "--nursery", self.url)
-        assert self._nursery.stdin is not None
-        assert self._nursery.stdout is not None
-        self._nursery.stdin.write("go\n")
-        self._nursery.stdin.flush()
-        pid = int(self._nursery.stdout.readline())
+        if self._fork_server is None:
+            self._fork_server = self._popen("tests.crash.worker", "--fork-server", self.url)
+        assert self._fork_server.stdin is not None
+        assert self._fork_server.stdout is not None
+        self._fork_server.stdin.write("go\n")
+        self._fork_server.stdin.flush()
+        pid = int(self._fork_server.stdout.readline())
         self._workers[pid] = None
         return pid
 
@@ -104,10 +104,10 @@ class Yard:
                 self.kill(pid)
             except ProcessLookupError:
                 self._workers.pop(pid, None)
-        if self._nursery is not None:
-            assert self._nursery.stdin is not None
-            self._nursery.stdin.close()
-            self._nursery.wait(PATIENCE_S)
+        if self._fork_server is not None:
+            assert self._fork_server.stdin is not None
+            self._fork_server.stdin.close()
+            self._fork_server.wait(PATIENCE_S)
 
     # ---- the witness
 

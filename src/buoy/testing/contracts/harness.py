@@ -1,4 +1,4 @@
-"""What the contract's tests play with: several stores on the same data, and authors who write logs as owners do."""
+"""The harness of the contract's tests: several stores on the same data, and authors who write logs as owners do."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Contract:
         raise NotImplementedError("open your store here")
 
 
-class Stage:
+class StoreHarness:
     """One test's data, its clock and all the stores that were opened on it.
 
     `clock` is the clock of the store, if it has one, else of every process that is not said to be behind. The processes
@@ -86,25 +86,25 @@ class Stage:
 C = TypeVar("C", bound=Contract)
 
 
-def on_stage(test: Callable[[C, Stage], Awaitable[None]]) -> Callable[[C, Path], None]:
-    """Makes a test out of a coroutine function: opens the stage, plays, closes everything."""
+def with_harness(test: Callable[[C, StoreHarness], Awaitable[None]]) -> Callable[[C, Path], None]:
+    """Makes a test out of a coroutine function: opens the stores, runs it, closes everything."""
 
-    # No functools.wraps: pytest would look through it and ask for a fixture named `stage`.
+    # No functools.wraps: pytest would look through it and ask for a fixture named `harness`.
     def played(self: C, tmp_path: Path) -> None:
-        asyncio.run(play(self, lambda stage: test(self, stage), tmp_path))
+        asyncio.run(play(self, lambda harness: test(self, harness), tmp_path))
 
     played.__name__ = test.__name__
     played.__doc__ = test.__doc__
     return played
 
 
-async def play(contract: Contract, test: Callable[[Stage], Awaitable[None]], place: Path) -> None:
-    """One test on a stage of its own, for those that have parameters."""
-    stage = Stage(contract, place)
+async def play(contract: Contract, test: Callable[[StoreHarness], Awaitable[None]], place: Path) -> None:
+    """Runs one test on a harness of its own; for tests that have parameters."""
+    harness = StoreHarness(contract, place)
     try:
-        await test(stage)
+        await test(harness)
     finally:
-        await stage.close()
+        await harness.close()
 
 
 class Author:

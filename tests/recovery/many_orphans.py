@@ -1,7 +1,7 @@
 """Many orphans of a process that was killed, and many sweepers that are processes of their own.
 
-As a program (`python -m tests.recovery.orphanage URL NUMBER`) it is the process that is killed: it holds the runs, and
-ends itself with SIGKILL when all of them are stored.
+As a program (`python -m tests.recovery.many_orphans URL NUMBER`) it is the process that is killed: it holds the runs,
+and ends itself with SIGKILL when all of them are stored.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def orphan(number: int) -> tuple[RunId, str]:
 
 def abandon(url: str, number: int) -> None:
     """Leaves so many runs behind, by way of a process that is killed."""
-    words = [sys.executable, "-m", "tests.recovery.orphanage", url, str(number)]
+    words = [sys.executable, "-m", "tests.recovery.many_orphans", url, str(number)]
     ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
