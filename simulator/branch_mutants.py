@@ -12,7 +12,7 @@ from buoy.core.log import events as e
 from buoy.core.log import lineage
 from buoy.core.log.append import Appended
 from buoy.core.log.state import State
-from buoy.core.remedy.rewind import Plan
+from buoy.core.remedy.rewind import RewindPlan
 from buoy.engine.client import rewind
 from buoy.engine.process import takeover
 from buoy.recovery import remedies
@@ -69,11 +69,11 @@ class ForgetJump(Mutant):
     enough = 60
 
     def install(self, world: World) -> None:
-        def others(plan: Plan, *args: Any, **kwargs: Any) -> Any:
+        def others(plan: RewindPlan, *args: Any, **kwargs: Any) -> Any:
             jump, branch = real(plan, *args, **kwargs)
             return msgspec.structs.replace(jump, new_branch=BranchId(99)), branch
 
-        real = self.patch(Plan, "events", others)
+        real = self.patch(RewindPlan, "events", others)
 
 
 class HideTooMuch(Mutant):

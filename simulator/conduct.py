@@ -11,7 +11,7 @@ import msgspec
 
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import TERMINAL
-from buoy.engine.run.mailbox import Answer
+from buoy.engine.run.mailbox import AnswerMessage
 from simulator.evidence import Check, Evidence
 from simulator.invariants import refused
 from simulator.reading import old_name, parts_of, shown, status_of, times_redone
@@ -81,7 +81,7 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
         if answers.setdefault(body.question_id, bytes(body.answer)) != bytes(body.answer):
             yield f"event {event.seq}: question {body.question_id} has two different answers"
         message = None if body.message is None else inbox.get(body.message)
-        about = None if message is None else msgspec.json.decode(message.body, type=Answer).question_id
+        about = None if message is None else msgspec.json.decode(message.body, type=AnswerMessage).question_id
         if about != body.question_id:
             yield f"event {event.seq} answers {body.question_id} with message {body.message}, which is about {about}"
     yield from _asked_again(found.log)

@@ -9,11 +9,11 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.state import fold
 from buoy.engine.process import intake as intake_module
-from buoy.engine.process.inboxes import Inboxes
+from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner import Runner
-from buoy.engine.process.takeover import Claimed
+from buoy.engine.process.takeover import ClaimedLog
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.records import Committed, Outcome, Task
 from simulator.mutants import Mutant
@@ -77,7 +77,7 @@ class SeenFirst(Mutant):
     enough = 150
 
     def install(self, world: World) -> None:
-        async def read_inboxes(inboxes: Inboxes) -> None:
+        async def read_inboxes(inboxes: InboxLoop) -> None:
             runner = inboxes._runner
             for run_id in await runner.store.unread_runs(runner.id):
                 execution = runner.executions.get(run_id)
@@ -88,7 +88,7 @@ class SeenFirst(Mutant):
                 await runner.store.mark_read(run_id, runner.id, last)
                 execution.take(messages)
 
-        self.patch(Inboxes, "read", read_inboxes)
+        self.patch(InboxLoop, "read", read_inboxes)
 
 
 class NoClaimFirst(Mutant):
@@ -99,8 +99,10 @@ class NoClaimFirst(Mutant):
     enough = 150
 
     def install(self, world: World) -> None:
-        async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
-            return Claimed(list(log), fold(task.run_id, log))
+        async def claim_first(
+            runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed
+        ) -> ClaimedLog | None:
+            return ClaimedLog(list(log), fold(task.run_id, log))
 
         self.patch(intake_module, "claim_first", claim_first)
 

@@ -16,7 +16,7 @@ from buoy.core.log import events as e
 from buoy.core.log.document import Document, document
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import State
-from buoy.engine.run.mailbox import Answer, Signal
+from buoy.engine.run.mailbox import AnswerMessage, Signal
 from buoy.ports.records import Message
 from simulator.evidence import Check, Evidence, text_of
 from simulator.mail import unread
@@ -112,7 +112,7 @@ def _wanted(state: State, message: Message) -> str | None:
         waits = [leaf.id for leaf in state.open.values() if leaf.kind == "signal" and leaf.name == name]
         return f"{waits[0]} waits for signal {name!r}, which is message {message.number}" if waits else None
     if message.kind == "answer":
-        about = msgspec.json.decode(message.body, type=Answer).question_id
+        about = msgspec.json.decode(message.body, type=AnswerMessage).question_id
         return f"message {message.number} answers {about} and was never looked at"
     return f"message {message.number} ({message.kind}) was never looked at"
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from buoy.core.log import events as e
-from buoy.engine.run.mailbox import Answer, ChildEnd, Reason
+from buoy.engine.run.mailbox import AnswerMessage, ChildEnd, Reason
 from buoy.ports.records import Message
 from simulator.evidence import Check, Evidence
 from simulator.reading import parts_of, pause_of, walked
@@ -38,7 +38,7 @@ def _could_be_met(message: Message, log: list[e.Event], seen: list[e.Event]) -> 
         case "signal":
             return True
         case "answer":
-            question = msgspec.json.decode(message.body, type=Answer).question_id
+            question = msgspec.json.decode(message.body, type=AnswerMessage).question_id
             return any(
                 part.outcome == "open" and getattr(part.begun.body, "question_id", None) == question
                 for part in parts_of(seen).values()

@@ -10,6 +10,7 @@ import buoy
 
 from . import house
 from .house import PACKAGE_RULES, PYTHON_RULES, TEXT_RULES, Rule, Source, package_sources, text_sources
+from .house_names import SHARED_NAMES, shared_class_names
 
 
 def complaints(rules: list[Rule], sources: list[Source]) -> list[str]:
@@ -187,6 +188,20 @@ def test_every_exception_from_the_rule_for_waiting_is_still_needed(monkeypatch: 
 @pytest.mark.skipif(not hasattr(buoy, "__all__"), reason="the public names do not exist yet")
 def test_every_public_name_is_there() -> None:
     assert [name for name in buoy.__all__ if not hasattr(buoy, name)] == []
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    assert list(shared_class_names(package_sources())) == []
+
+
+def test_the_rule_over_class_names_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = [Source(place, "class Plan:\n    pass\n") for place in ("core/a.py", "cli/b.py")]
+    assert list(shared_class_names(made)) == ["Plan: core/a.py, cli/b.py"]
+    form = [Source(place, "class Lane:\n    pass\n") for place in ("stores/sqlite/a.py", "stores/postgres/a.py")]
+    assert list(shared_class_names(form)) == []
+    exceptions = set(SHARED_NAMES)
+    monkeypatch.setattr("tests.house_names.SHARED_NAMES", {})
+    assert {each.partition(":")[0] for each in shared_class_names(package_sources())} == exceptions
 
 
 def test_names_of_tests_are_sentences() -> None:

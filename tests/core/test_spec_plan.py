@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from buoy.core.spec.model import Spec, from_stored, spec_hash, stored_form
-from buoy.core.spec.plan import Plan, plan_spec
+from buoy.core.spec.plan import SpecPlan, plan_spec
 from buoy.core.spec.problems import Problems
 from buoy.core.spec.reader import read_spec
 from buoy.core.spec.scope import scope_of
@@ -24,11 +24,11 @@ def spec_of(**data: Any) -> Spec:
     return spec
 
 
-def plan_of(given: dict[str, object] | None = None, **data: Any) -> Plan:
+def plan_of(given: dict[str, object] | None = None, **data: Any) -> SpecPlan:
     return plan_spec(spec_of(**data), given or {})
 
 
-def edges(plan: Plan) -> dict[str, list[str]]:
+def edges(plan: SpecPlan) -> dict[str, list[str]]:
     return {each.id: [plan.steps[n].id for n in plan.needs[node]] for node, each in enumerate(plan.steps)}
 
 
@@ -167,7 +167,7 @@ def test_a_stored_spec_is_read_back_the_same_and_a_damaged_one_refused() -> None
         from_stored(stored + b" ", spec_hash(stored))
 
 
-def scope(plan: Plan, step: str, results: dict[str, Any], modules: dict[str, Any] | None = None) -> Any:
+def scope(plan: SpecPlan, step: str, results: dict[str, Any], modules: dict[str, Any] | None = None) -> Any:
     return scope_of(plan, plan.steps[plan.index[step]], "run-1", results, modules)
 
 

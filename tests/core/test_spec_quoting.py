@@ -13,7 +13,7 @@ import pytest
 
 from buoy.core.spec.command import check_variables, fitted_command
 from buoy.core.spec.problems import Problems
-from buoy.core.spec.quoting import Slot, slots_of
+from buoy.core.spec.quoting import ValueSlot, slots_of
 from buoy.core.spec.reader import read_spec
 from buoy.core.spec.template import Param, Ref, parse
 from buoy.errors import BadInput
@@ -82,7 +82,7 @@ SAFE = [
 
 @pytest.mark.parametrize(("command", "quoting"), SAFE)
 def test_the_quoting_around_a_value_is_found(command: str, quoting: str) -> None:
-    last = [each for each in slots_of(command) if isinstance(each, Slot)][-1]
+    last = [each for each in slots_of(command) if isinstance(each, ValueSlot)][-1]
     assert (last.quoting, last.refused) == (quoting, None)
     assert problems_of(command) == []
 
@@ -263,7 +263,7 @@ def test_any_value_in_any_quoting_arrives_byte_for_byte_and_executes_nothing(
     for seed in range(block * 40, block * 40 + 40):
         author = Author(seed)
         script, told = author.script()
-        assert not [each for each in slots_of(script) if isinstance(each, Slot) and each.refused], (seed, script)
+        assert not [each for each in slots_of(script) if isinstance(each, ValueSlot) and each.refused], (seed, script)
         command, variables = fitted(script, **author.values)
         assert output_of(shell, command, variables, tmp_path) == told.encode(), (seed, command, variables)
         assert not list(tmp_path.iterdir()), (seed, command, variables)

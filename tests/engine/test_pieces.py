@@ -12,7 +12,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.state import fold
-from buoy.engine.authoring.context import Scope
+from buoy.engine.authoring.context import CallScope
 from buoy.engine.authoring.declaration import Retry
 from buoy.engine.services.journal import Journal
 from buoy.engine.services.thread_pool import ThreadPool
@@ -266,7 +266,7 @@ async def test_a_pool_never_runs_more_at_once_than_its_size() -> None:
 
 
 def test_identities_depend_on_the_order_of_creation_only() -> None:
-    root = Scope()
+    root = CallScope()
     one, two = root.next_part(), root.next_part()
     assert [two.next_leaf("a"), one.next_leaf("a"), one.next_leaf("a"), root.next_leaf("a"), one.next_leaf("b")] == [
         "2/a#1",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from buoy.core.limits import SPEC_BYTES_MAX
-from buoy.engine.spec.functions import Calls
+from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.source import SpecSource
 from buoy.engine.spec.workflow import load_spec
 from buoy.errors import BadSpec
@@ -121,7 +121,7 @@ def test_a_call_must_be_allowed_and_fit(tmp_path: Path, step: str, allowed: tupl
     path = tmp_path / "s.yaml"
     path.write_text(f"name: x\nsteps:\n  - id: a\n    {step}\n")
     with pytest.raises(BadSpec) as caught:
-        load_spec(path, calls=Calls(allowed))
+        load_spec(path, calls=SpecFunctions(allowed))
     assert expected in str(caught.value)
     assert str(caught.value).startswith(f"{path}:4: steps[0].call: ")
 

@@ -18,7 +18,7 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
-from buoy.operations.doctor import Doctor, Report
+from buoy.operations.doctor import Doctor, DoctorReport
 from buoy.ports.maintenance import RunCopy, TaskFound
 from buoy.ports.records import Ended, Held, Released, Wants
 from buoy.testing.contracts.harness import Author, claimed, register, started
@@ -63,7 +63,7 @@ class DoctorHarness:
         truth = await self.truth(run_id)
         assert await self.store.archive.rewrite(run_id, msgspec.structs.replace(truth, **fields), truth.head_seq)
 
-    async def look(self, **how: bool) -> Report:
+    async def look(self, **how: bool) -> DoctorReport:
         return await Doctor(self.client, **how, progress=quiet).examine()
 
     def sql(self, statement: str, *values: object) -> None:

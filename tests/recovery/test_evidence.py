@@ -13,7 +13,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.state import fold
-from buoy.core.spec.model import Spec, Step, spec_hash, stored_form
+from buoy.core.spec.model import Spec, SpecStep, spec_hash, stored_form
 from buoy.errors import Unavailable
 from buoy.ports.records import Held, Message, Released, Write
 from buoy.ports.store import Store
@@ -24,7 +24,12 @@ from tests.core.logbook import answered, asked, awaited, child, claimed, complet
 from .harness import KINDS, RecoveryHarness, created, play
 
 SPEC = Spec(
-    name="s", steps=(Step(id="a", run="true", needs=()), Step(id="b", run="true", needs=("a",)), Step(id="c", run="x"))
+    name="s",
+    steps=(
+        SpecStep(id="a", run="true", needs=()),
+        SpecStep(id="b", run="true", needs=("a",)),
+        SpecStep(id="c", run="x"),
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.read_log import read_log
-from buoy.operations.doctor import Doctor, Report
+from buoy.operations.doctor import Doctor, DoctorReport
 from buoy.ports.records import FencedOut, Held, Write
 from buoy.recovery.evidence import facts_of_run, read_fleet
 from buoy.recovery.recover import recover_run
@@ -34,7 +34,7 @@ DONE: list[str] = []
 NOW = SweepOptions(stale_after_s=0.0)
 
 
-async def examined(harness: RecoveryHarness, **how: bool) -> Report:
+async def examined(harness: RecoveryHarness, **how: bool) -> DoctorReport:
     return await Doctor(harness.client, **how, progress=lambda text: None).examine()
 
 

@@ -342,7 +342,7 @@ def test_an_older_buoy_uses_a_newer_schema_only_if_it_was_added_to(
     url = fresh_url()
     known = statements.load_migrations(address_of(url).quoted)
     change = b"ALTER TABLE " + address_of(url).quoted.encode() + b".runs ADD COLUMN colour text"
-    newer = (*known, statements.Migration(len(known) + 1, "dummy", additive, change))
+    newer = (*known, statements.SchemaMigration(len(known) + 1, "dummy", additive, change))
     session = connect(address_of(url), open_database(address_of(url)).sql)
     schema.prepare(session, address_of(url), newer, "newer")
     session.close()

@@ -12,7 +12,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
-from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, Report, derived_checks
+from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, DoctorReport, derived_checks
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
@@ -68,13 +68,13 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     return Exit.OK if report.healthy else Exit.FAILED
 
 
-async def _report(store: str | None, *, fix: bool, rebuild: bool) -> Report:
+async def _report(store: str | None, *, fix: bool, rebuild: bool) -> DoctorReport:
     async with connected(store) as client:
         progress = _Progress(client.clock.monotonic)
         return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 
 
-def _show(report: Report, *, mended: bool) -> None:
+def _show(report: DoctorReport, *, mended: bool) -> None:
     out = render.console()
     out.print(f"store      {report.store}")
     for check in (*report.checks, *derived_checks(report)):
@@ -97,7 +97,7 @@ def _show(report: Report, *, mended: bool) -> None:
     out.print(Text(_end(report, mended=mended), style="red" if report.left else "green"))
 
 
-def _end(report: Report, *, mended: bool) -> str:
+def _end(report: DoctorReport, *, mended: bool) -> str:
     if not report.left:
         return f"{counted(report.fixed, 'trouble')} mended, none left"
     if all(code in NEVER_MENDED for code in report.counts):

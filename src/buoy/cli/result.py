@@ -7,7 +7,7 @@ import click
 from buoy.cli.terminal.outcomes import tell_outcome
 from buoy.cli.terminal.program import connected, duration, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations.outcome import Outcome, outcome, wait_for_outcome
+from buoy.operations.outcome import RunOutcome, outcome, wait_for_outcome
 
 
 @click.command()
@@ -30,6 +30,6 @@ def result(run_id: str, wait: bool, timeout: float | None, store: str | None, as
     return tell_outcome(found, as_json=as_json)
 
 
-async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: float | None) -> Outcome:
+async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: float | None) -> RunOutcome:
     async with connected(store) as client:
         return await (wait_for_outcome(client, run_id, timeout_s) if wait else outcome(client, run_id))

@@ -12,7 +12,7 @@ from buoy.core.explain.phrases import Wording, answer_words
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.resume import AbandonedRuns, Resumed, ResumedRuns, abandoned_runs, resume_abandoned, resume_run
+from buoy.operations.resume import AbandonedRuns, ResumedRun, ResumedRuns, abandoned_runs, resume_abandoned, resume_run
 
 
 @click.command()
@@ -75,7 +75,7 @@ def _say_if_unserved(*, served: bool, store: str | None) -> None:
         click.echo(f"no worker is alive; start one to continue: {worker}", err=True)
 
 
-def _say_how_to_execute(done: tuple[Resumed, ...], store: str | None, *, served: bool) -> None:
+def _say_how_to_execute(done: tuple[ResumedRun, ...], store: str | None, *, served: bool) -> None:
     """A resumed run is only queued: shows the commands that execute it."""
     commands = dict.fromkeys(each.execute for each in done if each.execute is not None)
     for command in commands:
@@ -109,12 +109,12 @@ async def _bring_back(store: str | None) -> ResumedRuns:
         return await resume_abandoned(client, wording(store, local))
 
 
-async def _resume(run_id: str, store: str | None, words: Wording) -> Resumed:
+async def _resume(run_id: str, store: str | None, words: Wording) -> ResumedRun:
     async with connected(store) as client:
         return await resume_run(client, RunId(run_id), words)
 
 
-def _tell(done: Resumed, words: Wording) -> None:
+def _tell(done: ResumedRun, words: Wording) -> None:
     click.echo(done.text if done.outcome == "asked" else f"run {done.run_id}: {done.text}")
     if done.missing is not None:
         click.echo(f"nothing happens yet: {done.missing}", err=True)

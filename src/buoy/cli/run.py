@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from buoy.cli.terminal.live import Lines, LiveView, View
+from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
 from buoy.cli.terminal.outcomes import tell_outcome
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
@@ -16,7 +16,7 @@ from buoy.cli.terminal.target_options import arg_option, input_option, named_tar
 from buoy.cli.terminal.watching import Watch
 from buoy.config import configured_store
 from buoy.core.limits import STOP_GRACE_S
-from buoy.operations.outcome import Outcome, outcome, successor
+from buoy.operations.outcome import RunOutcome, outcome, successor
 from buoy.operations.start import begin
 from buoy.operations.targets.spec_files import Target
 from buoy.wiring import open_driver
@@ -69,10 +69,10 @@ def run(
 
 async def _run(
     target: Target, run_id: str | None, store: str | None, *, ask: bool, as_json: bool
-) -> tuple[Outcome, int]:
+) -> tuple[RunOutcome, int]:
     terminal = sys.stderr.isatty() and not as_json
     async with open_driver(configured_store(store), calls=target.calls) as worker:
-        view: View = LiveView() if terminal else Lines(quiet=as_json)
+        view: RunDisplay = LiveView() if terminal else Lines(quiet=as_json)
         with stop_signals() as stop:
             watch = Watch(worker, view, stop, store=store, ask=ask or (terminal and sys.stdin.isatty()))
             left = 0

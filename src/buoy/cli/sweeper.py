@@ -20,10 +20,10 @@ from buoy.errors import BadInput
 from buoy.operations.sweep import (
     COUNTED,
     Recovery,
-    Round,
     Scope,
     SweepOptions,
     SweepReport,
+    WholeSweep,
     sweep_counts,
     sweep_once,
     swept_run,
@@ -34,7 +34,7 @@ _LOOK_S = 0.2
 _TROUBLES_SHOWN = 10
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class SweeperCall(msgspec.Struct, frozen=True, kw_only=True):
     """What the person asked for."""
 
     options: SweepOptions
@@ -119,15 +119,11 @@ def sweeper(
     """
     if stack is not None and all_stacks:
         raise BadInput("both --stack and --all-stacks were given; give one of them")
-    options = SweepOptions(
-        scope=_scope(None if all_stacks else stack or configured_stack(), env),
-        stale_after_s=stale_after,
-        adopt=adopt,
-        dry_run=dry_run,
-        limit=limit,
-        rate=rate,
+    scope = _scope(None if all_stacks else stack or configured_stack(), env)
+    options = SweepOptions(scope=scope, stale_after_s=stale_after, adopt=adopt, dry_run=dry_run, limit=limit, rate=rate)
+    plan = SweeperCall(
+        options=options, interval_s=interval, delay_s=start_delay, store=store, as_json=as_json, strict=strict
     )
-    plan = Plan(options=options, interval_s=interval, delay_s=start_delay, store=store, as_json=as_json, strict=strict)
     return go(_once(plan) if once or dry_run else _loop(plan))
 
 
@@ -136,7 +132,7 @@ def _scope(stack: str | None, env: str | None) -> Scope:
     return Scope(stack, configured_env() if env is None else env or None)
 
 
-async def _once(plan: Plan) -> Exit:
+async def _once(plan: SweeperCall) -> Exit:
     url, dry_run = check_store(plan.store), plan.options.dry_run
     await asyncio.sleep(plan.delay_s)
     async with open_lookout(url, plan.options, interval_s=plan.interval_s, once=True) as lookout:
@@ -154,7 +150,7 @@ async def _once(plan: Plan) -> Exit:
     return Exit.FAILED if report.failed or noticed else Exit.OK
 
 
-async def _loop(plan: Plan) -> Exit:
+async def _loop(plan: SweeperCall) -> Exit:
     """Sweeps until a signal asks for a stop."""
     dry_run = plan.options.dry_run
     url = check_store(plan.store)
@@ -237,7 +233,7 @@ def _line(found: Recovery, *, dry_run: bool) -> str:
     return f"{found.run_id} {'would be ' if dry_run and found.plan else ''}{verb}: {why or 'its task was lost'}"
 
 
-def _summary(done: Round, *, dry_run: bool) -> str:
+def _summary(done: WholeSweep, *, dry_run: bool) -> str:
     swept = done.swept
     parts = [f"{getattr(swept, word):,} {word}" for word in COUNTED if word == "scanned" or getattr(swept, word)]
     if swept.dead_runners:

@@ -13,7 +13,7 @@ from buoy.core.explain.explain import Explanation
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.inspect.explanation import explain_run
-from buoy.operations.inspect.troubles import Troubles, all_troubles
+from buoy.operations.inspect.troubles import TroubleList, all_troubles
 
 
 @click.command()
@@ -80,6 +80,6 @@ def _tell_all(store: str | None, *, as_json: bool) -> int:
     return Exit.FAILED if found.any else Exit.OK
 
 
-async def _all(store: str | None) -> Troubles:
+async def _all(store: str | None) -> TroubleList:
     async with connected(store) as client:
         return await all_troubles(client)

@@ -49,7 +49,7 @@ def worker(**given: object) -> int:
     Exit code: 0 stopped or idle, 1 declared gone or a worker of several failed, 2 bad input, 5 store unusable. A second
     signal: 130 or 143.
     """
-    options = msgspec.convert(given, Options)
+    options = msgspec.convert(given, WorkerChoices)
     if options.no_sweeper and options.start_delay is not None:
         raise BadInput("--no-sweeper and --start-delay contradict each other; give one of them")
     for each in options.queues:
@@ -59,7 +59,7 @@ def worker(**given: object) -> int:
     return _drive(options)
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerChoices(msgspec.Struct, frozen=True, kw_only=True):
     """What the person asked for."""
 
     files: tuple[str, ...]
@@ -78,7 +78,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
 
 
-def _words(options: Options) -> list[str]:
+def _words(options: WorkerChoices) -> list[str]:
     """The command of one worker of several. The store is named only if the person did: it may hold a password."""
     flags = {"--until-idle": options.until_idle, "--no-specs": options.no_specs, "--no-sweeper": options.no_sweeper}
     values = {
@@ -98,7 +98,7 @@ def _words(options: Options) -> list[str]:
     ]
 
 
-def _drive(options: Options) -> int:
+def _drive(options: WorkerChoices) -> int:
     """One worker in this process."""
     # The parent is heard before user code is loaded, which may take long.
     member = None if options.member is None else _member(options.member)

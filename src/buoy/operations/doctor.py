@@ -53,7 +53,7 @@ class Ailment(msgspec.Struct, frozen=True, omit_defaults=True):
     fixed: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     """All that was looked at and found. `counts`: by code; `left`: how many troubles there still are."""
 
     store: str
@@ -99,7 +99,7 @@ class Doctor:
         self._counts: dict[str, int] = {}
         self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = 0
 
-    async def examine(self) -> Report:
+    async def examine(self) -> DoctorReport:
         """Looks at everything, page by page."""
         self._progress("looking at the store itself")
         checks = await self._store.integrity.checks()
@@ -111,7 +111,7 @@ class Doctor:
             # An index of the database that was missing may have been made above.
             checks = await self._store.integrity.checks()
         bad = [Ailment(STORE, f"{check.name}: {check.text}") for check in checks if not check.ok]
-        return Report(
+        return DoctorReport(
             store=self._store.name,
             checks=tuple(checks),
             runs=self._runs,
@@ -284,7 +284,7 @@ class Doctor:
                 )
 
 
-def derived_checks(report: Report) -> list[StoreCheck]:
+def derived_checks(report: DoctorReport) -> list[StoreCheck]:
     """What a store without a database of its own has no check for, out of what was found in it."""
     named = {check.name for check in report.checks}
     unread, wrong = report.counts.get("R1", 0), report.counts.get(INDEX, 0)

@@ -14,7 +14,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.client.questions import find_question
 from buoy.engine.client.requests import Requested, waits_for_whom
 from buoy.engine.read_log import inbox_pages
-from buoy.engine.run.mailbox import Answer
+from buoy.engine.run.mailbox import AnswerMessage
 from buoy.ports.records import Receipt
 
 
@@ -88,7 +88,7 @@ async def answer_sent(client: Client, run_id: str, question_id: str | None) -> m
     """The answer to that question in the run's inbox: it is durable there before the run sees it."""
     async for page in inbox_pages(client.store, (await client.record(run_id)).document.run_id):
         for message in page:
-            found = msgspec.json.decode(message.body, type=Answer) if message.kind == "answer" else None
+            found = msgspec.json.decode(message.body, type=AnswerMessage) if message.kind == "answer" else None
             if found is not None and found.question_id == question_id:
                 return found.answer
     return None

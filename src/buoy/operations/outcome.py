@@ -21,7 +21,7 @@ from buoy.engine.read_log import read_log
 _LOOK_S = 1.0
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run stands: its result if it completed, its error if it did not."""
 
     run_id: str
@@ -31,7 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
     error: e.ErrorInfo | None = None
 
 
-async def outcome(client: Client, run_id: str) -> Outcome:
+async def outcome(client: Client, run_id: str) -> RunOutcome:
     """How the run stands now."""
     await client.record(run_id)
     checked = await last_of_chain(client, run_id)
@@ -40,10 +40,10 @@ async def outcome(client: Client, run_id: str) -> Outcome:
     told = document(state)
     ending = log[state.ending_seq - 1].body if told.ended else None
     result = ending.result if isinstance(ending, e.WorkflowCompleted) else None
-    return Outcome(checked, told.workflow, told.status, result, told.error)
+    return RunOutcome(checked, told.workflow, told.status, result, told.error)
 
 
-async def wait_for_outcome(client: Client, run_id: str, timeout_s: float | None = None) -> Outcome:
+async def wait_for_outcome(client: Client, run_id: str, timeout_s: float | None = None) -> RunOutcome:
     """How the run ended; after `timeout_s`, how it stands."""
     try:
         async with asyncio.timeout(timeout_s):

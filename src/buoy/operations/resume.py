@@ -50,7 +50,7 @@ class AbandonedRuns(msgspec.Struct, frozen=True):
     worker_alive: bool
 
 
-class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ResumedRun(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What `buoy resume` did with one run, and what it asks now."""
 
     run_id: str
@@ -70,7 +70,7 @@ class Resumed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ResumedRuns(msgspec.Struct, frozen=True):
     """What was done with many runs."""
 
-    runs: tuple[Resumed, ...]
+    runs: tuple[ResumedRun, ...]
     worker_alive: bool
 
     @property
@@ -126,17 +126,17 @@ async def resume_abandoned(client: Client, words: Wording) -> ResumedRuns:
     return ResumedRuns(tuple([await _try(client, each, words) for each in found]), await worker_alive(client))
 
 
-async def _try(client: Client, lost: AbandonedRun, words: Wording) -> Resumed:
+async def _try(client: Client, lost: AbandonedRun, words: Wording) -> ResumedRun:
     """Resumes one of many runs. A refusal is a result, so the other runs are resumed all the same."""
     if lost.broken:
-        return Resumed(run_id=lost.run_id, done=False, text=lost.why, outcome="refused", error=lost.why)
+        return ResumedRun(run_id=lost.run_id, done=False, text=lost.why, outcome="refused", error=lost.why)
     try:
         return await resume_run(client, lost.run_id, words, strict=False)
     except Problem as error:
-        return Resumed(run_id=lost.run_id, done=False, text=str(error), outcome="refused", error=str(error))
+        return ResumedRun(run_id=lost.run_id, done=False, text=str(error), outcome="refused", error=str(error))
 
 
-async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: bool = True) -> Resumed:
+async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: bool = True) -> ResumedRun:
     """Recovers the run if it needs it, continues it, and returns its open questions. `strict`: refuses a run that needs
     neither."""
     holder = (await client.record(run_id)).holder
@@ -154,7 +154,7 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
     return replace(done, questions=asked, missing=missing, execute=execute)
 
 
-async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: bool) -> Resumed:
+async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: bool) -> ResumedRun:
     """What was done to continue it."""
     record = await client.record(run_id)
     doc = record.document
@@ -165,12 +165,12 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
         raise RecoveryFailed(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
     if doc.pause is None and mended.needed:
         text = f"it was {done_text(mended.action)} ({mended.reason})"
-        return Resumed(run_id=run_id, done=True, text=text, outcome="recovered", recovery=told)
+        return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=told)
     if doc.pause is None and doc.status is Status.AWAITING_INPUT:
-        return Resumed(run_id=run_id, done=False, text=_AWAITS, outcome="awaits_answer")
+        return ResumedRun(run_id=run_id, done=False, text=_AWAITS, outcome="awaits_answer")
     due = record.due_at is not None and record.due_at <= await client.store.now()
     if doc.pause is None and not doc.ended and (due or not strict):
-        return Resumed(run_id=run_id, done=False, text=_queued(doc), outcome="queued")
+        return ResumedRun(run_id=run_id, done=False, text=_queued(doc), outcome="queued")
     if doc.pause is None and not doc.ended:
         does = f"runner {record.holder} has it" if record.holder is not None else "it waits, and continues by itself"
         raise WrongState(f"run {run_id} is not paused, it is {doc.status}: {does}; see `buoy why {run_id}`")
@@ -180,7 +180,7 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
             f"run {run_id} is in quarantine{why}; correct the cause, then release it: buoy release {run_id}"
         )
     said = await client.resume(run_id)
-    return Resumed(run_id=run_id, done=said.done, text=said.text, recovery=told)
+    return ResumedRun(run_id=run_id, done=said.done, text=said.text, recovery=told)
 
 
 def _failed(run_id: RunId, mended: Recovery) -> str:

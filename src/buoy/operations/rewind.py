@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from buoy.core.log import events as e
-from buoy.core.remedy.rewind import Plan
+from buoy.core.remedy.rewind import RewindPlan
 from buoy.engine.client.client import Client
 from buoy.engine.client.rewind import made_before
 from buoy.engine.spec.workflow import SpecWorkflow, load_spec
@@ -29,7 +29,7 @@ class RewindDone(msgspec.Struct, frozen=True):
 
     run_id: str
     done: bool
-    plan: Plan
+    plan: RewindPlan
     again: tuple[str, ...]
 
 
@@ -42,7 +42,7 @@ async def plan_rewind(client: Client, order: Rewind) -> RewindDone:
     return RewindDone(order.run_id, False, plan, plan.again)
 
 
-async def _made_before(client: Client, order: Rewind, spec: SpecWorkflow | None) -> Plan | None:
+async def _made_before(client: Client, order: Rewind, spec: SpecWorkflow | None) -> RewindPlan | None:
     """The plan of this very request, if it was carried out and its answer was lost."""
     if order.dedupe is None:
         return None

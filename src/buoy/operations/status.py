@@ -54,7 +54,7 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
         return swept_text(self.sweepers)
 
 
-class Counts:
+class ActiveCounts:
     """Counters for one pass over the active runs."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ async def store_status(client: Client) -> StatusReport:
     """The report about that client's store."""
     fleet = await read_fleet(client.store, client.liveness)
     now = await client.store.now()
-    counts = Counts()
+    counts = ActiveCounts()
     counts.runs = await client.store.counts()
     await _look_at(client, fleet, counts)
     known = {str(name): facts for name, facts in fleet.all.items()}
@@ -116,7 +116,7 @@ async def store_status(client: Client) -> StatusReport:
     )
 
 
-async def _look_at(client: Client, fleet: Fleet, counts: Counts) -> None:
+async def _look_at(client: Client, fleet: Fleet, counts: ActiveCounts) -> None:
     """The health of runs that have not ended, the newest first."""
     number, cursor = 0, None
     while number < _LOOKED_AT_MAX:
@@ -131,7 +131,7 @@ async def _look_at(client: Client, fleet: Fleet, counts: Counts) -> None:
     counts.looked_at = number
 
 
-def _count(facts: Facts, counts: Counts) -> None:
+def _count(facts: Facts, counts: ActiveCounts) -> None:
     verdict = judge(facts)
     counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
     troubles = _run_troubles(facts)
@@ -148,7 +148,7 @@ def _count(facts: Facts, counts: Counts) -> None:
         counts.alone += 1
 
 
-def _shown(runner: RunnerFacts, counts: Counts) -> bool:
+def _shown(runner: RunnerFacts, counts: ActiveCounts) -> bool:
     """Whether the report lists a runner: not if it is a dead command that left nothing behind."""
     return not runner.gone or runner.role == "worker" or runner.id in counts.left_by
 
@@ -162,7 +162,7 @@ def _run_troubles(facts: Facts) -> list[str]:
     return []
 
 
-def _runner_troubles(fleet: Fleet, counts: Counts) -> list[str]:
+def _runner_troubles(fleet: Fleet, counts: ActiveCounts) -> list[str]:
     found: list[str] = []
     for each in fleet.all.values():
         if each.gone_why is not None or not _shown(each, counts):
@@ -183,5 +183,5 @@ def _runner_troubles(fleet: Fleet, counts: Counts) -> list[str]:
     return found
 
 
-def _held(runner: RunnerFacts, counts: Counts) -> int:
+def _held(runner: RunnerFacts, counts: ActiveCounts) -> int:
     return counts.held.get(runner.id, 0)

@@ -11,17 +11,17 @@ from buoy.recovery.evidence import read_fleet
 from buoy.recovery.recover import Recovery
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
-from buoy.recovery.sweep.sweeper import Round, Sweeper
+from buoy.recovery.sweep.sweeper import Sweeper, WholeSweep
 from buoy.recovery.sweep.tally import Swept
 
 __all__ = [
     "COUNTED",
     "Recovery",
-    "Round",
     "Scope",
     "SweepOptions",
     "SweepReport",
     "SweptRun",
+    "WholeSweep",
     "sweep_counts",
     "sweep_once",
     "swept_run",
@@ -45,7 +45,7 @@ class SweptRun(msgspec.Struct, frozen=True):
 class SweepReport(msgspec.Struct, frozen=True):
     """What one whole sweep did. `worker_alive`: whether some worker could take what it moved."""
 
-    done: Round
+    done: WholeSweep
     found: tuple[Recovery, ...]
     worker_alive: bool
     dry_run: bool
@@ -82,7 +82,7 @@ def _sum(first: Swept, second: Swept) -> Swept:
     )
 
 
-def sweep_counts(done: Round) -> dict[str, object]:
+def sweep_counts(done: WholeSweep) -> dict[str, object]:
     """The counts of a sweep as `--json` gives them."""
     swept = {word: getattr(done.swept, word) for word in (*COUNTED, "dead_runners", "more", "troubles", "notices")}
     return {**swept, "reconciled": done.reconciled, "duration_s": round(done.duration_s, 3), "left": done.left}

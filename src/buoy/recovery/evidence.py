@@ -232,11 +232,11 @@ def _with_log(
 
 
 async def _with_surroundings(store: Store, fleet: Fleet, facts: Facts, state: State, now: StoreTime) -> Facts:
-    from buoy.recovery.surroundings import Definitions, children_of, definitions_of
+    from buoy.recovery.surroundings import DefinitionsRead, children_of, definitions_of
 
     children = await children_of(store, state)
     # Planning a large spec takes a while, and no rule needs the plan under a live owner.
-    known = Definitions("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)
+    known = DefinitionsRead("unknown", "unknown") if facts.live_owner else await definitions_of(store, state)
     troubles = {
         child: text for child, found in children.items() if (text := _trouble_of(fleet, found, now)) is not None
     }

@@ -67,7 +67,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class LookOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a run is looked at: what `recover_run` was given."""
 
     fleet: Fleet | None = None
@@ -104,7 +104,7 @@ async def recover_run(
     `stream_open`: whether a client watches it live, None if the caller does not know.
     """
     by = actor or client.actor
-    look = Look(fleet=fleet, stale_after_s=stale_after_s, stream_open=stream_open)
+    look = LookOptions(fleet=fleet, stale_after_s=stale_after_s, stream_open=stream_open)
     done = await _recover(client, RunId(run_id), look, dry_run=dry_run, policy=policy, adopt=adopt, by=by, shown=shown)
     if done.plan is not None and done.action != "lost" and not dry_run:
         workflow = "" if done.document is None else done.document.workflow
@@ -122,7 +122,7 @@ async def recover_run(
 async def _recover(
     client: Client,
     run: RunId,
-    look: Look,
+    look: LookOptions,
     *,
     dry_run: bool,
     policy: Lookup | None,
@@ -171,10 +171,10 @@ async def examine(
     client: Client, run_id: RunId, *, fleet: Fleet | None = None, stale_after_s: float | None = None
 ) -> Examined:
     """Gathers the evidence about a run and judges it."""
-    return await _examined(client, run_id, Look(fleet=fleet, stale_after_s=stale_after_s))
+    return await _examined(client, run_id, LookOptions(fleet=fleet, stale_after_s=stale_after_s))
 
 
-async def _examined(client: Client, run_id: RunId, look: Look) -> Examined:
+async def _examined(client: Client, run_id: RunId, look: LookOptions) -> Examined:
     record = await client.record(run_id)
     # A holder that is not among them is looked for again.
     known = look.fleet or await read_fleet(client.store, client.liveness)

@@ -14,20 +14,20 @@ from buoy.core.ids import RunId, chain_of, successor_id
 from buoy.core.log.state import State
 from buoy.core.spec.model import is_spec
 from buoy.core.times import StoreTime
-from buoy.engine.run.mailbox import Answer, ChildEnd, Signal
+from buoy.engine.run.mailbox import AnswerMessage, ChildEnd, Signal
 from buoy.ports.records import Message, RunRecord
 from buoy.ports.store import Store
 from buoy.recovery.spec_plans import GRAPHS
 
 CHILDREN_MAX = 50
-_BODIES: dict[str, type[Answer | Signal | ChildEnd]] = {
-    "answer": Answer,
+_BODIES: dict[str, type[AnswerMessage | Signal | ChildEnd]] = {
+    "answer": AnswerMessage,
     "signal": Signal,
     "child_finished": ChildEnd,
 }
 
 
-class Definitions(msgspec.Struct, frozen=True):
+class DefinitionsRead(msgspec.Struct, frozen=True):
     """Whether the definitions that a run names are stored; `needs`: the steps of its spec, and what each needs."""
 
     current: Presence = "unneeded"
@@ -36,20 +36,20 @@ class Definitions(msgspec.Struct, frozen=True):
     calls: tuple[str, ...] = ()
 
 
-async def definitions_of(store: Store, state: State) -> Definitions:
+async def definitions_of(store: Store, state: State) -> DefinitionsRead:
     """Of runs of specs; code needs none."""
     created = state.created
     if created is None or not is_spec(created.workflow):
-        return Definitions()
+        return DefinitionsRead()
     data = await store.definition(state.version) if state.version else None
     initial: Presence = "absent"
     if created.version:
         first = data if created.version == state.version else await store.definition(created.version)
         initial = "absent" if first is None else "present"
     if data is None:
-        return Definitions("absent", initial)
+        return DefinitionsRead("absent", initial)
     graph = await GRAPHS.of(state.version, data, created.input)
-    found = Definitions("present", initial)
+    found = DefinitionsRead("present", initial)
     # Without the graph if it cannot be read: the runner that drives the run reports that.
     return found if graph is None else msgspec.structs.replace(found, needs=graph.needs, calls=graph.calls)
 
@@ -76,7 +76,7 @@ def _about(message: Message) -> str:
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
     match body:
-        case Answer():
+        case AnswerMessage():
             return body.question_id
         case Signal():
             return body.name

@@ -46,7 +46,7 @@ class Saying(msgspec.Struct, frozen=True):
     where: str = ""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ScriptEntry(msgspec.Struct, frozen=True):
     """One line of a script, checked."""
 
     on: str
@@ -64,20 +64,20 @@ class Script:
         self._entries = [self._read(number, entry) for number, entry in enumerate(entries, 1)]
 
     @classmethod
-    def of(cls, entries: Sequence[Entry]) -> Script:
+    def of(cls, entries: Sequence[ScriptEntry]) -> Script:
         """The script of another process, which handed `entries` over."""
         script = cls()
         script._entries = list(entries)
         return script
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ScriptEntry]:
         return list(self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def _read(self, number: int, entry: object) -> Entry:
+    def _read(self, number: int, entry: object) -> ScriptEntry:
         where = f"{self._source}, entry {number}"
         if not isinstance(entry, dict) or not isinstance(entry.get("on"), str):
             raise BadInput(f"{where}: an entry says on what it is said; {_EXAMPLE}")
@@ -92,8 +92,8 @@ class Script:
         if (signal is None) != ("answer" in entry):
             raise BadInput(f"{where}: it needs an answer, or a signal with a payload; {_EXAMPLE}")
         if signal is None:
-            return Entry(on, entry["answer"], None, after_s, where)
-        return Entry(on, entry.get("payload"), check_name(str(signal), f"{where}: signal"), after_s, where)
+            return ScriptEntry(on, entry["answer"], None, after_s, where)
+        return ScriptEntry(on, entry.get("payload"), check_name(str(signal), f"{where}: signal"), after_s, where)
 
     def sayings(self, document: Document, asked: Sequence[tuple[str, str]]) -> list[Saying]:
         """What the open leaves of this run call for. `asked`: every question and signal wait of its log, in order, as

@@ -18,7 +18,7 @@ from buoy.web.store_api import StoreApi
 SWEEP_DELAY_S = 150.0
 
 
-class Opened:
+class OpenedServer:
     """What a server has open."""
 
     def __init__(self, served: ServedStore, young_s: float) -> None:
@@ -41,9 +41,9 @@ class Backend:
         self._young_s = young_s
         self._sweep_delay_s = sweep_delay_s
         self._lock = asyncio.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenedServer | None = None
 
-    async def opened(self) -> Opened:
+    async def opened(self) -> OpenedServer:
         """Raises what opening the store raises; the next request tries again."""
         if self._opened is None:
             async with self._lock:
@@ -51,7 +51,7 @@ class Backend:
                     self._opened = await self._open()
         return self._opened
 
-    async def _open(self) -> Opened:
+    async def _open(self) -> OpenedServer:
         served = await self._open_store()
         try:
             if self._sweeps:
@@ -59,7 +59,7 @@ class Backend:
         except BaseException:
             await served.close()
             raise
-        found = Opened(served, self._young_s)
+        found = OpenedServer(served, self._young_s)
         found.api.start()
         return found
 

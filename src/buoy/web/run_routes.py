@@ -188,7 +188,7 @@ async def _cancel(asked: Asked) -> messages.RequestMade:
     return await messages.cancel(asked.client, asked.run, asked.body.reason)
 
 
-async def _resume(asked: Asked) -> resume.Resumed:
+async def _resume(asked: Asked) -> resume.ResumedRun:
     return await resume.resume_run(asked.client, asked.run, Wording())
 
 
@@ -243,8 +243,8 @@ RUN_ENDPOINTS: tuple[Endpoint, ...] = (
              errors=CHANGE_ERRORS),
     Endpoint("POST", "/runs/{run_id}/pause", "operate", "Pause a run.", messages.RequestMade, _pause, body=ReasonBody,
              errors=CHANGE_ERRORS),
-    Endpoint("POST", "/runs/{run_id}/resume", "operate", "Recover a run if needed, then continue it.", resume.Resumed,
-             _resume, body=Nothing, errors=(*CHANGE_ERRORS, RecoveryFailed)),
+    Endpoint("POST", "/runs/{run_id}/resume", "operate", "Recover a run if needed, then continue it.",
+             resume.ResumedRun, _resume, body=Nothing, errors=(*CHANGE_ERRORS, RecoveryFailed)),
     Endpoint("POST", "/runs/{run_id}/cancel", "operate", "Cancel a run.", messages.RequestMade, _cancel,
              body=ReasonBody, errors=CHANGE_ERRORS),
     Endpoint("POST", "/runs/{run_id}/retry", "operate", "Go back to a failed step.", rewind.RewindDone, _retry,

@@ -81,7 +81,7 @@ async def _status(asked: Asked) -> status.StatusReport:
     return await status.store_status(asked.client)
 
 
-async def _troubles(asked: Asked) -> troubles.Troubles:
+async def _troubles(asked: Asked) -> troubles.TroubleList:
     return await troubles.all_troubles(asked.client)
 
 
@@ -136,7 +136,7 @@ async def _import(asked: Asked) -> bundles.Imported:
     )
 
 
-async def _doctor(asked: Asked) -> doctor.Report:
+async def _doctor(asked: Asked) -> doctor.DoctorReport:
     body: DoctorBody = asked.body
     return await doctor.Doctor(asked.client, fix=body.fix, rebuild=body.rebuild, progress=lambda _: None).examine()
 
@@ -158,7 +158,7 @@ _SCHEDULE_ERRORS = (BadInput, WrongState, CorruptLog, *STORE_ERRORS)
 STORE_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/status", "read", "Report runs, runners, sweepers and troubles.", status.StatusReport, _status,
              errors=STORE_ERRORS),
-    Endpoint("GET", "/troubles", "read", "List the runs that need care.", troubles.Troubles, _troubles,
+    Endpoint("GET", "/troubles", "read", "List the runs that need care.", troubles.TroubleList, _troubles,
              errors=STORE_ERRORS),
     Endpoint("GET", "/runners", "read", "List runners.", fleet.RunnerList, _runners, RunnersQuery,
              errors=(BadInput, *STORE_ERRORS)),
@@ -181,7 +181,7 @@ STORE_ENDPOINTS: tuple[Endpoint, ...] = (
              errors=RUN_ERRORS),
     Endpoint("POST", "/bundles", "admin", "Import a run from a bundle.", bundles.Imported, _import, ImportQuery,
              errors=CHANGE_ERRORS, data_max=BUNDLE_BODY_BYTES_MAX),
-    Endpoint("POST", "/doctor", "admin", "Check the store, and repair it if asked.", doctor.Report, _doctor,
+    Endpoint("POST", "/doctor", "admin", "Check the store, and repair it if asked.", doctor.DoctorReport, _doctor,
              body=DoctorBody, errors=STORE_ERRORS),
     Endpoint("POST", "/bulk/preview", "operate", "Count the runs that an action would touch.", bulk.BulkPreview,
              _bulk_preview, body=BulkBody, errors=(*CHANGE_ERRORS,)),

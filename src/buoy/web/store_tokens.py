@@ -17,7 +17,7 @@ from buoy.errors import Problem
 from buoy.operations.tokens import digest_of
 from buoy.ports.tokens import TokenRecord
 from buoy.web.auth import Authenticate, Grant, bearer, grant_of
-from buoy.web.backend import Backend, Opened
+from buoy.web.backend import Backend, OpenedServer
 
 _LOG = logging.getLogger("buoy.web")
 # How old the known tokens may be, and how old while the store does not answer.
@@ -56,11 +56,11 @@ class StoreTokens:
                 found = each
         return found
 
-    def _store_now(self, opened: Opened) -> StoreTime:
+    def _store_now(self, opened: OpenedServer) -> StoreTime:
         assert self._looked_at is not None
         return self._now + (opened.clock.monotonic() - self._looked_at)
 
-    async def _look(self, opened: Opened) -> None:
+    async def _look(self, opened: OpenedServer) -> None:
         age_s = None if self._looked_at is None else opened.clock.monotonic() - self._looked_at
         if age_s is not None and age_s < LOOK_S:
             return
@@ -73,7 +73,7 @@ class StoreTokens:
             return
         self._known, self._now, self._looked_at = known, now, opened.clock.monotonic()
 
-    async def _note_use(self, opened: Opened, record: TokenRecord) -> None:
+    async def _note_use(self, opened: OpenedServer, record: TokenRecord) -> None:
         now = self._store_now(opened)
         if record.used_at is not None and now - record.used_at < USED_EVERY_S:
             return

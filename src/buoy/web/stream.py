@@ -20,7 +20,7 @@ from buoy.errors import BadInput
 from buoy.operations.inspect.run_detail import inspect_run
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
 from buoy.web.auth import Grant
-from buoy.web.backend import Backend, Opened
+from buoy.web.backend import Backend, OpenedServer
 
 RETRY_MS = 2_000
 # A reader that takes nothing for so long is dropped.
@@ -33,7 +33,7 @@ _HEADERS = [
 ]
 
 
-class Health(msgspec.Struct, frozen=True):
+class StreamHealth(msgspec.Struct, frozen=True):
     """How a run is when its stream opens: whether anything executes it, and why not."""
 
     run_id: str
@@ -90,11 +90,11 @@ async def run_stream(backend: Backend, request: Request, grant: Grant) -> EventS
     client = opened.served.client(grant.name)
     detail = (await inspect_run(client, check_run_id(request.path_params["run_id"]))).detail
     doc = detail.document
-    health = Health(doc.run_id, doc.status, detail.health, detail.reasons)
+    health = StreamHealth(doc.run_id, doc.status, detail.health, detail.reasons)
     return EventStream(_run_chunks(opened, health, after, head=doc.head_seq if doc.ended else None))
 
 
-async def _run_chunks(opened: Opened, health: Health, after: int, head: int | None) -> AsyncIterator[bytes]:
+async def _run_chunks(opened: OpenedServer, health: StreamHealth, after: int, head: int | None) -> AsyncIterator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MS + message("health", msgspec.json.encode(health))
     if head is not None and after >= head:
         return
@@ -116,7 +116,7 @@ async def all_stream(backend: Backend, request: Request, grant: Grant) -> EventS
     return EventStream(_all_chunks(opened, codec.encode_plain(page.listed())))
 
 
-async def _all_chunks(opened: Opened, snapshot: bytes) -> AsyncIterator[bytes]:
+async def _all_chunks(opened: OpenedServer, snapshot: bytes) -> AsyncIterator[bytes]:
     yield b"retry: %d\n\n" % RETRY_MS + message("snapshot", snapshot)
     async for records in opened.hub.summaries():
         if not records:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from buoy.cli.terminal.answers import answer_text
-from buoy.cli.terminal.live import View
+from buoy.cli.terminal.live import RunDisplay
 from buoy.cli.terminal.prompts import InputEnded, put, refuse
 from buoy.cli.terminal.typed import Typed
 from buoy.core.explain.phrases import questions
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 class Asker:
     """Asks one open question after the other. `advise` tells how to answer from elsewhere."""
 
-    def __init__(self, client: Client, view: View, *, on_terminal: bool, advise: Callable[[OpenLeaf], str]) -> None:
+    def __init__(
+        self, client: Client, view: RunDisplay, *, on_terminal: bool, advise: Callable[[OpenLeaf], str]
+    ) -> None:
         self._client = client
         self._view = view
         self._on_terminal = on_terminal

@@ -28,7 +28,7 @@ _LEAVES_SHOWN = 12
 _MARKS = {"step": ">", "module": ">", "ask": "?", "signal": "~", "timer": "z", "child": "+", "compensation": "<"}
 
 
-class View(Protocol):
+class RunDisplay(Protocol):
     """Shows a run while it is driven."""
 
     # Whether the view is made out of events rather than of the document.

@@ -8,12 +8,12 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit
 from buoy.core.explain.phrases import status_text
 from buoy.core.log.lifecycle import Status
-from buoy.operations.outcome import Outcome
+from buoy.operations.outcome import RunOutcome
 
 _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
 
 
-def tell_outcome(found: Outcome, *, as_json: bool) -> Exit:
+def tell_outcome(found: RunOutcome, *, as_json: bool) -> Exit:
     """Prints the result to standard output, or the reason why there is none to standard error."""
     code = _CODES.get(found.status, Exit.NOT_ENDED)
     if as_json:

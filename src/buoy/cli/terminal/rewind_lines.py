@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, confirm, connected, go
-from buoy.core.remedy.rewind import Plan
+from buoy.core.remedy.rewind import RewindPlan
 from buoy.operations.rewind import Rewind, RewindDone, plan_rewind, rewind
 
 _SHOWN_MAX = 20
@@ -38,7 +38,7 @@ async def _do(order: Rewind, store: str | None) -> RewindDone:
         return await rewind(client, order)
 
 
-def _lines(order: Rewind, plan: Plan) -> list[str]:
+def _lines(order: Rewind, plan: RewindPlan) -> list[str]:
     kept = f"what ended up to event {plan.cutoff_seq}" + (f", and {_some(plan.kept)}" if plan.kept else "")
     if plan.definition:
         kept = "all that completed before" + (f", and {_some(plan.spared)}" if plan.spared else "")

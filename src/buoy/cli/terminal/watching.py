@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from buoy.cli.terminal.asking import Asker
-from buoy.cli.terminal.live import View
+from buoy.cli.terminal.live import RunDisplay
 from buoy.cli.terminal.program import wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import Stop
@@ -25,7 +25,7 @@ _LOOK_S = 0.1
 class Watch:
     """One run on this terminal."""
 
-    def __init__(self, worker: Worker, view: View, stop: Stop, *, store: str | None, ask: bool) -> None:
+    def __init__(self, worker: Worker, view: RunDisplay, stop: Stop, *, store: str | None, ask: bool) -> None:
         self.client = worker.client()
         self._runner = worker.runner
         self._view = view

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from buoy.core.bundle.checks import IDENTITY_CHARS_MAX, Checked, Finding, check, is_time, refusals
+from buoy.core.bundle.checks import IDENTITY_CHARS_MAX, BundleFinding, Checked, check, is_time, refusals
 from buoy.core.bundle.format import Bundle, found_task, stored_document
 from buoy.core.diagnosis.document_drift import differing
 from buoy.core.ids import check_name, check_run_id, orchestrate_task_id
@@ -25,31 +25,31 @@ GENERATION_MAX = 1_000_000
 _TEXTS = ("workflow", "version", "queue", "policy", "stack", "env", "owner")
 
 
-class Found(msgspec.Struct, frozen=True):
+class BundledRun(msgspec.Struct, frozen=True):
     """What the checks found, and the document to be kept; None if the bundle is wrong."""
 
     checked: Checked
     document: Document | None = None
 
 
-def check_found(bundle: Bundle) -> Found:
+def check_found(bundle: Bundle) -> BundledRun:
     """All that is to be said against keeping this bundle as it is."""
     told = stored_document(bundle)
     wrong = [*_wrong_document(bundle, told), *_wrong_task(bundle)]
     if not bundle.log:
         wrong += _wrong_foreign(bundle, told)
         if wrong or told is None:
-            return Found(Checked(tuple(Finding("wrong", text) for text in wrong)))
+            return BundledRun(Checked(tuple(BundleFinding("wrong", text) for text in wrong)))
         text = "it has a document but no log: no Buoy drove it, and none will before it is adopted"
-        return Found(Checked((Finding("doubtful", text),)), told)
+        return BundledRun(Checked((BundleFinding("doubtful", text),)), told)
     checked = check(bundle, caches=False)
-    findings = (*(Finding("wrong", text) for text in wrong), *checked.findings)
+    findings = (*(BundleFinding("wrong", text) for text in wrong), *checked.findings)
     if wrong or checked.state is None:
-        return Found(Checked(findings))
+        return BundledRun(Checked(findings))
     lies = tuple(_about_document(bundle, told, checked.state))
-    tasks = tuple(Finding("doubtful", text) for text in _doubtful_tasks(bundle))
+    tasks = tuple(BundleFinding("doubtful", text) for text in _doubtful_tasks(bundle))
     kept = document(checked.state) if told is None else told
-    return Found(Checked((*findings, *lies, *tasks), checked.state), kept)
+    return BundledRun(Checked((*findings, *lies, *tasks), checked.state), kept)
 
 
 def _wrong_document(bundle: Bundle, told: Document | None) -> Iterator[str]:
@@ -99,16 +99,16 @@ def _wrong_foreign(bundle: Bundle, told: Document | None) -> Iterator[str]:
         yield "it has no log, but an inbox, a task or an orchestrator: what no Buoy drove has none of these"
 
 
-def _about_document(bundle: Bundle, told: Document | None, state: State) -> Iterator[Finding]:
+def _about_document(bundle: Bundle, told: Document | None, state: State) -> Iterator[BundleFinding]:
     """Lag is not drift: a document that is merely older claims nothing about what came after."""
     folded = document(state)
     if told is None:
         if bytes(bundle.document) != b"null":
-            yield Finding("doubtful", "the document cannot be read; the log was folded instead")
+            yield BundleFinding("doubtful", "the document cannot be read; the log was folded instead")
     elif told.head_seq < folded.head_seq:
-        yield Finding("noted", f"the document is at event {told.head_seq}, the log ends at {folded.head_seq}")
+        yield BundleFinding("noted", f"the document is at event {told.head_seq}, the log ends at {folded.head_seq}")
     elif wrong := differing(told, folded):
-        yield Finding("doubtful", f"the document disagrees with the log about {', '.join(wrong)}")
+        yield BundleFinding("doubtful", f"the document disagrees with the log about {', '.join(wrong)}")
 
 
 def _doubtful_tasks(bundle: Bundle) -> Iterator[str]:

@@ -49,7 +49,7 @@ _RAW: dict[type[e.Payload], tuple[str, ...]] = {
 }
 
 
-class Finding(msgspec.Struct, frozen=True):
+class BundleFinding(msgspec.Struct, frozen=True):
     weight: Weight
     text: str
 
@@ -57,7 +57,7 @@ class Finding(msgspec.Struct, frozen=True):
 class Checked(msgspec.Struct, frozen=True):
     """What the checks found; `state` is None if the log is wrong (or not there: see `core.bundle_found`)."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[BundleFinding, ...]
     state: State | None = None
 
     def texts(self, weight: Weight) -> list[str]:
@@ -76,10 +76,10 @@ def check(bundle: Bundle, *, caches: bool = True) -> Checked:
         except CorruptLog as error:
             wrong.append(str(error))
     if wrong or state is None:
-        return Checked(tuple(Finding("wrong", text) for text in wrong))
-    doubtful = [Finding("doubtful", text) for text in (*state.anomalies, *_first(_doubtful(bundle)))]
+        return Checked(tuple(BundleFinding("wrong", text) for text in wrong))
+    doubtful = [BundleFinding("doubtful", text) for text in (*state.anomalies, *_first(_doubtful(bundle)))]
     told = chain(_noted_caches(bundle, state) if caches else (), _noted(bundle))
-    noted = [Finding("noted", text) for text in _first(told)]
+    noted = [BundleFinding("noted", text) for text in _first(told)]
     return Checked((*doubtful, *noted), state)
 
 

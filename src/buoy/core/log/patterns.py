@@ -40,7 +40,7 @@ class Budget:
             raise BadInput("the answer takes too long to check against its schema; make it or its patterns simpler")
 
 
-class Step(msgspec.Struct):
+class PatternStep(msgspec.Struct):
     """One instruction: a test of a character, of a place, a fork, or (with none of them) the end."""
 
     test: Test | None = None
@@ -54,7 +54,7 @@ class Step(msgspec.Struct):
 class Pattern(msgspec.Struct):
     """A pattern that was understood."""
 
-    steps: list[Step]
+    steps: list[PatternStep]
     looks: bool = False
 
     def search(self, text: str, budget: Budget) -> bool:
@@ -109,7 +109,7 @@ class Pattern(msgspec.Struct):
                 stack.append(number + 1)
         return tests
 
-    def _holds(self, step: Step, text: str, place: int, budget: Budget) -> bool:
+    def _holds(self, step: PatternStep, text: str, place: int, budget: Budget) -> bool:
         if step.look is None:
             return _at(str(step.at), text, place)
         begin = place - step.behind
@@ -157,10 +157,10 @@ class _Builder:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self.steps: list[Step] = []
+        self.steps: list[PatternStep] = []
 
     def pattern(self) -> Pattern:
-        return Pattern([*self.steps, Step()], looks=any(each.look is not None for each in self.steps))
+        return Pattern([*self.steps, PatternStep()], looks=any(each.look is not None for each in self.steps))
 
     def add(self, tree: Any, flags: int) -> None:
         for op, value in tree:
@@ -169,12 +169,12 @@ class _Builder:
     def _add_one(self, op: str, value: Any, flags: int) -> None:
         match op:
             case "LITERAL" | "NOT_LITERAL" | "IN" | "ANY":
-                self._push(Step(test=_test(op, value, flags)))
+                self._push(PatternStep(test=_test(op, value, flags)))
             case "AT":
                 where = str(value)
                 lines = flags & re.MULTILINE and where in ("AT_BEGINNING", "AT_END")
                 ascii_word = flags & re.ASCII and where in ("AT_BOUNDARY", "AT_NON_BOUNDARY")
-                self._push(Step(at=f"{where}_LINE" if lines else f"{where}_ASCII" if ascii_word else where))
+                self._push(PatternStep(at=f"{where}_LINE" if lines else f"{where}_ASCII" if ascii_word else where))
             case "SUBPATTERN":
                 _, added, removed, inner = value
                 self.add(inner, (flags | added) & ~removed)
@@ -196,9 +196,9 @@ class _Builder:
             raise BadInput(f"pattern {self._text[:60]!r} is no regular expression: what it looks back at has no length")
         builder = _Builder(self._text)
         builder.add(inner, flags)
-        self._push(Step(look=builder.pattern(), wanted=wanted, behind=least if direction < 0 else 0))
+        self._push(PatternStep(look=builder.pattern(), wanted=wanted, behind=least if direction < 0 else 0))
 
-    def _push(self, step: Step) -> Step:
+    def _push(self, step: PatternStep) -> PatternStep:
         if len(self.steps) >= PATTERN_SIZE_MAX:
             raise BadInput(
                 f"pattern {self._text[:60]!r} is too large: its repeats make over {PATTERN_SIZE_MAX:,} parts"
@@ -207,12 +207,12 @@ class _Builder:
         return step
 
     def _branch(self, ways: list[Any], flags: int) -> None:
-        fork = self._push(Step())
+        fork = self._push(PatternStep())
         begins, ends = [], []
         for way in ways:
             begins.append(len(self.steps))
             self.add(way, flags)
-            ends.append(self._push(Step()))
+            ends.append(self._push(PatternStep()))
         fork.forks = tuple(begins)
         for end in ends:
             end.forks = (len(self.steps),)
@@ -224,14 +224,14 @@ class _Builder:
                 return  # nothing, however often, is nothing
         if most == _INFINITE:
             begin = len(self.steps)
-            fork = self._push(Step())
+            fork = self._push(PatternStep())
             self.add(inner, flags)
-            self._push(Step(forks=(begin,)))
+            self._push(PatternStep(forks=(begin,)))
             fork.forks = (begin + 1, len(self.steps))
             return
         forks = []
         for _ in range(most - least):
-            forks.append((len(self.steps), self._push(Step())))
+            forks.append((len(self.steps), self._push(PatternStep())))
             self.add(inner, flags)
         for place, fork in forks:
             fork.forks = (place + 1, len(self.steps))

@@ -22,7 +22,7 @@ from buoy.core.spec.model import is_spec
 from buoy.errors import BadInput, WrongState
 
 
-class Plan(msgspec.Struct, frozen=True):
+class RewindPlan(msgspec.Struct, frozen=True):
     """A branch that is not made yet. `again`: what will be executed or asked again; `kept`: what will not."""
 
     to: LeafId
@@ -59,7 +59,9 @@ class Plan(msgspec.Struct, frozen=True):
         return e.JumpRequested(to=self.to, new_branch=self.branch, by=by), created
 
 
-def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False) -> Plan:
+def plan_return(
+    run_id: RunId, events: Sequence[e.Event], to: str | None = None, *, keep_answers: bool = False
+) -> RewindPlan:
     """The branch on which the run continues from before that step (default: the last one that failed)."""
     state = fold(run_id, events)
     target = find_leaf(state, to) if to is not None else _failed_last(state)
@@ -75,7 +77,7 @@ def plan_return(run_id: RunId, events: Sequence[e.Event], to: str | None = None,
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
     under_way = [leaf for leaf in leaves if leaf.phase in ("open", "retrying") and leaf.started_seq <= cutoff]
     dropped = _dependent(later, again, keep_answers=keep_answers)
-    return Plan(
+    return RewindPlan(
         to=LeafId("the code") if target is None else target.id,
         branch=BranchId(max([0, *branches(events)]) + 1),
         parent=state.branch,

@@ -16,7 +16,7 @@ from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.lineage import branches
 from buoy.core.log.state import Leaf, State, fold
-from buoy.core.remedy.rewind import Plan, find_leaf
+from buoy.core.remedy.rewind import RewindPlan, find_leaf
 from buoy.errors import WrongState
 
 # All steps that need one of these, directly or not.
@@ -30,7 +30,7 @@ def plan_spec_return(
     to: str | None = None,
     *,
     keep_answers: bool = False,
-) -> Plan:
+) -> RewindPlan:
     """The branch on which the run continues from before that step (default: all that failed)."""
     state = fold(run_id, events)
     target = find_leaf(state, to) if to is not None else _failed_last(state)
@@ -43,7 +43,7 @@ def plan_spec_return(
     if keep_answers:
         dropped -= {leaf.id for leaf in state.leaves.values() if _answered(leaf) and leaf is not target}
     first = min((state.leaves[leaf].started_seq for leaf in dropped), default=state.head_seq)
-    return Plan(
+    return RewindPlan(
         to=LeafId("the end") if target is None else target.id,
         branch=BranchId(max([0, *branches(events)]) + 1),
         parent=state.branch,

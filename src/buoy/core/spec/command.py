@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from buoy.core.limits import VARIABLE_BYTES_MAX
 from buoy.core.spec.model import DIRECTORY, Place, Spec
 from buoy.core.spec.problems import shown
-from buoy.core.spec.quoting import Quoting, Slot, slots_of
+from buoy.core.spec.quoting import Quoting, ValueSlot, slots_of
 from buoy.core.spec.template import Param, Ref, parse
 from buoy.errors import BadInput
 
@@ -44,11 +44,11 @@ def command_problems(spec: Spec) -> Iterator[tuple[Place, str]]:
             place: Place = ("steps", number, "modules", position) if step.modules else ("steps", number)
             for slot in slots_of(action.run):
                 # An unknown parameter is a problem of its own, and often no parameter at all.
-                if isinstance(slot, Slot) and (isinstance(slot.part, Ref) or slot.part.name in known):
+                if isinstance(slot, ValueSlot) and (isinstance(slot.part, Ref) or slot.part.name in known):
                     yield from (((*place, "run"), text) for text in _refusal(slot))
 
 
-def _refusal(slot: Slot) -> Iterator[str]:
+def _refusal(slot: ValueSlot) -> Iterator[str]:
     if slot.refused is not None:
         yield f"{_written(slot)} stands {slot.refused}, where no value can be passed safely; {_ADVICE}"
 
@@ -99,7 +99,7 @@ def _free_name(number: int, taken: Container[str]) -> str:
     return name
 
 
-def _bare(slot: Slot, value: str) -> str:
+def _bare(slot: ValueSlot, value: str) -> str:
     """A value in the text itself: a number in arithmetic, or in a spec that an older Buoy accepted."""
     if slot.quoting == "arithmetic" and slot.refused is None:
         if _WHOLE_NUMBER.match(value):
@@ -111,7 +111,7 @@ def _bare(slot: Slot, value: str) -> str:
     raise BadInput(f"{text}; correct the spec: {_ADVICE}")
 
 
-def _written(slot: Slot) -> str:
+def _written(slot: ValueSlot) -> str:
     """The value as its author wrote it."""
     part = slot.part
     if isinstance(part, Ref):

@@ -30,7 +30,7 @@ VARIABLE = r"[A-Za-z_]\w*"
 _SEEN: Schema = {"type": "string", "pattern": r"\S"}
 
 
-class Kind(msgspec.Struct, frozen=True):
+class FieldKind(msgspec.Struct, frozen=True):
     """One kind of value: how it is read, and the JSON Schema of it."""
 
     read: Read
@@ -40,7 +40,7 @@ class Kind(msgspec.Struct, frozen=True):
 class Key(msgspec.Struct, frozen=True):
     """One key of a map: the kind of its value, what it means, and the field of the model that it fills."""
 
-    kind: Kind
+    kind: FieldKind
     meaning: str
     field: str = ""
     required: bool = False
@@ -86,7 +86,7 @@ class Keys:
         return {"type": "object", "properties": found, **required, "additionalProperties": False, **more}
 
 
-def name(what: str) -> Kind:
+def name(what: str) -> FieldKind:
     def read(value: object, place: Place, problems: Problems) -> str:
         if not isinstance(value, str):
             problems.add(place, f"expected a name, found {shown(value)}")
@@ -94,7 +94,7 @@ def name(what: str) -> Kind:
         attempt(lambda: check_name(value, what), place, problems)
         return value
 
-    return Kind(read, {"type": "string", "pattern": f"^{NAME}$", "maxLength": NAME_CHARS_MAX})
+    return FieldKind(read, {"type": "string", "pattern": f"^{NAME}$", "maxLength": NAME_CHARS_MAX})
 
 
 def plain_text(value: object, place: Place, problems: Problems) -> str | None:
@@ -131,24 +131,24 @@ def _paths(value: object, place: Place, problems: Problems) -> tuple[str, ...]:
     return found
 
 
-def one_of(*known: str) -> Kind:
+def one_of(*known: str) -> FieldKind:
     def read(value: object, place: Place, problems: Problems) -> str | None:
         if value in known:
             return str(value)
         problems.add(place, f"expected one of {', '.join(known)}; found {shown(value)}")
         return None
 
-    return Kind(read, {"type": "string", "enum": list(known)})
+    return FieldKind(read, {"type": "string", "enum": list(known)})
 
 
-def count(least: int, most: int) -> Kind:
+def count(least: int, most: int) -> FieldKind:
     def read(value: object, place: Place, problems: Problems) -> int | None:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
             return value
         problems.add(place, f"expected a whole number from {least} to {most}, found {shown(value)}")
         return None
 
-    return Kind(read, {"type": "integer", "minimum": least, "maximum": most})
+    return FieldKind(read, {"type": "integer", "minimum": least, "maximum": most})
 
 
 def _duration(value: Any, place: Place, problems: Problems) -> float | None:
@@ -211,11 +211,11 @@ def template(text: str, place: Place, problems: Problems) -> str | None:
 
 _FUNCTION = r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*"
 _TEXT_OR_LIST: Schema = {"type": ["string", "array"], "minLength": 1, "items": {"type": "string", "minLength": 1}}
-TEXT = Kind(_text, _SEEN)
-TEXTS = Kind(_texts, _TEXT_OR_LIST)
-PATHS = Kind(_paths, _TEXT_OR_LIST)
-DURATIONS = Kind(_duration, {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"})
-FLAG = Kind(_flag, {"type": "boolean"})
-CALL = Kind(_call, {"type": "string", "pattern": f"^{_FUNCTION}$"})
-ANY = Kind(_value, {})
-INPUTS = Kind(_inputs, {"type": "object", "propertyNames": {"pattern": f"^{VARIABLE}$"}})
+TEXT = FieldKind(_text, _SEEN)
+TEXTS = FieldKind(_texts, _TEXT_OR_LIST)
+PATHS = FieldKind(_paths, _TEXT_OR_LIST)
+DURATIONS = FieldKind(_duration, {"type": ["number", "string"], "exclusiveMinimum": 0, "pattern": f"^{DURATION}$"})
+FLAG = FieldKind(_flag, {"type": "boolean"})
+CALL = FieldKind(_call, {"type": "string", "pattern": f"^{_FUNCTION}$"})
+ANY = FieldKind(_value, {})
+INPUTS = FieldKind(_inputs, {"type": "object", "propertyNames": {"pattern": f"^{VARIABLE}$"}})

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
-from buoy.core.spec.words import Command, Word, name_of
+from buoy.core.spec.words import SimpleCommand, Word, name_of
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "ksh", "mksh", "zsh", "fish", "csh", "tcsh", "rbash"))
 # They take a command for a shell as an option, before or after other arguments.
@@ -34,7 +34,7 @@ _EDITOR_FILE = re.compile(r"-[A-Za-z]*f\Z|--file")
 _SSH_ARGUMENT = re.compile(r"-[A-Za-z0-9]*[bcDEeFIiJLlmOopQRSWw]\Z")
 
 
-def programs_in(pipeline: Sequence[Command], values: Sequence[int]) -> Iterator[tuple[int, str]]:
+def programs_in(pipeline: Sequence[SimpleCommand], values: Sequence[int]) -> Iterator[tuple[int, str]]:
     """The values that stand in a program, each with the reason why it can not stand there."""
     for number, command in enumerate(pipeline):
         for word, name in _program_words(command.words):

@@ -80,7 +80,7 @@ class Module(Action, frozen=True, omit_defaults=True, kw_only=True):
     """An ordered part of a step."""
 
 
-class Step(Action, frozen=True, omit_defaults=True, kw_only=True):
+class SpecStep(Action, frozen=True, omit_defaults=True, kw_only=True):
     """One entry of `steps`. Its id may be a template: then it stands for several steps."""
 
     needs: tuple[str, ...] | None = None
@@ -101,7 +101,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A whole workflow."""
 
     name: str
-    steps: tuple[Step, ...]
+    steps: tuple[SpecStep, ...]
     # Of this stored form. A Buoy that does not know it refuses the spec instead of misreading it.
     format: int = 1
     recovery: Recovery = "resume"

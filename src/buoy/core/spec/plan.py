@@ -16,7 +16,7 @@ import msgspec
 
 from buoy.core.limits import SPEC_EDGES_MAX, SPEC_STEPS_MAX
 from buoy.core.spec import graph
-from buoy.core.spec.model import Parameter, Place, Scalar, Spec, Step
+from buoy.core.spec.model import Parameter, Place, Scalar, Spec, SpecStep
 from buoy.core.spec.problems import LineOf, Problems, names, no_lines
 from buoy.core.spec.reader import is_id
 from buoy.core.spec.references import Use, module_problems, uses_of
@@ -28,11 +28,11 @@ class Planned(msgspec.Struct, frozen=True):
     """One step of a plan. `bound` has the values of the parameters that it may use."""
 
     id: str
-    step: Step
+    step: SpecStep
     bound: dict[str, Scalar]
 
 
-class Plan:
+class SpecPlan:
     """What a run of a spec is to do."""
 
     def __init__(self, spec: Spec, parameters: dict[str, Parameter]) -> None:
@@ -92,13 +92,13 @@ def plan_spec(
     file: str = "the spec",
     line_of: LineOf = no_lines,
     problems: Problems | None = None,
-) -> Plan:
+) -> SpecPlan:
     """The plan of a run with these parameters, or `BadSpec` with everything that is wrong.
 
     `problems` has what was found wrong with the spec before; one error reports all of it.
     """
     problems = problems or Problems()
-    plan = Plan(spec, chosen_parameters(spec, given))
+    plan = SpecPlan(spec, chosen_parameters(spec, given))
     if not _zips(plan, problems):
         problems.check(file, line_of)
     families = _expand(plan, problems)
@@ -111,7 +111,7 @@ def plan_spec(
     return plan
 
 
-def _zips(plan: Plan, problems: Problems) -> bool:
+def _zips(plan: SpecPlan, problems: Problems) -> bool:
     if plan.spec.combine == "zip" and len({len(values) for values in plan.several.values()}) > 1:
         sizes = ", ".join(f"{name} has {len(values)}" for name, values in plan.several.items())
         problems.add(("combine",), f"zip wants parameters of the same number of values: {sizes}")
@@ -119,7 +119,7 @@ def _zips(plan: Plan, problems: Problems) -> bool:
     return True
 
 
-def _expand(plan: Plan, problems: Problems) -> list[range] | None:
+def _expand(plan: SpecPlan, problems: Problems) -> list[range] | None:
     """Makes the steps of every entry. None: too many."""
     families: list[range] = []
     for number, step in enumerate(plan.spec.steps):
@@ -142,7 +142,7 @@ def _expand(plan: Plan, problems: Problems) -> list[range] | None:
     return families
 
 
-def _add_step(plan: Plan, made: Planned, place: Place, problems: Problems) -> None:
+def _add_step(plan: SpecPlan, made: Planned, place: Place, problems: Problems) -> None:
     if not is_id(made.id):
         expected = "expected letters, digits, '_' and '-', beginning with a letter"
         problems.add(place, f"step id {made.id[:60]!r} is not allowed: {expected}")
@@ -155,7 +155,7 @@ def _add_step(plan: Plan, made: Planned, place: Place, problems: Problems) -> No
 class _Linker:
     """Finds the edges: needs, references, files, and the order of a plain list."""
 
-    def __init__(self, plan: Plan, families: list[range], problems: Problems) -> None:
+    def __init__(self, plan: SpecPlan, families: list[range], problems: Problems) -> None:
         self._plan = plan
         self._families = families
         self._problems = problems
@@ -184,7 +184,7 @@ class _Linker:
         self._check_result()
         plan.needs = [tuple(dict.fromkeys(edges)) for edges in self._edges]
 
-    def _link_plain_needs(self, number: int, step: Step, family: range) -> None:
+    def _link_plain_needs(self, number: int, step: SpecStep, family: range) -> None:
         """Needs that name one step each, whatever the parameters."""
         index = self._plan.index
         plain = [text for text in step.needs or () if "{" not in text]
@@ -207,7 +207,7 @@ class _Linker:
             self._problems.add(place, text)
         return self._count <= SPEC_EDGES_MAX
 
-    def _link_use(self, use: Use, step: Step, family: range) -> None:
+    def _link_use(self, use: Use, step: SpecStep, family: range) -> None:
         """One template of an entry: its parameters must be known, its steps there."""
         plan = self._plan
         if unknown := [name for name in use.params if name not in plan.parameters]:
@@ -279,7 +279,7 @@ class _Linker:
 
     def _check_result(self) -> None:
         plan = self._plan
-        for use in uses_of(Step(id="result", given={"result": plan.spec.result}), ()):
+        for use in uses_of(SpecStep(id="result", given={"result": plan.spec.result}), ()):
             place = ("result",)
             if unknown := [name for name in (*use.params, *use.settled) if name not in plan.parameters]:
                 self._problems.add(place, f"there is no parameter {unknown[0]!r}; {names(plan.parameters, unknown[0])}")
@@ -293,7 +293,7 @@ class _Linker:
                         break
 
 
-def _check_order(plan: Plan, problems: Problems) -> None:
+def _check_order(plan: SpecPlan, problems: Problems) -> None:
     if graph.topological(plan.needs) is not None:
         return
     circle = [plan.steps[node] for node in graph.cycle(plan.needs)]

@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from buoy.core.spec.heredocs import HereDocument, body_of, here_document
 from buoy.core.spec.interpreters import programs_in
 from buoy.core.spec.template import Param, Ref, parse
-from buoy.core.spec.words import Command, CommandReader
+from buoy.core.spec.words import CommandReader, SimpleCommand
 
 # `plain`: outside of quotes. `arithmetic`: inside of `$(( ))`, where only a whole number is safe.
 Quoting: TypeAlias = Literal["plain", "double", "single", "heredoc", "comment", "arithmetic"]
@@ -26,7 +26,7 @@ _DEPTH_MAX = 50
 _BLANKS = " \t\r"
 
 
-class Slot(NamedTuple):
+class ValueSlot(NamedTuple):
     """A value in a command; `refused` says why it can not stand there."""
 
     part: Param | Ref
@@ -35,14 +35,14 @@ class Slot(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def slots_of(text: str) -> tuple[str | Slot, ...]:
+def slots_of(text: str) -> tuple[str | ValueSlot, ...]:
     """The command in parts: the author's own text, and the values with their places."""
     parts = parse(text).parts
     if all(isinstance(part, str) for part in parts):
         return tuple(part for part in parts if isinstance(part, str))
     scanned = _Scanner("".join(part if isinstance(part, str) else VALUE for part in parts))
     found = iter(scanned.scan())
-    return tuple(part if isinstance(part, str) else Slot(part, *next(found)) for part in parts)
+    return tuple(part if isinstance(part, str) else ValueSlot(part, *next(found)) for part in parts)
 
 
 class _Unclear(Exception):
@@ -59,7 +59,7 @@ class _Scanner:
         self._depth = 0
         self._bars: list[str] = []
         self._found: dict[int, tuple[Quoting, str | None]] = {}
-        self._pipelines: list[list[Command]] = []
+        self._pipelines: list[list[SimpleCommand]] = []
         self._readers: list[CommandReader] = []
 
     def scan(self) -> list[tuple[Quoting, str | None]]:
@@ -101,7 +101,7 @@ class _Scanner:
     def _commands(self, *, inner: bool) -> None:
         """Commands up to the end of the text; `inner`: up to the `)` of a command substitution."""
         self._enter()
-        reader, open_parens, waiting = CommandReader(self._pipelines), 0, list[tuple[HereDocument, Command]]()
+        reader, open_parens, waiting = CommandReader(self._pipelines), 0, list[tuple[HereDocument, SimpleCommand]]()
         self._readers.append(reader)
         while char := self._peek():
             reader.at(self._at)
@@ -300,7 +300,7 @@ class _Scanner:
         self._at = found.after
         return found
 
-    def _here_document(self, document: HereDocument, command: Command) -> None:
+    def _here_document(self, document: HereDocument, command: SimpleCommand) -> None:
         body = body_of(document, self._text, self._at, self._limit)
         if body is None:
             raise _Unclear(f"in a here-document without its end {document.end!r}")

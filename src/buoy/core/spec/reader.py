@@ -27,9 +27,9 @@ from buoy.core.spec.fields import (
     TEXT,
     TEXTS,
     VARIABLE,
+    FieldKind,
     Key,
     Keys,
-    Kind,
     Schema,
     attempt,
     count,
@@ -37,7 +37,7 @@ from buoy.core.spec.fields import (
     one_of,
     plain_text,
 )
-from buoy.core.spec.model import DIRECTORY, Ask, Module, Parameter, Place, Resources, Spec, Step, question_of
+from buoy.core.spec.model import DIRECTORY, Ask, Module, Parameter, Place, Resources, Spec, SpecStep, question_of
 from buoy.core.spec.problems import Problems, shown
 from buoy.core.spec.values import MEMORY, memory_bytes, parameter
 
@@ -70,7 +70,7 @@ def spec_schema() -> Schema:
     }
 
 
-def _steps(data: object, place: Place, problems: Problems) -> tuple[Step, ...]:
+def _steps(data: object, place: Place, problems: Problems) -> tuple[SpecStep, ...]:
     if not isinstance(data, list) or not data:
         problems.add(place, f"expected a list of at least one step, found {shown(data)}")
         return ()
@@ -80,17 +80,17 @@ def _steps(data: object, place: Place, problems: Problems) -> tuple[Step, ...]:
     return tuple(_step(each, (*place, number), problems) for number, each in enumerate(data))
 
 
-def _step(data: object, place: Place, problems: Problems) -> Step:
+def _step(data: object, place: Place, problems: Problems) -> SpecStep:
     if not isinstance(data, dict):
         problems.add(place, f"expected a map with id and one of call, run, ask, modules; found {shown(data)}")
-        return Step(id=_unnamed(place))
+        return SpecStep(id=_unnamed(place))
     if "modules" not in data:
-        return Step(**_action(data, _STEP, place, problems, "call, run, ask, modules"))
+        return SpecStep(**_action(data, _STEP, place, problems, "call, run, ask, modules"))
     for key in (*_WORK_KEYS, "with"):
         if key in data:
             problems.add((*place, key), f"a step with modules has no {key!r} of its own; give it to a module")
     data = {key: value for key, value in data.items() if key not in (*_WORK_KEYS, "with")}
-    return Step(**{"id": _unnamed(place), **_STEP.read(data, place, problems)})
+    return SpecStep(**{"id": _unnamed(place), **_STEP.read(data, place, problems)})
 
 
 def _action(data: dict[str, Any], keys: Keys, place: Place, problems: Problems, choice: str) -> dict[str, Any]:
@@ -195,7 +195,7 @@ _RESOURCES = Keys(
     {
         "cpus": Key(count(1, 100_000), "Processors."),
         "memory": Key(
-            Kind(_memory, {"type": ["string", "integer"], "minimum": 1, "pattern": f"^{MEMORY}$"}),
+            FieldKind(_memory, {"type": ["string", "integer"], "minimum": 1, "pattern": f"^{MEMORY}$"}),
             "Memory: bytes, or a size such as 512MiB or 16GiB.",
             "memory_bytes",
         ),
@@ -212,7 +212,7 @@ _ASK = Keys(
             one_of("text", "confirm", "choose", "choose_many", "form"), "What kind of answer fits.", guessed=True
         ),
         "options": Key(TEXTS, "The answers to choose from. A reference to a list stands for an option each."),
-        "schema": Key(Kind(_form, {"type": "object"}), "The JSON Schema of a form.", nullable=True),
+        "schema": Key(FieldKind(_form, {"type": "object"}), "The JSON Schema of a form.", nullable=True),
         "detail": Key(TEXT, "More text below the title. May hold references."),
     },
 )
@@ -221,7 +221,7 @@ _ACTION = {
     "call": Key(CALL, "A Python function: package.module:function."),
     "run": Key(TEXT, "A command for /bin/sh."),
     "ask": Key(
-        Kind(_ask, {**_ASK.schema(), "type": ["string", "object"], "pattern": r"\S"}),
+        FieldKind(_ask, {**_ASK.schema(), "type": ["string", "object"], "pattern": r"\S"}),
         "A question to a person: its title, or a map.",
     ),
     "with": Key(INPUTS, "Inputs by name: arguments of a call, environment variables of a command.", "given"),
@@ -229,7 +229,7 @@ _ACTION = {
     "backoff": Key(DURATIONS, "The wait before the first retry: seconds, or 10s, 5m.", "backoff_s"),
     "timeout": Key(DURATIONS, "How long one attempt may take: seconds, or 1h30m.", "timeout_s"),
 }
-_MODULE_ID = Kind(TEXT.read, {"type": "string", "pattern": f"^{ID}$", "maxLength": NAME_CHARS_MAX})
+_MODULE_ID = FieldKind(TEXT.read, {"type": "string", "pattern": f"^{ID}$", "maxLength": NAME_CHARS_MAX})
 _MODULE = Keys(Module, {**_ACTION, "id": msgspec.structs.replace(_ACTION["id"], kind=_MODULE_ID)})
 _MODULES: Schema = {
     "type": "array",
@@ -237,15 +237,17 @@ _MODULES: Schema = {
     "items": _MODULE.schema(oneOf=[{"required": [key]} for key in _WORK_KEYS]),
 }
 _STEP = Keys(
-    Step,
+    SpecStep,
     {
         **_ACTION,
         "needs": Key(TEXTS, "The steps that must have completed before."),
-        "modules": Key(Kind(_modules, _MODULES), "Parts that run one after the other."),
-        "when": Key(Kind(_when, {"type": ["string", "boolean"]}), "A condition. If it is false, the step is skipped."),
+        "modules": Key(FieldKind(_modules, _MODULES), "Parts that run one after the other."),
+        "when": Key(
+            FieldKind(_when, {"type": ["string", "boolean"]}), "A condition. If it is false, the step is skipped."
+        ),
         "inputs": Key(PATHS, "Files that the step reads."),
         "outputs": Key(PATHS, "Files that the step makes."),
-        "resources": Key(Kind(_resources, _RESOURCES.schema()), "What the step needs of a cluster."),
+        "resources": Key(FieldKind(_resources, _RESOURCES.schema()), "What the step needs of a cluster."),
         "supports_termination": Key(FLAG, "The command stops in good order on SIGTERM."),
     },
 )
@@ -263,14 +265,14 @@ _SPEC = Keys(
     Spec,
     {
         "name": Key(name("spec"), "The spec's name. Its runs are runs of spec:NAME.", required=True),
-        "steps": Key(Kind(_steps, _STEPS), "The steps of the workflow.", required=True),
+        "steps": Key(FieldKind(_steps, _STEPS), "The steps of the workflow.", required=True),
         "recovery": Key(one_of("resume", "restart", "fail", "hold"), "What happens to a run whose process died."),
         "queue": Key(name("queue"), "The queue that its runs go to."),
         "max_parallel": Key(
             count(1, SPEC_PARALLEL_MAX), "How many steps of one run execute at the same time.", nullable=True
         ),
         "parameters": Key(
-            Kind(
+            FieldKind(
                 _parameters,
                 {
                     "type": "object",

@@ -12,7 +12,7 @@ import msgspec
 
 from buoy.core.log.questions import Json
 from buoy.core.spec.condition import parse_when, walk
-from buoy.core.spec.model import Action, Place, Step
+from buoy.core.spec.model import Action, Place, SpecStep
 from buoy.core.spec.template import Param, Ref, Segment, Template, params_of, parse, strings_in
 
 
@@ -27,7 +27,7 @@ class Use(msgspec.Struct, frozen=True):
     refers: bool = False
 
 
-def uses_of(step: Step, place: Place) -> Iterator[Use]:
+def uses_of(step: SpecStep, place: Place) -> Iterator[Use]:
     """All templates of a step. Needs without parameters are none: there may be a million of them."""
     for number, text in enumerate(step.needs or ()):
         if "{" not in text:
@@ -88,7 +88,7 @@ def _of_part(part: Param | Ref, place: Place) -> Iterator[Use]:
             yield Use(place, params, params)
 
 
-def module_problems(step: Step, place: Place) -> Iterator[tuple[Place, str]]:
+def module_problems(step: SpecStep, place: Place) -> Iterator[tuple[Place, str]]:
     """References to modules that do not come before their reader."""
     for number, action in enumerate(step.actions):
         here = (*place, "modules", number) if step.modules else place

@@ -12,16 +12,16 @@ from buoy.core.log.questions import Json, Question
 from buoy.core.spec.command import fitted_command, quoted_command
 from buoy.core.spec.condition import holds
 from buoy.core.spec.model import Action, question_of
-from buoy.core.spec.plan import Plan, Planned
+from buoy.core.spec.plan import Planned, SpecPlan
 from buoy.core.spec.template import Bound, Param, Ref, dig, fill_segment, parse, render, render_all, text_of
 
 
-class Scope:
+class PlanScope:
     """What one step can refer to. `results` has those of referenced steps; a skipped step has none."""
 
     def __init__(
         self,
-        plan: Plan,
+        plan: SpecPlan,
         bound: Bound,
         run_id: str,
         results: Mapping[str, Json],
@@ -97,7 +97,11 @@ class Scope:
 
 
 def scope_of(
-    plan: Plan, planned: Planned, run_id: str, results: Mapping[str, Json], modules: Mapping[str, Json] | None = None
-) -> Scope:
+    plan: SpecPlan,
+    planned: Planned,
+    run_id: str,
+    results: Mapping[str, Json],
+    modules: Mapping[str, Json] | None = None,
+) -> PlanScope:
     """The sight of that step."""
-    return Scope(plan, planned.bound, run_id, results, modules)
+    return PlanScope(plan, planned.bound, run_id, results, modules)

@@ -25,7 +25,7 @@ class Word(NamedTuple):
     end: int
 
 
-class Command(msgspec.Struct):
+class SimpleCommand(msgspec.Struct):
     """A simple command: its words, and the here-documents that it reads."""
 
     words: list[Word] = []
@@ -43,14 +43,14 @@ def name_of(words: Sequence[Word]) -> int:
 class CommandReader:
     """Gathers the words of simple commands, and which commands write into which."""
 
-    def __init__(self, pipelines: list[list[Command]]) -> None:
+    def __init__(self, pipelines: list[list[SimpleCommand]]) -> None:
         self._pipelines = pipelines
         self._place = 0
         self._begin: int | None = None
         self._known = ""
         self._skips = False
-        self._pipeline: list[Command] = []
-        self.command = Command()
+        self._pipeline: list[SimpleCommand] = []
+        self.command = SimpleCommand()
         self.in_case = False
 
     @property
@@ -87,7 +87,7 @@ class CommandReader:
         self._skips = False
         if self.command.words or self.command.bodies:
             self._pipeline.append(self.command)
-        self.command = Command()
+        self.command = SimpleCommand()
         if not pipes and self._pipeline:
             self._pipelines.append(self._pipeline)
             self._pipeline = []

@@ -30,7 +30,7 @@ _COUNTING = threading.Lock()
 Started = e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
 
 
-class Scope:
+class CallScope:
     """One concurrent part of a workflow: its path, and its counters."""
 
     __slots__ = ("_counts", "_parts", "path")
@@ -46,10 +46,10 @@ class Scope:
         self._counts[name] = occurrence
         return leaf_id(self.path, name, occurrence)
 
-    def next_part(self) -> Scope:
+    def next_part(self) -> CallScope:
         """The scope of a concurrent part that is made here."""
         self._parts += 1
-        return Scope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
+        return CallScope(f"{self.path}.{self._parts}" if self.path else str(self._parts))
 
 
 class StepOutcome(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class WorkflowContext(Protocol):
 
     run_id: RunId
 
-    def scope(self) -> Scope: ...
+    def scope(self) -> CallScope: ...
 
     def now(self) -> float: ...
 
@@ -117,7 +117,7 @@ class StepContext(msgspec.Struct):
     abandoned: bool = False
     # Of a step that another step calls as a plain function: the step that calls. `key` is what is added to its key.
     outer: StepContext | None = None
-    calls: Scope | None = None
+    calls: CallScope | None = None
 
     @property
     def whole_key(self) -> str:
@@ -127,7 +127,7 @@ class StepContext(msgspec.Struct):
     def inside(self, name: str) -> StepContext:
         """The context of a step that this one calls: the same attempt, and a key of its own that is as stable."""
         with _COUNTING:
-            self.calls = self.calls or Scope()
+            self.calls = self.calls or CallScope()
             call = self.calls.next_leaf(name)
         return StepContext(self.run_id, self.leaf, name, self.attempt, call, self.report, outer=self)
 

@@ -20,7 +20,7 @@ from buoy.core.log import events as e
 from buoy.core.log.document import Document
 from buoy.core.log.questions import check_answer
 from buoy.core.log.state import State, fold
-from buoy.core.remedy.rewind import Plan
+from buoy.core.remedy.rewind import RewindPlan
 from buoy.core.times import StoreTime
 from buoy.engine.absence import absent_run
 from buoy.engine.authoring.calls import check_workflow
@@ -33,7 +33,7 @@ from buoy.engine.client.run import LOOK_AGAIN_S, Run
 from buoy.engine.client.starts import check_same, create
 from buoy.engine.process.runner import Runner
 from buoy.engine.read_log import inbox_pages, read_log
-from buoy.engine.run.mailbox import Answer, Reason, Signal
+from buoy.engine.run.mailbox import AnswerMessage, Reason, Signal
 from buoy.engine.services.commits import send_surely
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput, QuestionAnswered, Unavailable, Unclear, WrongState
@@ -160,7 +160,7 @@ class Client:
             if leaf.question_id in await self.answered(doc.run_id):
                 raise QuestionAnswered(f"question {leaf.question_id} was answered already") from None
             raise
-        body = Answer(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
+        body = AnswerMessage(leaf.question_id, codec.encode(value, "the answer", MESSAGE_BYTES_MAX))
         receipt = await self._send(doc, "answer", f"answer:{leaf.question_id}", body)
         if receipt.duplicate:
             raise QuestionAnswered(f"question {leaf.question_id} was answered already (message {receipt.number})")
@@ -203,7 +203,7 @@ class Client:
 
     async def plan_retry(
         self, run_id: str, step: str | None = None, *, keep_answers: bool = False, spec: SpecWorkflow | None = None
-    ) -> Plan:
+    ) -> RewindPlan:
         """What `retry` would do: what runs again, and what is kept."""
         checked = (await self.record(run_id)).document.run_id
         return await rewind.plan(self, checked, step, keep_answers=keep_answers, spec=spec)
@@ -216,7 +216,7 @@ class Client:
         keep_answers: bool = False,
         spec: SpecWorkflow | None = None,
         dedupe: str | None = None,
-    ) -> Plan:
+    ) -> RewindPlan:
         """Goes back to a step (default: the last one that failed) and runs it again, with all that depends on it.
 
         Results that do not depend on it are kept. Nothing is removed: the run continues on a new branch of its log. A
@@ -242,7 +242,9 @@ class Client:
         checked = (await self.record(run_id)).document.run_id
         return await migrate(self, checked, renamed, version=version, spec=spec, dry_run=dry_run, dedupe=dedupe)
 
-    async def jump(self, run_id: str, step: str, *, keep_answers: bool = False, dedupe: str | None = None) -> Plan:
+    async def jump(
+        self, run_id: str, step: str, *, keep_answers: bool = False, dedupe: str | None = None
+    ) -> RewindPlan:
         """Goes back to any step that ran on the current branch. With a dedupe id, asking again does nothing more."""
         checked = (await self.record(run_id)).document.run_id
         return await rewind.rewind_run(self, checked, step, cause="jump", keep_answers=keep_answers, dedupe=dedupe)

@@ -18,7 +18,7 @@ from buoy.core.ids import RunId, check_dedupe
 from buoy.core.log import events as e
 from buoy.core.log.append import Appended, append
 from buoy.core.log.state import State, fold
-from buoy.core.remedy.rewind import Plan, plan_return
+from buoy.core.remedy.rewind import RewindPlan, plan_return
 from buoy.core.remedy.spec_rewind import plan_spec_return
 from buoy.core.spec.model import is_spec
 from buoy.engine.client.requests import driven
@@ -32,7 +32,7 @@ from buoy.errors import BadInput, Unavailable, Unclear, UserError, WrongState
 from buoy.ports.records import Released
 
 if TYPE_CHECKING:
-    from buoy.core.spec.plan import Plan as SpecPlan
+    from buoy.core.spec.plan import SpecPlan
     from buoy.engine.client.client import Client
 
 _TRIES = 5
@@ -42,7 +42,7 @@ _STILL = (e.Claimed, e.Interrupted, e.Paused, e.Resumed, e.VersionBound)
 
 async def plan(
     client: Client, run_id: RunId, to: str | None, *, keep_answers: bool, spec: SpecWorkflow | None = None
-) -> Plan:
+) -> RewindPlan:
     """What would be done, without doing it."""
     log = await read_log(client.store, run_id)
     found = await _plan(client, run_id, log, to, keep_answers=keep_answers, spec=spec)
@@ -60,7 +60,7 @@ async def rewind_run(
     keep_answers: bool,
     spec: SpecWorkflow | None = None,
     dedupe: str | None = None,
-) -> Plan:
+) -> RewindPlan:
     """Makes the branch and lets the run continue from there. All or nothing: whatever fails, the run is as it was."""
     key = client.ids.nonce() if dedupe is None else check_dedupe(dedupe)
     way = _Way(client, run_id, to, cause, f"{cause}:{key}", keep_answers=keep_answers, spec=spec)
@@ -94,7 +94,7 @@ async def made_before(
     keep_answers: bool,
     spec: SpecWorkflow | None,
     dedupe: str,
-) -> Plan | None:
+) -> RewindPlan | None:
     """What the request with this dedupe id has done, if it was carried out already."""
     nonce = f"{cause}:{check_dedupe(dedupe)}"
     return await _Way(client, run_id, to, cause, nonce, keep_answers=keep_answers, spec=spec).done_before()
@@ -122,11 +122,11 @@ class _Way:
         self._to = to
         self._keep_answers = keep_answers
 
-    async def plan(self, log: Sequence[e.Event]) -> Plan:
+    async def plan(self, log: Sequence[e.Event]) -> RewindPlan:
         keep = self._keep_answers
         return await _plan(self.client, self.run_id, log, self._to, keep_answers=keep, spec=self.spec)
 
-    async def done_before(self) -> Plan | None:
+    async def done_before(self) -> RewindPlan | None:
         """What this very request did already, if its answer was lost."""
         log = await read_log(self.client.store, self.run_id)
         place = next((place for place, event in enumerate(log) if event.nonce == self.nonce), None)
@@ -134,7 +134,7 @@ class _Way:
             return await self.plan(log[:place])
         return await self._where_it_stands(log)
 
-    async def _where_it_stands(self, log: Sequence[e.Event]) -> Plan | None:
+    async def _where_it_stands(self, log: Sequence[e.Event]) -> RewindPlan | None:
         """The same request without a key: the run stands on the branch that it made, and nothing has run there."""
         made = max((place for place, event in enumerate(log) if isinstance(event.body, e.BranchCreated)), default=None)
         if made is None or any(not isinstance(event.body, _STILL) for event in log[made + 1 :]):
@@ -148,7 +148,7 @@ class _Way:
         return found if same and (self.spec is None or fold(self.run_id, log).version == self.spec.version) else None
 
 
-async def _try(way: _Way, hold: RewindHold) -> Plan | None:
+async def _try(way: _Way, hold: RewindHold) -> RewindPlan | None:
     """None: another process moved the run in between."""
     client, run_id, spec = way.client, way.run_id, way.spec
     if await driven(client, await client.record(run_id)):
@@ -176,7 +176,7 @@ async def _plan(
     *,
     keep_answers: bool,
     spec: SpecWorkflow | None,
-) -> Plan:
+) -> RewindPlan:
     created = log[0].body if log else None
     if log and isinstance(log[-1].body, e.Moved):
         raise WrongState(f"run {run_id} has moved to {log[-1].body.to}; retry it there")
@@ -216,7 +216,7 @@ def _append(
     client: Client,
     run_id: RunId,
     log: Sequence[e.Event],
-    found: Plan,
+    found: RewindPlan,
     cause: str,
     spec: SpecWorkflow | None,
     hold: RewindHold,

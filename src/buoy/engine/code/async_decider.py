@@ -17,9 +17,9 @@ from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.log import events as e
 from buoy.core.log.timeline import DELIVERED
-from buoy.engine.authoring.context import CURRENT, Request, Scope
+from buoy.engine.authoring.context import CURRENT, CallScope, Request
 from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
-from buoy.engine.code.protocol import Asked
+from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.code.replay import Ended, outcome_of
 from buoy.errors import BadInput, Detached, Diverged
 
@@ -35,12 +35,12 @@ class AsyncDecider:
 
     is_async = True
 
-    def __init__(self, execution: Asked, coro_fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(self, execution: RunRecorder, coro_fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.run_id = execution.run_id
         self._execution = execution
         self._start = (coro_fn, args, kwargs)
         self._loop = PrivateLoop(self)  # type: ignore[abstract]
-        self.scope: Callable[[], Scope] = self._loop.scope
+        self.scope: Callable[[], CallScope] = self._loop.scope
         self.key: Callable[[LeafId], str] = execution.state.key
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}

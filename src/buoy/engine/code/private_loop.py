@@ -16,7 +16,7 @@ from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from buoy.core.ids import LeafId
-from buoy.engine.authoring.context import Scope
+from buoy.engine.authoring.context import CallScope
 from buoy.engine.code.async_generators import Generators
 from buoy.engine.code.io_guard import make_guard
 from buoy.engine.code.loop_context import RunningLoop
@@ -42,7 +42,7 @@ class ScopedTask(asyncio.Task[Any]):
     """
 
     def __init__(
-        self, coro: Coroutine[Any, Any, Any], loop: PrivateLoop, name: str | None, scope: Scope, context: Context
+        self, coro: Coroutine[Any, Any, Any], loop: PrivateLoop, name: str | None, scope: CallScope, context: Context
     ):
         self.buoy_scope = scope
         self.buoy_context = context
@@ -65,7 +65,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         # While this lasts, asyncio in this thread is this loop's, and I/O is refused.
         self.entered = RunningLoop(self)
         self._ready: deque[asyncio.Handle] = deque()
-        self._root = Scope()
+        self._root = CallScope()
         self._timers: dict[int, LeafId] = {}
         self.seed = 0
         self._made = 0
@@ -133,7 +133,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._made += 1
         return self.seed + self._made * 7919
 
-    def _make(self, coro: Coroutine[Any, Any, Any], scope: Scope, name: str | None, context: Context | None) -> Any:
+    def _make(self, coro: Coroutine[Any, Any, Any], scope: CallScope, name: str | None, context: Context | None) -> Any:
         within = copy_context() if context is None else context
         task = ScopedTask(coro, self, name, scope, within)
         self.tasks.add(task)
@@ -162,7 +162,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         """The workflow's main task, in the root scope."""
         return cast(ScopedTask, self._make(coro, self._root, "workflow", context))
 
-    def scope(self) -> Scope:
+    def scope(self) -> CallScope:
         """The scope of the code that is running now."""
         # Where no other part was ever made there is nothing to ask.
         task = asyncio.current_task(self) if self._made > 1 else None

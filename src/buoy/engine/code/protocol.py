@@ -23,7 +23,7 @@ class Remembers(Protocol):
     def remember(self, request: Request) -> None: ...
 
 
-class Asked(Protocol):
+class RunRecorder(Protocol):
     """The execution, as a decider sees it."""
 
     run_id: RunId

@@ -9,13 +9,13 @@ from __future__ import annotations
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
 from buoy.engine.authoring.context import Request
-from buoy.engine.code.protocol import Asked
+from buoy.engine.code.protocol import RunRecorder
 
 
 class SyncCancel:
     """The cancel request of one run, as its code meets it."""
 
-    def __init__(self, execution: Asked) -> None:
+    def __init__(self, execution: RunRecorder) -> None:
         self._execution = execution
         self._requested = False
         # What came to its end after the cancel request.

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
-from buoy.engine.authoring.context import CURRENT, Request, Scope
+from buoy.engine.authoring.context import CURRENT, CallScope, Request
 from buoy.engine.code.io_guard import guarded, unguarded
-from buoy.engine.code.protocol import Asked
+from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.code.replay import OUTCOMES, outcome_of
 from buoy.engine.code.sync_cancel import SyncCancel, sent_off
 from buoy.engine.services.thread_pool import ThreadPool
@@ -36,7 +36,7 @@ class SyncDecider:
     is_async = False
 
     def __init__(
-        self, execution: Asked, fn: Any, args: list[Any], kwargs: dict[str, Any], pool: ThreadPool | None
+        self, execution: RunRecorder, fn: Any, args: list[Any], kwargs: dict[str, Any], pool: ThreadPool | None
     ) -> None:
         self.run_id = execution.run_id
         self._execution = execution
@@ -49,7 +49,7 @@ class SyncDecider:
         self._reply: queue.SimpleQueue[Reply | Problem] = queue.SimpleQueue()
         self._blocked = False
         self._cancel = SyncCancel(execution)
-        self._scope, self._clock = Scope(), 0.0  # of the thread that runs the code now
+        self._scope, self._clock = CallScope(), 0.0  # of the thread that runs the code now
         self._leaving = False
         self._difference: Diverged | None = None
         self._held_back = False  # the run was paused while the code ran: it starts again when the run is resumed
@@ -113,7 +113,7 @@ class SyncDecider:
             return
         self._running = True
         self._held_back = self._leaving = False
-        self._scope, self._clock, self._cancel.seen = Scope(), self._started_at, False
+        self._scope, self._clock, self._cancel.seen = CallScope(), self._started_at, False
         self._execution.history.begin_again()
         if self._pool is None:
             self._left(self._run_code())
@@ -233,7 +233,7 @@ class SyncDecider:
 
     # As the context of durable calls, in the thread.
 
-    def scope(self) -> Scope:
+    def scope(self) -> CallScope:
         return self._scope
 
     def now(self) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from buoy.core.limits import INBOX_PAGE
-from buoy.engine.process.polling import Round
+from buoy.engine.process.polling import PollLoop
 from buoy.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
 
 
-class Inboxes:
+class InboxLoop:
     """The loop that reads messages."""
 
     def __init__(self, runner: Runner) -> None:
@@ -26,7 +26,7 @@ class Inboxes:
         self._put_off = False
         # Runs whose last commit was durable at the last look, and that had nothing new to read.
         self._read_up: set[RunId] = set()
-        self.round = Round(runner, "inboxes", self._look)
+        self.round = PollLoop(runner, "inboxes", self._look)
 
     def opened(self) -> None:
         """A run was replayed: it can take messages now."""

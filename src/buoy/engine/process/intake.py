@@ -18,9 +18,9 @@ from buoy.core.log import events as e
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.process.held_runs import forgotten
-from buoy.engine.process.inboxes import Inboxes
+from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.process.isolation import IsolationSlot
-from buoy.engine.process.polling import POLL_S, Round, listener
+from buoy.engine.process.polling import POLL_S, PollLoop, listener
 from buoy.engine.process.takeover import (
     LOST,
     claim_first,
@@ -60,8 +60,8 @@ class Intake:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._round = Round(runner, "intake", self._look)
-        self.inboxes = Inboxes(runner)
+        self._round = PollLoop(runner, "intake", self._look)
+        self.inboxes = InboxLoop(runner)
         self._listener = listener(runner, (self._round, self.inboxes.round))
         self._takes_work = True
         self._unclear = False

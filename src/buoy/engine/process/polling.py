@@ -31,7 +31,7 @@ class Watchman(Protocol):
     def note(self, text: str, error: Exception | None = None) -> None: ...
 
 
-class Round:
+class PollLoop:
     """A loop that looks, and looks again once it is woken. `look` says whether to look again at once."""
 
     def __init__(self, runner: Watchman, name: str, look: Callable[[], Awaitable[bool]]) -> None:
@@ -72,7 +72,7 @@ class Round:
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
 
-def listener(runner: Watchman, rounds: Sequence[Round]) -> Round:
+def listener(runner: Watchman, rounds: Sequence[PollLoop]) -> PollLoop:
     """Waits for hints of the store, in one task, and wakes the other loops with each, and once in the store's pace."""
     looked_at = runner.clock.monotonic()
 
@@ -88,4 +88,4 @@ def listener(runner: Watchman, rounds: Sequence[Round]) -> Round:
                     each.wake()
         return True
 
-    return Round(runner, "listener", listen)
+    return PollLoop(runner, "listener", listen)

@@ -32,7 +32,7 @@ from buoy.engine.services.step_tasks import StepTasks
 from buoy.engine.services.thread_pool import ThreadPool
 from buoy.engine.services.timers import Timers
 from buoy.engine.services.troubles import Troubles
-from buoy.engine.spec.functions import Calls
+from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.library import SpecLibrary
 from buoy.engine.spec.runtime import SpecKit
 from buoy.errors import Problem
@@ -83,7 +83,7 @@ class Runner:
         self.trouble_log.loops.append(self.releases)
         self.outbox = Outbox(self)
         self.stopping, self._moved = asyncio.Event(), asyncio.Event()
-        self.specs = SpecLibrary(store, SpecKit(Calls(self.options.calls), shell, self.stopping))
+        self.specs = SpecLibrary(store, SpecKit(SpecFunctions(self.options.calls), shell, self.stopping))
         self.intake: Intake = Intake(self)
         # How the sweeper of this process fares, if it has one; it travels with the beats.
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None

@@ -44,28 +44,28 @@ _SOON_S = 1.0
 _LATER_S = 30.0
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class TakeoverVerdict(msgspec.Struct, frozen=True):
     """What a log says about driving its run now. `plan`: something else is to be done first."""
 
     solo: bool = False
     plan: RecoveryPlan | None = None
 
 
-def judge(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> Verdict:
+def judge(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> TakeoverVerdict:
     """Looks at a run that is about to be claimed."""
     state = execution.state
     if state.pause is not None or (claim.cause != LOST and state.claims < SOLO_AFTER):
-        return Verdict()
+        return TakeoverVerdict()
     counted = _crashes(log, claim, now)
     if counted.poison:
         finding = poison_finding(counted)
         decision = Decision("quarantine", "it ends the processes that drive it", execution.workflow.recovery)
-        return Verdict(plan=plan_recovery(state.run_id, log, finding, decision, claim.runner))
+        return TakeoverVerdict(plan=plan_recovery(state.run_id, log, finding, decision, claim.runner))
     if claim.cause == LOST:
         plan = _by_policy(execution, log, claim, now)
         if plan is not None:
-            return Verdict(plan=plan)
-    return Verdict(solo=counted.wants_solo)
+            return TakeoverVerdict(plan=plan)
+    return TakeoverVerdict(solo=counted.wants_solo)
 
 
 def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
@@ -109,14 +109,14 @@ async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Cl
     note_recovery(plan, reason=plan.reason, workflow=task.workflow, actor=claim.runner)
 
 
-class Claimed(NamedTuple):
+class ClaimedLog(NamedTuple):
     """A log that ends with our claim, and what the run is by it: a long log is not folded once more."""
 
     log: list[e.Event]
     state: State
 
 
-async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> Claimed | None:
+async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> ClaimedLog | None:
     """Claims a run of a dead owner before its code runs, so that a crash by that code is recorded.
 
     Returns the log with the claim. None: another process was quicker.
@@ -124,7 +124,7 @@ async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim:
     at = await run_now(runner.store, runner.clock, task.run_id, log[-1].at)
     new = append(task.run_id, log, [claim], at, runner.ids.nonce())
     taken = await runner.journal.commit(write_of(new, Held(runner.id)))
-    return Claimed([*log, *new.events], new.state) if taken else None
+    return ClaimedLog([*log, *new.events], new.state) if taken else None
 
 
 async def release_truncated(

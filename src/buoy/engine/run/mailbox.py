@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerMessage(msgspec.Struct, frozen=True):
     """Body of a message of kind `answer`."""
 
     question_id: str
@@ -131,7 +131,7 @@ class Mailbox:
                 case "signal":
                     self._signal(message, codec.decode(message.body, Signal, "a signal"))
                 case "answer":
-                    self._answer(message, codec.decode(message.body, Answer, "an answer"))
+                    self._answer(message, codec.decode(message.body, AnswerMessage, "an answer"))
                 case "child_finished":
                     self._child_finished(message, codec.decode(message.body, ChildEnd, "the end of a child"))
                 case "pause":
@@ -166,7 +166,7 @@ class Mailbox:
 
     # answers
 
-    def _answer(self, message: Message, answer: Answer) -> None:
+    def _answer(self, message: Message, answer: AnswerMessage) -> None:
         leaf = self._question(answer.question_id)
         if leaf is None and self._may_be_asked(answer.question_id):
             # A recovery hid the question and its answer: the code will ask again, under the same id.

@@ -45,7 +45,7 @@ class Failure(msgspec.Struct):
     error: ErrorInfo
 
 
-class Crash(msgspec.Struct):
+class EngineFailure(msgspec.Struct):
     """No outcome: the engine itself failed while it executed the body."""
 
     error: Exception
@@ -55,7 +55,7 @@ class CutOff(msgspec.Struct):
     """No outcome: the stop of this runner ended the body's work."""
 
 
-BodyEnd = Success | Failure | Crash | CutOff
+BodyEnd = Success | Failure | EngineFailure | CutOff
 
 
 # From 3.14 on a thread has one current task, whatever its loops: workflow code then cannot run inside a step's task.
@@ -67,7 +67,7 @@ Report = Callable[[BodyEnd], None]
 
 def certain(end: BodyEnd) -> Success | Failure:
     """The outcome of a body. A crash of the engine is raised, inside the door of the body's run."""
-    if isinstance(end, Crash):
+    if isinstance(end, EngineFailure):
         raise end.error
     assert not isinstance(end, CutOff), "only commands are cut off, and no command undoes a step"
     return end
@@ -96,7 +96,7 @@ class StepAttempt:
     def crashed(self, error: Exception) -> None:
         """The engine failed while it executed this body."""
         self.task = None
-        self._finish(Crash(error))
+        self._finish(EngineFailure(error))
 
     def start(self, raw: msgspec.Raw, step_tasks: StepTasks, pool: ThreadPool | None) -> None:
         step = self._step
@@ -207,7 +207,7 @@ class StepAttempt:
             try:
                 outcome: BodyEnd = context.run(self._call, args, kwargs)
             except Exception as error:  # noqa: BLE001 - reported to the run
-                outcome = Crash(error)
+                outcome = EngineFailure(error)
             loop.call_soon_threadsafe(self._sync_done, outcome, pool)
 
         if self._step.timeout_s is not None:

@@ -17,7 +17,7 @@ from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.context import Request
 from buoy.engine.code.replay import History
 from buoy.engine.spec.decider import SpecDecider
-from buoy.engine.spec.functions import Called, Calls
+from buoy.engine.spec.functions import Called, SpecFunctions
 from buoy.engine.spec.runtime import SpecKit
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput, Diverged
@@ -85,7 +85,7 @@ class _Trial:
         raise error
 
 
-class _NoCalls(Calls):
+class _NoCalls(SpecFunctions):
     def find(self, target: str) -> Called:
         return Called(_nothing, Arguments(_nothing, target), is_async=False)
 

@@ -14,7 +14,7 @@ from typing import Any
 from buoy.core.ids import LeafId
 from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.log import events as e
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.context import Started
 from buoy.engine.authoring.failures import Failed
 from buoy.engine.code.replay import STARTS, Completed, outcome_of
@@ -26,7 +26,7 @@ from buoy.errors import BadInput, Cancelled, Diverged
 class SpecDecider:
     """One run of a spec."""
 
-    def __init__(self, execution: Recording, plan: Plan, kit: SpecKit) -> None:
+    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit) -> None:
         self._execution = execution
         self._plan = plan
         self._walk = Walk(execution, plan, kit)

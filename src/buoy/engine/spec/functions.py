@@ -28,7 +28,7 @@ class Called(msgspec.Struct, frozen=True):
     timeout_s: float | None = None
 
 
-class Calls:
+class SpecFunctions:
     """Finds functions in allowed modules. `flows` allows the module `flows` and everything below it."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:

@@ -14,8 +14,8 @@ from typing import Any
 
 from buoy.core.limits import SPEC_PARALLEL, SPEC_PARALLEL_MAX
 from buoy.core.log.questions import Json
-from buoy.core.spec.plan import Plan
-from buoy.core.spec.scope import Scope, scope_of
+from buoy.core.spec.plan import SpecPlan
+from buoy.core.spec.scope import PlanScope, scope_of
 from buoy.errors import BadInput, StepFailed
 
 _NAMES_MAX = 10
@@ -44,7 +44,7 @@ class Mark(IntEnum):
 class Frontier:
     """Which steps of one run may start."""
 
-    def __init__(self, plan: Plan, run_id: str, slots: int) -> None:
+    def __init__(self, plan: SpecPlan, run_id: str, slots: int) -> None:
         self._plan = plan
         self._run_id = run_id
         self._marks = bytearray(len(plan.steps))
@@ -158,7 +158,7 @@ class Frontier:
             return Slot.COMMAND
         return Slot.CALL if first.call is not None else Slot.FREE
 
-    def scope(self, node: int, modules: Mapping[str, Json] | None = None) -> Scope:
+    def scope(self, node: int, modules: Mapping[str, Json] | None = None) -> PlanScope:
         """What that step can see."""
         return scope_of(self._plan, self._plan.steps[node], self._run_id, self._results, modules)
 
@@ -182,7 +182,7 @@ class Frontier:
         """What the spec says that a run gives back; else how many steps did what."""
         wanted = self._plan.spec.result
         if wanted is not None:
-            scope = Scope(self._plan, self._plan.singles, self._run_id, self._results)
+            scope = PlanScope(self._plan, self._plan.singles, self._run_id, self._results)
             return scope.value(wanted)  # type: ignore[arg-type]
         skipped = [each for each, mark in enumerate(self._marks) if mark == Mark.SKIPPED]
         names: list[Json] = [self._plan.steps[each].id for each in skipped[:_NAMES_MAX]]

@@ -14,15 +14,15 @@ import msgspec
 from buoy.core.log import codec
 from buoy.core.log.questions import Question, check_question
 from buoy.core.spec.command import check_variables
-from buoy.core.spec.model import DIRECTORY, Action, Step
+from buoy.core.spec.model import DIRECTORY, Action, SpecStep
 from buoy.core.spec.plan import Planned
-from buoy.core.spec.scope import Scope
+from buoy.core.spec.scope import PlanScope
 from buoy.core.spec.template import text_of
 from buoy.engine.authoring import definitions
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.declaration import Retry
 from buoy.engine.spec.commands import Commander, check_made, missing_files, need_files
-from buoy.engine.spec.functions import Called, Calls
+from buoy.engine.spec.functions import Called, SpecFunctions
 from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
 from buoy.ports.host import Shell
 
@@ -70,9 +70,9 @@ class SpecKit:
     """What this process has for the leaves of specs: functions that may be called, and a shell."""
 
     def __init__(
-        self, calls: Calls | None = None, shell: Shell | None = None, stopping: asyncio.Event | None = None
+        self, calls: SpecFunctions | None = None, shell: Shell | None = None, stopping: asyncio.Event | None = None
     ) -> None:
-        self.calls = calls or Calls()
+        self.calls = calls or SpecFunctions()
         self._commander = None if shell is None else Commander(shell, stopping or asyncio.Event())
         self._run_arguments = None if self._commander is None else Arguments(self._commander.run, "a command")
         self._refusal = Arguments(_refuse, "a step")
@@ -82,7 +82,9 @@ class SpecKit:
         """How many commands of one run go at the same time."""
         return 1 if self._commander is None else self._commander.slots
 
-    def prepare(self, planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None = None) -> Prepared:
+    def prepare(
+        self, planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None = None
+    ) -> Prepared:
         """What the leaf is to do. What cannot be filled in fails the leaf, with the reason, when it begins.
 
         `recorded`: the arguments that the log has for this leaf already.
@@ -105,7 +107,7 @@ class SpecKit:
         work = Work(name, _refuse, self._refusal, is_async=False, retry=Retry(), timeout_s=None)
         return Prepared(work, codec.encode({"error": why}, "a reason"))
 
-    def _command(self, planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None) -> Prepared:
+    def _command(self, planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None) -> Prepared:
         commander, arguments = self.need_shell()
         step = planned.step
         args = _command_args(planned, action, scope, recorded)
@@ -119,7 +121,7 @@ class SpecKit:
         )
         return Prepared(work, codec.encode(args, f"the arguments of {planned.id}"))
 
-    def _call(self, planned: Planned, action: Action, scope: Scope) -> Prepared:
+    def _call(self, planned: Planned, action: Action, scope: PlanScope) -> Prepared:
         assert action.call is not None
         called = self.calls.find(action.call)
         step = planned.step
@@ -155,7 +157,9 @@ class SpecKit:
         return calls
 
 
-def _command_args(planned: Planned, action: Action, scope: Scope, recorded: msgspec.Raw | None) -> dict[str, object]:
+def _command_args(
+    planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None
+) -> dict[str, object]:
     """The arguments of a command. A log of an older Buoy has its values in the text itself, and they stay there."""
     step = planned.step
     given = {name: text_of(value) for name, value in scope.inputs(action).items()}
@@ -177,11 +181,11 @@ def _command_args(planned: Planned, action: Action, scope: Scope, recorded: msgs
     return {**args, "command": command, "variables": variables}
 
 
-def _is_first(step: Step, action: Action) -> bool:
+def _is_first(step: SpecStep, action: Action) -> bool:
     return step.actions[0] is action
 
 
-def _is_last(step: Step, action: Action) -> bool:
+def _is_last(step: SpecStep, action: Action) -> bool:
     return step.actions[-1] is action
 
 

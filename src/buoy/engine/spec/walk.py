@@ -20,17 +20,17 @@ from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.questions import Json
 from buoy.core.spec.model import Action
-from buoy.core.spec.plan import Plan
-from buoy.core.spec.scope import Scope
+from buoy.core.spec.plan import SpecPlan
+from buoy.core.spec.scope import PlanScope
 from buoy.engine.authoring.context import Request
 from buoy.engine.authoring.failures import message_of
-from buoy.engine.code.protocol import Asked
+from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.spec.ready_set import Frontier, Slot
 from buoy.engine.spec.runtime import Prepared, SpecKit
 from buoy.errors import NotJson, StepFailed, TooLarge
 
 
-class Recording(Asked, Protocol):
+class Recording(RunRecorder, Protocol):
     """The execution, as the walk sees it: it also takes the ends of groups."""
 
     def record(self, body: e.Body) -> None: ...
@@ -57,7 +57,7 @@ class Active(msgspec.Struct):
 class Walk:
     """The steps of one run that are under way."""
 
-    def __init__(self, execution: Recording, plan: Plan, kit: SpecKit) -> None:
+    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit) -> None:
         self._execution = execution
         self._plan = plan
         self._kit = kit
@@ -183,7 +183,7 @@ class Walk:
         recorded = there.args if isinstance(there, e.StepStarted | e.ModuleStarted) else None
         return self._kit.prepare(planned, action, self._scope(active), recorded)
 
-    def _scope(self, active: Active) -> Scope:
+    def _scope(self, active: Active) -> PlanScope:
         return self.frontier.scope(active.node, active.results)
 
     def _key(self, leaf: LeafId) -> str:

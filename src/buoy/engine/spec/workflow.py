@@ -17,14 +17,14 @@ import msgspec
 
 from buoy.core.limits import SPEC_LOG_EVENTS_MAX
 from buoy.core.log import codec
-from buoy.core.spec.model import DIRECTORY, Spec, Step, from_stored, is_spec, spec_hash, stored_form
-from buoy.core.spec.plan import Plan, plan_spec
+from buoy.core.spec.model import DIRECTORY, Spec, SpecStep, from_stored, is_spec, spec_hash, stored_form
+from buoy.core.spec.plan import SpecPlan, plan_spec
 from buoy.core.spec.problems import Problems
 from buoy.core.spec.reader import read_spec
 from buoy.core.spec.values import chosen_parameters, written
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.definitions import Workflow
-from buoy.engine.spec.functions import Calls, check_inputs
+from buoy.engine.spec.functions import SpecFunctions, check_inputs
 from buoy.engine.spec.source import SpecSource, read_source
 from buoy.errors import BadInput, NotAllowedHere, TooLarge
 
@@ -43,9 +43,9 @@ class SpecWorkflow(Workflow[..., Any]):
         self.fn = self
         self.arguments = SpecArguments(self)
         self.__name__ = self.name
-        self._planned: tuple[bytes, Plan] | None = None
+        self._planned: tuple[bytes, SpecPlan] | None = None
 
-    def plan(self, stored: msgspec.Raw) -> Plan:
+    def plan(self, stored: msgspec.Raw) -> SpecPlan:
         """What a run with this input is to do. The last plan is kept: a start needs it twice."""
         key = bytes(stored)
         if self._planned is None or self._planned[0] != key:
@@ -90,7 +90,7 @@ class SpecArguments(Arguments):
         return [], {}
 
 
-def _too_long(plan: Plan) -> str | None:
+def _too_long(plan: SpecPlan) -> str | None:
     """Why a run of this plan would not fit into a log, if it would not."""
     least = sum(_events_of(each.step) for each in plan.steps)
     # Claims, pauses, retries and the end want some room, too.
@@ -102,20 +102,22 @@ def _too_long(plan: Plan) -> str | None:
     )
 
 
-def _events_of(step: Step) -> int:
+def _events_of(step: SpecStep) -> int:
     """Each step and module begins and ends; a question is asked and answered on top of that."""
     return 2 * (1 + len(step.modules) + sum(action.ask is not None for action in step.actions))
 
 
 def load_spec(
-    path: str | Path, *, calls: Calls | tuple[str, ...] | None = None, given: Mapping[str, object] | None = None
+    path: str | Path, *, calls: SpecFunctions | tuple[str, ...] | None = None, given: Mapping[str, object] | None = None
 ) -> SpecWorkflow:
     """The spec in a YAML or JSON file, checked whole; `BadSpec` has everything that is wrong.
 
     `calls`: also check that its functions are in these modules and fit. `given`: parameters to check it with.
     """
     with _collector_at_rest():
-        return spec_of(read_source(Path(path)), calls=Calls(calls) if isinstance(calls, tuple) else calls, given=given)
+        return spec_of(
+            read_source(Path(path)), calls=SpecFunctions(calls) if isinstance(calls, tuple) else calls, given=given
+        )
 
 
 @contextmanager
@@ -130,7 +132,9 @@ def _collector_at_rest() -> Iterator[None]:
             gc.enable()
 
 
-def spec_of(source: SpecSource, *, calls: Calls | None, given: Mapping[str, object] | None = None) -> SpecWorkflow:
+def spec_of(
+    source: SpecSource, *, calls: SpecFunctions | None, given: Mapping[str, object] | None = None
+) -> SpecWorkflow:
     problems = Problems()
     spec = read_spec(source.data, problems)
     if spec is None or not spec.steps:
@@ -153,7 +157,7 @@ def spec_of(source: SpecSource, *, calls: Calls | None, given: Mapping[str, obje
     return workflow
 
 
-def _check_calls(spec: Spec, calls: Calls, problems: Problems) -> None:
+def _check_calls(spec: Spec, calls: SpecFunctions, problems: Problems) -> None:
     for number, step in enumerate(spec.steps):
         for place, action in enumerate(step.actions):
             if action.call is None:

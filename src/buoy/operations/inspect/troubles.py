@@ -36,7 +36,7 @@ class Trouble(msgspec.Struct, frozen=True, kw_only=True):
     notice: bool = False
 
 
-class Troubles(msgspec.Struct, frozen=True):
+class TroubleList(msgspec.Struct, frozen=True):
     """All of them. `store`: why the store takes no data now, in one line."""
 
     troubles: tuple[Trouble, ...]
@@ -49,10 +49,10 @@ class Troubles(msgspec.Struct, frozen=True):
         return bool(self.troubles) or self.store is not None
 
 
-async def all_troubles(client: Client) -> Troubles:
+async def all_troubles(client: Client) -> TroubleList:
     """Every run in trouble, and what is wrong with the store itself."""
     found = [each async for each in _troubles(client)]
-    return Troubles(
+    return TroubleList(
         tuple(each for each in found if not each.notice),
         tuple(each for each in found if each.notice),
         await store_trouble(client.store),

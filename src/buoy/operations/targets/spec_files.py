@@ -10,7 +10,7 @@ import msgspec
 from buoy.config import load_settings
 from buoy.core.spec.problems import place_text
 from buoy.core.spec.warnings import warnings_of
-from buoy.engine.spec.functions import Calls
+from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.source import read_source
 from buoy.engine.spec.workflow import SpecArguments, SpecWorkflow, load_spec
 from buoy.errors import BadInput, SpecProblem
@@ -74,7 +74,7 @@ def parameters(params: tuple[str, ...]) -> dict[str, object]:
 
 def read_spec_file(target: str, params: tuple[str, ...], calls: tuple[str, ...]) -> SpecWorkflow:
     """The spec in that file, checked whole with these parameters."""
-    return load_spec(target, calls=Calls(calls), given=parameters(params))
+    return load_spec(target, calls=SpecFunctions(calls), given=parameters(params))
 
 
 def spec_warnings(target: str, spec: SpecWorkflow) -> list[SpecProblem]:

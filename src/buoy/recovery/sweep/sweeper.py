@@ -37,7 +37,7 @@ from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from buoy.recovery.sweep.tally import Swept, Tally
 
 
-class Round(msgspec.Struct, frozen=True):
+class WholeSweep(msgspec.Struct, frozen=True):
     """A whole sweep and the reconcile after it."""
 
     swept: Swept
@@ -83,7 +83,7 @@ class Sweeper:
         self._task: asyncio.Task[None] | None = None
         self._health = SweepHealth(interval_s=interval_s)
         self.told: Callable[[Recovery], None] | None = None
-        self.done: Callable[[Round], None] | None = None
+        self.done: Callable[[WholeSweep], None] | None = None
         self.looks = 0
         self.errors = 0
         self.last_error: str | None = None
@@ -149,7 +149,7 @@ class Sweeper:
             self.errors += tally.errors
             self.last_error = next(iter(tally.troubles), None)
 
-    async def whole(self) -> Round:
+    async def whole(self) -> WholeSweep:
         """A whole sweep from where the last one ended, and a reconcile. Its health is noted, also if it fails."""
         began = self._monotonic()
         sweep = Sweep(self._client, self._detector, self._options, cursor=self._cursor, told=self.told)
@@ -165,7 +165,7 @@ class Sweeper:
         self._count(sweep.tally)
         took_s = self._monotonic() - began
         await self._note_health(took_s, failing=False)
-        found = Round(swept, mended, took_s, self._detector.left)
+        found = WholeSweep(swept, mended, took_s, self._detector.left)
         if self.done is not None:
             self.done(found)
         return found

@@ -22,7 +22,7 @@ from buoy.ports.records import Message
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import DedupeObject, LogObject, TaskState, View, entry_of, newer_task
+from buoy.stores.objects.records import DedupeObject, LogObject, StoredRun, TaskState, entry_of, newer_task
 from buoy.stores.objects.remains import index_entries, remains
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
@@ -73,7 +73,7 @@ class ObjectArchive:
         return await self._put_found(run_id, copy)
 
     async def _put_found(self, run_id: RunId, copy: RunCopy) -> bool:
-        view = View(
+        view = StoredRun(
             run_id=run_id, head_seq=len(copy.events), document=copy.document, task=_task(copy), taken_at=self._now()
         )
         try:
@@ -177,7 +177,7 @@ class ObjectArchive:
                 return False
             task = last.task if saved is None else newer_task(last.task, saved.task)
             counter = 0 if saved is None else saved.counter
-            view = View(
+            view = StoredRun(
                 run_id=run_id, head_seq=head_seq, document=document, task=task, etag=etag, counter=counter,
                 taken_at=last.taken_at,
             )  # fmt: skip

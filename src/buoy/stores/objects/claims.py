@@ -21,7 +21,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import TaskKind, TaskState, View, WorkHint, claimed_task, fits, next_task, passed
+from buoy.stores.objects.records import StoredRun, TaskKind, TaskState, WorkHint, claimed_task, fits, next_task, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
@@ -211,7 +211,7 @@ class Claims:
         for entry in entries:
             await self._index.doubt(entry.key)
 
-    async def _due(self, view: View, entry: layout.TaskEntry, now: float) -> TaskState | None:
+    async def _due(self, view: StoredRun, entry: layout.TaskEntry, now: float) -> TaskState | None:
         """The task, if this entry is the one that it has and its time has come."""
         if passed(entry.key, entry.version, view):
             await self._index.drop([entry.key])
@@ -222,7 +222,7 @@ class Claims:
         self._index.trust(entry.key)
         return view.task if view.task.due(now) else None
 
-    async def _woken(self, view: View, woken: Woken, now: float) -> TaskState | None:
+    async def _woken(self, view: StoredRun, woken: Woken, now: float) -> TaskState | None:
         """The task as due at once, if nobody holds it and there is a message that nobody saw."""
         task = view.task
         if task.kind == "none":
@@ -238,7 +238,7 @@ class Claims:
     async def _give_back(self, run_id: RunId, runner: RunnerId) -> None:
         self._owed.get(runner, {}).pop(run_id, None)
         view = await self._runs.look(run_id)
-        if isinstance(view, View) and view.task.kind == "held" and view.task.holder == runner:
+        if isinstance(view, StoredRun) and view.task.kind == "held" and view.task.holder == runner:
             task = view.task
             due_at = task.due_at or 0.0
             await self._runs.move(
@@ -268,7 +268,7 @@ class Claims:
                 return True
         raise Unavailable(f"the task of {run_id} is changed by others all the time; try again")
 
-    async def _end(self, view: View) -> bool:
+    async def _end(self, view: StoredRun) -> bool:
         """The run ended before, and nothing is owed to anybody any more."""
         if await self._runs.move(view, next_task(view.task, "none")) is None:
             return False

@@ -19,7 +19,7 @@ from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import LogObject, TaskState, View, entry_of, task_after
+from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, task_after
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
 
@@ -93,7 +93,7 @@ class Commits:
         await self._finish(write, base, made, last_seq)
         return Committed(last_seq)
 
-    async def _base(self, write: Write) -> View | FencedOut | None:
+    async def _base(self, write: Write) -> StoredRun | FencedOut | None:
         """The run as it must be for this append; None for a new run. The number must be a commit's last one."""
         known = self._runs.known(write.run_id)
         lately = self._runs.known_lately(write.run_id)
@@ -133,9 +133,9 @@ class Commits:
             return log
         return there if there is not None and there.nonce is not None and there.nonce == log.nonce else None
 
-    async def _finish(self, write: Write, base: View | None, made: LogObject, last_seq: int) -> None:
+    async def _finish(self, write: Write, base: StoredRun | None, made: LogObject, last_seq: int) -> None:
         task, taken_at = made.task, made.taken_at
-        view = View(run_id=write.run_id, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at)
+        view = StoredRun(run_id=write.run_id, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at)
         if base is not None:
             view = msgspec.structs.replace(
                 base, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at
@@ -156,14 +156,14 @@ class Commits:
             active = layout.active_key(write.run_id, write.document.created_at, task.active_seq)
             await self._index.drop([active])
 
-    def _heard(self, base: View, task: TaskState) -> list[str]:
+    def _heard(self, base: StoredRun, task: TaskState) -> list[str]:
         """The wake-ups of messages that this commit calls seen. While one stands, every worker's look reads the run."""
         seen = max(base.task.seen, self._runs.seen.get(base.run_id, 0))
         return [layout.wake_key(base.run_id, number) for number in range(seen + 1, task.seen + 1)[:WAKES_MAX]]
 
-    async def _save(self, view: View) -> None:
+    async def _save(self, view: StoredRun) -> None:
         """Brings `state.json` up to this commit, unless somebody did so already."""
-        current: View | None = view
+        current: StoredRun | None = view
         try:
             for _ in range(SAVE_TRIES_MAX):
                 if current is None or not _wants_saving(current):
@@ -177,7 +177,7 @@ class Commits:
             self._index.note(error)
 
 
-def _entries(write: Write, base: View | None, task: TaskState) -> list[Entry]:
+def _entries(write: Write, base: StoredRun | None, task: TaskState) -> list[Entry]:
     """What must be findable once this commit stands."""
     first, document = write.after_seq + 1, write.document
     entries: list[Entry] = []
@@ -192,7 +192,7 @@ def _entries(write: Write, base: View | None, task: TaskState) -> list[Entry]:
     return entries
 
 
-def _wants_saving(view: View) -> bool:
+def _wants_saving(view: StoredRun) -> bool:
     """`load` reads the last commit anyway; saving keeps lists cheap, and bounds how far a reader must look ahead."""
     if view.task.kind != "held" and view.saved_version != view.task.version:
         return True

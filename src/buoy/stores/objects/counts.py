@@ -20,7 +20,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import each
 from buoy.stores.objects.lists import Lists, fits, may_match
-from buoy.stores.objects.records import View
+from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 
 PAGE = 1_000
@@ -39,12 +39,12 @@ class Counts:
     async def count(self, query: RunQuery) -> dict[str, int]:
         if query.holder is not None:
             held = await self._lists.held_by(query.holder, query, None)
-            return dict(Counter(str(one.run.document.status) for one in held if isinstance(one.run, View)))
+            return dict(Counter(str(one.run.document.status) for one in held if isinstance(one.run, StoredRun)))
         counts, active, counted = Counter[str](), set[RunId](), set[RunId]()
         async for entries in self._pages(layout.ACTIVE):
             active.update(entry.run_id for entry in entries)
             for run in await each(entries, self._lists.listed) if _of_active(query) else ():
-                if isinstance(run, View) and not run.document.ended:
+                if isinstance(run, StoredRun) and not run.document.ended:
                     counted.add(run.run_id)
                     counts[run.document.status] += fits(run.document, run.updated_at, query)
         if not query.statuses or TERMINAL.intersection(query.statuses):
@@ -71,7 +71,7 @@ class Counts:
         if found is not None and found[0].ended and entry.run_id not in active:
             return found if layout.index_key(found[0].run_id, found[0].created_at) == entry.key else None
         run = await self._lists.listed(entry)
-        return (run.document, run.updated_at) if isinstance(run, View) else None
+        return (run.document, run.updated_at) if isinstance(run, StoredRun) else None
 
     async def _pages(self, prefix: str) -> AsyncIterator[list[layout.RunEntry]]:
         after: str | None = None

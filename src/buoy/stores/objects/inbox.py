@@ -21,7 +21,7 @@ from buoy.ports.records import Message, Receipt
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import DedupeObject, View
+from buoy.stores.objects.records import DedupeObject, StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.turns import Turns
 from buoy.stores.store_clock import StoreClock
@@ -85,7 +85,7 @@ class Inboxes:
             if number - head > SEND_TRIES_MAX:
                 raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
 
-    async def _target(self, run_id: RunId) -> tuple[View, int]:
+    async def _target(self, run_id: RunId) -> tuple[StoredRun, int]:
         """The run and the number of its last message."""
         view = self._runs.known(run_id) or await self._runs.load(run_id)
         head = 0 if view is None else await self._runs.inbox_head(view)
@@ -178,12 +178,12 @@ class Inboxes:
 
     async def _poked(self, run_id: RunId, runner: RunnerId, entries: list[layout.WakeEntry]) -> bool:
         view = await self._runs.look(run_id)
-        if not isinstance(view, View) or view.task.kind != "held" or view.task.holder != runner:
+        if not isinstance(view, StoredRun) or view.task.kind != "held" or view.task.holder != runner:
             return False
         seen = max(view.task.seen, self._runs.seen.get(run_id, 0))
         return await self.unseen(view, entries, seen)
 
-    async def unseen(self, view: View, entries: list[layout.WakeEntry], seen: int) -> bool:
+    async def unseen(self, view: StoredRun, entries: list[layout.WakeEntry], seen: int) -> bool:
         """Whether there is a message beyond `seen`. Wake-ups that were seen are removed, early ones doubted."""
         await self._index.drop([entry.key for entry in entries if entry.number <= seen])
         left = [entry for entry in entries if entry.number > seen]

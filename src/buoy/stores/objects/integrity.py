@@ -23,7 +23,7 @@ from buoy.stores.clock_check import clock_check
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed
 from buoy.stores.objects.index import LATE_AFTER_S, Entry, Index, each
-from buoy.stores.objects.records import View, entry_of, passed
+from buoy.stores.objects.records import StoredRun, entry_of, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.strays import FOREIGN, STRAY, strange, stray_of
@@ -118,7 +118,7 @@ class ObjectCheckup:
         if entry is None:
             return strange(key)
         view = await self._runs.look(entry.run_id)
-        if not isinstance(view, View):
+        if not isinstance(view, StoredRun):
             return _alone(key, entry.run_id) if view is None else None
         valid = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
         over = view.task.kind == "none" and view.document.ended
@@ -129,7 +129,7 @@ class ObjectCheckup:
         if entry is None:
             return strange(key)
         view = await self._runs.look(entry.run_id)
-        if not isinstance(view, View):
+        if not isinstance(view, StoredRun):
             return _alone(key, entry.run_id) if view is None else None
         return None if key == layout.index_key(view.run_id, view.document.created_at) else _left(key, entry.run_id)
 
@@ -143,7 +143,7 @@ class ObjectCheckup:
         if entry is None:
             return strange(key)
         view = await self._runs.look(entry.run_id)
-        if not isinstance(view, View):
+        if not isinstance(view, StoredRun):
             return _alone(key, entry.run_id) if view is None else None
         return _left(key, entry.run_id) if passed(key, entry.version, view) else None
 
@@ -189,17 +189,17 @@ class ObjectCheckup:
         view = None if entry is None else await self._view(entry.run_id)
         return None if view is None else await self._missing(view)
 
-    async def _view(self, run_id: RunId) -> View | None:
+    async def _view(self, run_id: RunId) -> StoredRun | None:
         """The run, if it is there and can be read."""
         view = await self._runs.look(run_id)
-        return view if isinstance(view, View) else None
+        return view if isinstance(view, StoredRun) else None
 
     async def _strays(self, key: str) -> IndexTrouble | None:
         """Files among those of an active run that Buoy did not write."""
         entry = layout.run_entry(key)
         return None if entry is None else await stray_of(self._bucket, entry.run_id)
 
-    async def _missing(self, view: View) -> IndexTrouble | None:
+    async def _missing(self, view: StoredRun) -> IndexTrouble | None:
         for key, _ in self._entries(view):
             if await self._bucket.get(key) is None:
                 return IndexTrouble(_MISSING, f"{view.run_id} has not its entry {key}", key, view.run_id)
@@ -220,7 +220,7 @@ class ObjectCheckup:
         key = layout.state_key(run_id)
         return IndexTrouble(_DAMAGED, f"its document, {key}, cannot be read", key, run_id)
 
-    def _entries(self, view: View) -> list[Entry]:
+    def _entries(self, view: StoredRun) -> list[Entry]:
         """What must be there for a run in this state."""
         created_at = view.document.created_at
         entries: list[Entry] = [(layout.index_key(view.run_id, created_at), b"{}")]
@@ -259,7 +259,7 @@ class ObjectCheckup:
             if found is not None or number % PAGE == 0:
                 yield found
 
-    async def _of_an_ended(self, view: View) -> list[IndexTrouble]:
+    async def _of_an_ended(self, view: StoredRun) -> list[IndexTrouble]:
         """Active runs were looked at by their index."""
         found = (await self._damaged(view.run_id), await stray_of(self._bucket, view.run_id))
         return [each for each in found if each is not None]

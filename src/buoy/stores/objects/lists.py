@@ -19,7 +19,7 @@ from buoy.ports.records import Broken, RunPage, RunQuery, RunRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import View
+from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.scopes import fits_scope
 from buoy.stores.unreadable import UNREADABLE, broken
@@ -27,11 +27,11 @@ from buoy.stores.unreadable import UNREADABLE, broken
 PAGE = 100
 
 
-class Found(NamedTuple):
+class ListedRun(NamedTuple):
     """A run of a list, and where it stands in it."""
 
     place: str
-    run: View | Broken
+    run: StoredRun | Broken
 
 
 class Lists:
@@ -83,7 +83,7 @@ class Lists:
         except CorruptLog:
             return True
 
-    async def _record(self, run: View | Broken, now: float) -> RunRecord | Broken:
+    async def _record(self, run: StoredRun | Broken, now: float) -> RunRecord | Broken:
         if isinstance(run, Broken):
             return run
         try:
@@ -91,33 +91,33 @@ class Lists:
         except UNREADABLE as error:
             return broken("run", run.run_id, layout.inbox_prefix(run.run_id), error)
 
-    async def held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[Found]:
+    async def held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[ListedRun]:
         keys = await self._bucket.list(layout.held_prefix(holder))
         entries = [entry for key in keys if (entry := layout.held_entry(key)) is not None]
         runs = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.look)
         held = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
         return sorted((one for one in held if place is None or one.place > place), key=lambda one: one.place)
 
-    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[Found]:
+    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[ListedRun]:
         """Up to one more than `limit`, so that the caller knows whether there is another page."""
         after = None if place is None else layout.after_place(prefix, place)
         if query.created_before is not None:
             after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
         oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
-        found: list[Found] = []
+        found: list[ListedRun] = []
         while len(found) <= limit:
             keys = await self._bucket.list(prefix, after=after, limit=PAGE)
             entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
             runs = await each(entries, self.listed)
             for entry, run in zip(entries, runs, strict=True):
                 if run is not None and (may_match(entry, query) if isinstance(run, Broken) else _matches(run, query)):
-                    found.append(Found(entry.place, run))
+                    found.append(ListedRun(entry.place, run))
             if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
                 break
             after = keys[-1]
         return found
 
-    async def listed(self, entry: layout.RunEntry) -> View | Broken | None:
+    async def listed(self, entry: layout.RunEntry) -> StoredRun | Broken | None:
         """The run of an entry, if it is the one entry of its index that stands for this run."""
         view = await self._runs.look(entry.run_id)
         if view is None:
@@ -137,7 +137,7 @@ class Lists:
         return view
 
 
-def _matches(view: View, query: RunQuery) -> bool:
+def _matches(view: StoredRun, query: RunQuery) -> bool:
     holds = query.holder is None or (view.task.kind == "held" and view.task.holder == query.holder)
     return holds and fits(view.document, view.updated_at, query)
 
@@ -171,11 +171,11 @@ def _created_in_time(created_at: float, query: RunQuery) -> bool:
     )
 
 
-def _found(run: View | Broken) -> Found:
+def _found(run: StoredRun | Broken) -> ListedRun:
     """What a runner holds, in the order of creation; what cannot be read comes last."""
     if isinstance(run, Broken):
-        return Found(layout.place(RunId(run.id), 0.0), run)
-    return Found(layout.place(run.run_id, run.document.created_at), run)
+        return ListedRun(layout.place(RunId(run.id), 0.0), run)
+    return ListedRun(layout.place(run.run_id, run.document.created_at), run)
 
 
 def _place(cursor: str | None) -> str | None:

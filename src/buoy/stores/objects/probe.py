@@ -46,7 +46,7 @@ class Probed(msgspec.Struct, frozen=True, omit_defaults=True):
     versioned: bool = False
 
 
-class Broken(Exception):
+class BrokenGuarantee(Exception):
     """A guarantee that the bucket does not keep, and what was seen."""
 
     def __init__(self, guarantee: Guarantee, seen: str) -> None:
@@ -61,7 +61,7 @@ async def check_guarantees(bucket: Bucket) -> None:
     try:
         for check in (_creates, _replaces, _one_creator, _one_replacer, _lists):
             await check(bucket, place)
-    except Broken as broken:
+    except BrokenGuarantee as broken:
         raise StoreUnusable(
             f"{bucket.name} cannot be a store: it does not keep {broken.guarantee}: {broken.seen}; {_ADVICE}"
         ) from broken
@@ -105,7 +105,7 @@ async def _creates(bucket: Bucket, place: str) -> None:
     except Exists:
         await _expect(bucket, key, b"first", etag)
         return
-    raise Broken("create-if-absent", "a second create of one key succeeded")
+    raise BrokenGuarantee("create-if-absent", "a second create of one key succeeded")
 
 
 async def _replaces(bucket: Bucket, place: str) -> None:
@@ -115,19 +115,19 @@ async def _replaces(bucket: Bucket, place: str) -> None:
     except Changed:
         pass
     else:
-        raise Broken("compare-and-swap", "an object that was not there was replaced")
+        raise BrokenGuarantee("compare-and-swap", "an object that was not there was replaced")
     first = await bucket.create(key, b"1")
     try:
         second = await bucket.replace(key, b"2", first)
     except Changed as error:
-        raise Broken("compare-and-swap", "a replacement of the present version was refused") from error
+        raise BrokenGuarantee("compare-and-swap", "a replacement of the present version was refused") from error
     await _expect(bucket, key, b"2", second)
     try:
         await bucket.replace(key, b"3", first)
     except Changed:
         await _expect(bucket, key, b"2", second)
     else:
-        raise Broken("compare-and-swap", "a version that was gone was replaced")
+        raise BrokenGuarantee("compare-and-swap", "a version that was gone was replaced")
     await bucket.delete(key)
     await _expect(bucket, key, None)
 
@@ -167,12 +167,12 @@ async def _one_wins(bucket: Bucket, key: str, write: Callable[[bytes], Awaitable
     told = await asyncio.gather(*map(one, bodies))
     won = [body for body, answer in zip(bodies, told, strict=True) if answer]
     if len(won) > 1:
-        raise Broken(guarantee, f"{len(won)} of {WRITERS} writers at once were told that they won")
+        raise BrokenGuarantee(guarantee, f"{len(won)} of {WRITERS} writers at once were told that they won")
     found = await bucket.get(key)
     if won and (found is None or found[0] != won[0]):
-        raise Broken(guarantee, "the writer that was told that it won is not the one whose data is there")
+        raise BrokenGuarantee(guarantee, "the writer that was told that it won is not the one whose data is there")
     if not won and None not in told:
-        raise Broken(guarantee, f"all of {WRITERS} writers at once were told that they lost")
+        raise BrokenGuarantee(guarantee, f"all of {WRITERS} writers at once were told that they lost")
 
 
 async def _lists(bucket: Bucket, place: str) -> None:
@@ -180,20 +180,24 @@ async def _lists(bucket: Bucket, place: str) -> None:
     etags = await asyncio.gather(*(bucket.create(key, key.encode()) for key in keys))
     listed = await bucket.list_etags(f"{place}list/")
     if [key for key, _ in listed] != keys:
-        raise Broken("list-after-write", f"a listing showed {len(listed)} of {LISTED} objects that had been written")
+        raise BrokenGuarantee(
+            "list-after-write", f"a listing showed {len(listed)} of {LISTED} objects that had been written"
+        )
     if [etag for _, etag in listed] != etags:
-        raise Broken("etags in listings", "a listing showed other etags than the writes had been answered with")
+        raise BrokenGuarantee(
+            "etags in listings", "a listing showed other etags than the writes had been answered with"
+        )
     await bucket.delete(keys[0])
     if await bucket.list(f"{place}list/") != keys[1:]:
-        raise Broken("list-after-write", "a listing showed an object that had been deleted")
+        raise BrokenGuarantee("list-after-write", "a listing showed an object that had been deleted")
 
 
 async def _expect(bucket: Bucket, key: str, data: bytes | None, etag: str | None = None) -> None:
     found = await bucket.get(key)
     if (None if found is None else found[0]) != data:
-        raise Broken("read-after-write", "a read did not show the last write")
+        raise BrokenGuarantee("read-after-write", "a read did not show the last write")
     if etag is not None and found is not None and found[1] != etag:
-        raise Broken("read-after-write", "a read showed another etag than the write had been answered with")
+        raise BrokenGuarantee("read-after-write", "a read showed another etag than the write had been answered with")
 
 
 async def _clean_up(bucket: Bucket, place: str) -> None:

@@ -17,7 +17,7 @@ from buoy.ports.records import Broken, Evidence, Orphan
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import TaskState, View, entry_of, next_task, passed
+from buoy.stores.objects.records import StoredRun, TaskState, entry_of, next_task, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.unreadable import UNREADABLE, broken
@@ -77,7 +77,7 @@ class Sweeps:
                 return False
         raise Unavailable(f"the task of {entry.run_id} is changed by others all the time; try again")
 
-    async def _stop(self, entry: layout.HeldEntry, view: View) -> bool:
+    async def _stop(self, entry: layout.HeldEntry, view: StoredRun) -> bool:
         """Makes a claim fail that was announced but not yet made. False: look again."""
         if entry.version.seq > view.task.seq:
             # Announced by a commit, which only the log can fence. If it comes, `orphans` finds it.
@@ -90,7 +90,7 @@ class Sweeps:
         await self._index.drop([entry.key])
         return True
 
-    def _due_again(self, view: View, cause: str, evidence: Evidence, *, renew: bool = False) -> TaskState:
+    def _due_again(self, view: StoredRun, cause: str, evidence: Evidence, *, renew: bool = False) -> TaskState:
         """Work that comes back is due at once, at its own place in the queue if it had one."""
         now = self._clock.now()
         due_at = now if view.task.due_at is None else min(view.task.due_at, now)
@@ -143,7 +143,7 @@ class Sweeps:
                 self._place = part[-1]
                 return
 
-    async def _active(self, entry: layout.RunEntry) -> View | None:
+    async def _active(self, entry: layout.RunEntry) -> StoredRun | None:
         """The run, if this entry is the one that it has now."""
         view = await self._runs.look(entry.run_id)
         if isinstance(view, Broken):
@@ -163,7 +163,7 @@ class Sweeps:
         return None
 
     async def _judge_one(
-        self, view: View, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
+        self, view: StoredRun, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
     ) -> Orphan | None:
         """One of many: what is wrong with it is noted, and hides no other."""
         try:
@@ -173,7 +173,7 @@ class Sweeps:
             return None
 
     async def _judge(
-        self, view: View, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
+        self, view: StoredRun, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
     ) -> Orphan | None:
         """Whether nobody will ever drive this run. `announced` None: the entry of a holder is not looked for."""
         task, holder = view.task, _holder(view)
@@ -192,17 +192,17 @@ class Sweeps:
             why = "it has a message or a time that nothing will wake it for"
         return None if why is None else Orphan(view.run_id, holder, why, no_task=task.kind == "none")
 
-    async def _announce(self, view: View) -> None:
+    async def _announce(self, view: StoredRun) -> None:
         """Writes the `held/` entry of a living holder again, so that its burial will find the run."""
         entry = entry_of(view.document, view.task)
         if entry is not None:
             await self._index.add([entry])
 
-    async def _missing(self, view: View) -> bool:
+    async def _missing(self, view: StoredRun) -> bool:
         entry = entry_of(view.document, view.task)
         return entry is None or await self._bucket.get(entry[0]) is None
 
-    async def _asleep(self, view: View) -> bool:
+    async def _asleep(self, view: StoredRun) -> bool:
         """Whether a task that waits has something to do that no entry tells anybody about."""
         document = view.document
         now = run_time(StoreTime(self._clock.now()), taken_at=view.updated_at, told_at=document.updated_at)
@@ -230,5 +230,5 @@ class Sweeps:
         raise Unavailable(f"the task of {orphan.run_id} is changed by others all the time; try again")
 
 
-def _holder(view: View) -> RunnerId | None:
+def _holder(view: StoredRun) -> RunnerId | None:
     return view.task.holder if view.task.kind == "held" else None

@@ -111,7 +111,7 @@ class RunnerObject(msgspec.Struct, frozen=True):
     record: RunnerRecord
 
 
-class View(msgspec.Struct, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True):
     """A run as this process last read or wrote it. `etag` None: there is no `state.json` yet."""
 
     run_id: RunId
@@ -131,13 +131,13 @@ class View(msgspec.Struct, frozen=True):
         return StoreTime(self.document.updated_at if self.taken_at is None else self.taken_at)
 
 
-def envelope_of(view: View) -> Envelope:
+def envelope_of(view: StoredRun) -> Envelope:
     """Who drives the run. What came without a log was never driven by Buoy."""
     generation = view.task.generation
     return Envelope(orchestrate_task_id(view.run_id, generation) if view.head_seq else None, generation)
 
 
-def state_object(view: View) -> StateObject:
+def state_object(view: StoredRun) -> StateObject:
     return StateObject(
         counter=view.counter + 1,
         head_seq=view.head_seq,
@@ -148,7 +148,7 @@ def state_object(view: View) -> StateObject:
     )
 
 
-def record_of(view: View, inbox_head: int, now: float) -> RunRecord:
+def record_of(view: StoredRun, inbox_head: int, now: float) -> RunRecord:
     """The run as the port shows it."""
     task = view.task
     due_at = task.due_at if task.kind == "due" else None
@@ -165,8 +165,8 @@ def record_of(view: View, inbox_head: int, now: float) -> RunRecord:
     )
 
 
-def saved_view(run_id: RunId, saved: StateObject, etag: str) -> View:
-    return View(
+def saved_view(run_id: RunId, saved: StateObject, etag: str) -> StoredRun:
+    return StoredRun(
         run_id=run_id,
         head_seq=saved.head_seq,
         document=saved.document,
@@ -186,7 +186,7 @@ def newer_task(one: TaskState, other: TaskState) -> TaskState:
     return later if later.seen >= earlier.seen else msgspec.structs.replace(later, seen=earlier.seen)
 
 
-def merged(one: View, other: View, *, state: View) -> View:
+def merged(one: StoredRun, other: StoredRun, *, state: StoredRun) -> StoredRun:
     """What is known from two looks at a run, in whichever order they happened; of `state.json` what `state` saw."""
     # Of two with one head the later look counts: documents are put right without an event.
     head = one if one.head_seq > other.head_seq else other
@@ -270,7 +270,7 @@ def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
     return None
 
 
-def passed(key: str, version: Version, view: View) -> bool:
+def passed(key: str, version: Version, view: StoredRun) -> bool:
     """Whether the index entry of that version can never become true again, so that anybody may remove it."""
     valid = entry_of(view.document, view.task)
     if valid is not None and valid[0] == key:
@@ -286,7 +286,7 @@ def fits(hint: WorkHint | Document, wants: Wants) -> bool:
     return hint.env == wants.env and (wants.stack is None or hint.stack is None or hint.stack == wants.stack)
 
 
-def claimed_task(view: View, task: TaskState, now: float, *, by_clock: bool = False) -> Task:
+def claimed_task(view: StoredRun, task: TaskState, now: float, *, by_clock: bool = False) -> Task:
     """What the claimer is told."""
     document = view.document
     return Task(

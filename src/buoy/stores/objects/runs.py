@@ -28,8 +28,8 @@ from buoy.stores.objects.index import Entry, Index, each
 from buoy.stores.objects.records import (
     LogObject,
     StateObject,
+    StoredRun,
     TaskState,
-    View,
     entry_of,
     merged,
     passed,
@@ -58,20 +58,20 @@ class Runs:
         self._clock = clock
         self.met = Met()
         self.inbox_ends = InboxEnds(bucket)
-        self._known: dict[RunId, View] = {}
+        self._known: dict[RunId, StoredRun] = {}
         self._known_at: dict[RunId, float] = {}
         # What owners in this process looked at; durable with their next commit or release.
         self.seen: dict[RunId, int] = {}
 
-    def known(self, run_id: RunId) -> View | None:
+    def known(self, run_id: RunId) -> StoredRun | None:
         return self._known.get(run_id)
 
-    def known_lately(self, run_id: RunId) -> View | None:
+    def known_lately(self, run_id: RunId) -> StoredRun | None:
         """The view that a writer may use without a look. After a long sleep its run may be purged, its place free."""
         lately = self._clock.monotonic() - self._known_at.get(run_id, -math.inf) <= LATELY_S
         return self._known.get(run_id) if lately else None
 
-    def remember(self, view: View, *, read: bool = True) -> View:
+    def remember(self, view: StoredRun, *, read: bool = True) -> StoredRun:
         """Adds what was just read or written. What was read of `state.json` counts, even if it seems to be older."""
         old = self._known.pop(view.run_id, None)
         if old is not None:
@@ -86,14 +86,14 @@ class Runs:
         self._known.pop(run_id, None)
         self._known_at.pop(run_id, None)
 
-    async def look(self, run_id: RunId) -> View | Broken | None:
+    async def look(self, run_id: RunId) -> StoredRun | Broken | None:
         """As `load`, for those who look at many runs: one that cannot be read is told as such, and is not absent."""
         try:
             return await self.load(run_id)
         except UNREADABLE as error:
             return self.met.note(broken("run", run_id, layout.run_prefix(run_id), error))
 
-    async def load(self, run_id: RunId) -> View | None:
+    async def load(self, run_id: RunId) -> StoredRun | None:
         """The run as it is now, or None if there is positively none."""
         before = self._known.get(check_run_id(run_id))
         found = await self._bucket.get(layout.state_key(run_id))
@@ -110,7 +110,7 @@ class Runs:
             self._forget(run_id)
             return None
         document = await self._document(run_id, last)
-        view = View(
+        view = StoredRun(
             run_id=run_id, head_seq=last.last_seq, document=document, task=last.task, etag=etag, taken_at=last.taken_at
         )
         if saved is not None and etag is not None:
@@ -118,7 +118,7 @@ class Runs:
             view = merged(view, state, state=state)
         return self._read(view, before)
 
-    def _read(self, view: View, before: View | None) -> View:
+    def _read(self, view: StoredRun, before: StoredRun | None) -> StoredRun:
         """What was read counts, even if more is remembered, which may be lost; unless that was added meanwhile."""
         if self._known.get(view.run_id) is before:
             self._known.pop(view.run_id, None)
@@ -252,7 +252,7 @@ class Runs:
             first = log.last_seq + 1
         return found
 
-    async def save(self, view: View) -> View:
+    async def save(self, view: StoredRun) -> StoredRun:
         """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`."""
         saved = state_object(view)
         data = msgspec.json.encode(saved)
@@ -264,7 +264,7 @@ class Runs:
         except Exists as error:
             raise Changed(key) from error
 
-    async def move(self, view: View, task: TaskState) -> View | None:
+    async def move(self, view: StoredRun, task: TaskState) -> StoredRun | None:
         """Gives the run's task its next state; None if somebody else was quicker. Raises Unavailable if unclear."""
         entry = entry_of(view.document, task)
         entries = [] if entry is None else [entry]
@@ -281,7 +281,7 @@ class Runs:
         await self._index.drop([None if old is None else old[0]])
         return moved
 
-    async def _save_for_sure(self, view: View) -> View | None:
+    async def _save_for_sure(self, view: StoredRun) -> StoredRun | None:
         try:
             return await self.save(view)
         except Unavailable:
@@ -297,11 +297,11 @@ class Runs:
         if view is not None and entry is not None and passed(entry[0], task.version, view):
             await self._index.drop([entry[0]])
 
-    async def inbox_head(self, view: View) -> int:
+    async def inbox_head(self, view: StoredRun) -> int:
         """The number of the last message."""
         return await self.inbox_ends.end(view.run_id, view.task.seen)
 
-    async def record(self, view: View, now: float) -> RunRecord:
+    async def record(self, view: StoredRun, now: float) -> RunRecord:
         """The run as the port shows it. An unseen message makes a task that nobody holds due at once."""
         return record_of(view, await self.inbox_head(view), now)
 

@@ -14,12 +14,12 @@ import psycopg
 from buoy.errors import StoreUnusable
 from buoy.stores.postgres.address import Address
 from buoy.stores.postgres.connection import Connection
-from buoy.stores.postgres.statements import Migration
+from buoy.stores.postgres.statements import SchemaMigration
 
 OLDEST_SERVER = 140_000
 
 
-def prepare(connection: Connection, address: Address, migrations: Sequence[Migration], name: str) -> bool:
+def prepare(connection: Connection, address: Address, migrations: Sequence[SchemaMigration], name: str) -> bool:
     """Checks the server and brings the schema to this code's. Whether a pooler sits between.
 
     A pooler invents the process id that libpq is given.
@@ -55,7 +55,7 @@ def _applied(connection: Connection) -> dict[int, bool]:
     return dict(connection.rows("applied"))
 
 
-def _usable(applied: dict[int, bool], migrations: Sequence[Migration], name: str) -> bool:
+def _usable(applied: dict[int, bool], migrations: Sequence[SchemaMigration], name: str) -> bool:
     """Whether nothing has to be done. Refuses what a newer Buoy changed in a way that this one cannot know."""
     known = len(migrations)
     changed = [number for number, additive in applied.items() if number > known and not additive]
@@ -66,7 +66,7 @@ def _usable(applied: dict[int, bool], migrations: Sequence[Migration], name: str
     return all(each.number in applied for each in migrations)
 
 
-def _migrate(connection: Connection, address: Address, migrations: Sequence[Migration], name: str) -> None:
+def _migrate(connection: Connection, address: Address, migrations: Sequence[SchemaMigration], name: str) -> None:
     connection.run("begin")
     try:
         connection.run("lock_migrations", (address.schema,))
@@ -78,7 +78,7 @@ def _migrate(connection: Connection, address: Address, migrations: Sequence[Migr
         raise
 
 
-def _apply(connection: Connection, address: Address, migrations: Sequence[Migration], name: str) -> None:
+def _apply(connection: Connection, address: Address, migrations: Sequence[SchemaMigration], name: str) -> None:
     """Under the lock: another process may have been quicker."""
     _, has_schema, has_store = _check_server(connection, address, name)
     if not has_schema:

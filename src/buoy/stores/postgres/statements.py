@@ -16,7 +16,7 @@ _COMMENT = re.compile(r"^--.*$", re.MULTILINE)
 _ADDITIVE = re.compile(r"^-- additive: (yes|no)$", re.MULTILINE)
 
 
-class Migration(NamedTuple):
+class SchemaMigration(NamedTuple):
     """One numbered change of the schema. Additive: code that does not know it works on."""
 
     number: int
@@ -40,7 +40,7 @@ def load_statements(schema: str, channel: str) -> Mapping[str, bytes]:
     return {name: _filled(text, fragments).encode() for name, text in found.items()}
 
 
-def load_migrations(schema: str) -> tuple[Migration, ...]:
+def load_migrations(schema: str) -> tuple[SchemaMigration, ...]:
     """All migrations in their order. `schema`: quoted."""
     found = []
     for path in sorted(files(__package__).joinpath("sql", "migrations").iterdir(), key=lambda each: each.name):
@@ -50,7 +50,7 @@ def load_migrations(schema: str) -> tuple[Migration, ...]:
         assert additive is not None, f"{path.name} says whether it only adds"
         name = rest.removesuffix(".sql")
         statement = text.replace("{schema}", schema).encode()
-        found.append(Migration(int(number), name, additive.group(1) == "yes", statement))
+        found.append(SchemaMigration(int(number), name, additive.group(1) == "yes", statement))
     assert [each.number for each in found] == list(range(1, len(found) + 1)), "migrations are numbered from 1"
     return tuple(found)
 

@@ -11,7 +11,7 @@ report      what was found, as data and text                names       whether 
 runs        all scenarios, and the verdict
 """
 
-from buoy.testing.crashtest.report import Crash, Finding, Outcome, Repeat, Report
+from buoy.testing.crashtest.report import Crash, Finding, Repeat, Report, RunEnd
 from buoy.testing.crashtest.runs import Options, crash_test
 
-__all__ = ["Crash", "Finding", "Options", "Outcome", "Repeat", "Report", "crash_test"]
+__all__ = ["Crash", "Finding", "Options", "Repeat", "Report", "RunEnd", "crash_test"]

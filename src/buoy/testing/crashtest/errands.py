@@ -26,9 +26,9 @@ from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import NoteFile
 from buoy.testing.crashtest.process import Job, Process, make_job
 from buoy.testing.crashtest.scenario import DATA, LOGS, Setting, seed_chance
-from buoy.testing.crashtest.watch import Watch, watching
+from buoy.testing.crashtest.watch import BodyWatch, watching
 from buoy.testing.local_host import KnownDeaths, Shelf
-from buoy.testing.script import Entry, Script
+from buoy.testing.script import Script, ScriptEntry
 from buoy.testing.skipping import SkippingClock
 
 NOTES, LOCKS = "notes.jsonl", "locks"
@@ -39,7 +39,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     """All that a child has to know. `replays`: it only replays what is in the store, and executes no step."""
 
     stored: msgspec.Raw
-    script: list[Entry]
+    script: list[ScriptEntry]
     calls: tuple[str, ...]
     writes_max: int
     stubs: dict[str, msgspec.Raw]
@@ -90,7 +90,7 @@ def do_errand(folder: Path, find: Callable[[], Workflow[..., Any]]) -> NoReturn:
     """Never returns: threads of steps that do not end must not keep the child alive."""
     errand = msgspec.json.decode((folder / _ERRAND).read_bytes(), type=Errand)
     stubs = {name: msgspec.json.decode(value) for name, value in errand.stubs.items()}
-    watch = Watch(NoteFile(folder / NOTES).add, SystemClock().monotonic, stubs)
+    watch = BodyWatch(NoteFile(folder / NOTES).add, SystemClock().monotonic, stubs)
     watch.process, watch.looks_at_code, watch.executes = errand.number, errand.looks_at_code, not errand.replays
     try:
         process = _process(errand, find(), folder, watch)
@@ -107,7 +107,7 @@ def do_errand(folder: Path, find: Callable[[], Workflow[..., Any]]) -> NoReturn:
         os._exit(0)
 
 
-def _process(errand: Errand, workflow: Workflow[..., Any], folder: Path, watch: Watch) -> Process:
+def _process(errand: Errand, workflow: Workflow[..., Any], folder: Path, watch: BodyWatch) -> Process:
     job = make_job(workflow, errand.stored, Script.of(errand.script), errand.calls, errand.writes_max)
     seed_chance(errand.seed, errand.point, errand.number)
     deaths: Any = LockFiles(folder / LOCKS)

@@ -16,7 +16,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.ports.records import Ended, Message, Outcome, Receipt, Released, Write
 from buoy.ports.store import Store
-from buoy.testing.crashtest.watch import Watch
+from buoy.testing.crashtest.watch import BodyWatch
 from buoy.testing.local_host import Hints, LocalStore
 from buoy.testing.skipping import Outside
 
@@ -58,7 +58,13 @@ class Gate(LocalStore):
     """A store that may be the end of its process. `die` returns only where a process cannot really be killed."""
 
     def __init__(
-        self, store: Store, hints: Hints, outside: Outside, watch: Watch, point: Point | None, die: Callable[[], None]
+        self,
+        store: Store,
+        hints: Hints,
+        outside: Outside,
+        watch: BodyWatch,
+        point: Point | None,
+        die: Callable[[], None],
     ) -> None:
         super().__init__(store, hints, outside)
         self._watch = watch

@@ -13,7 +13,7 @@ from buoy.testing.crashtest.code_findings import code_findings
 from buoy.testing.crashtest.notes import COMMAND, Note
 from buoy.testing.crashtest.outcomes import difference_in, outcome_of
 from buoy.testing.crashtest.process import RUN_ID
-from buoy.testing.crashtest.report import Crash, Finding, Kind, Outcome, Repeat
+from buoy.testing.crashtest.report import Crash, Finding, Kind, Repeat, RunEnd
 from buoy.testing.crashtest.scenario import Played
 
 _SHOWN_MAX = 300
@@ -107,7 +107,7 @@ class Judge:
                 label,
             )
 
-    def _declared(self, outcome: Outcome) -> bool:
+    def _declared(self, outcome: RunEnd) -> bool:
         """Whether that is what the workflow's own recovery policy asks for after a crash."""
         error = outcome.error or ""
         if self._policy == "fail":

@@ -11,7 +11,7 @@ from buoy.core.log import events as e
 from buoy.core.log.lineage import visible
 from buoy.core.log.state import fold
 from buoy.testing.crashtest.process import RUN_ID
-from buoy.testing.crashtest.report import Outcome
+from buoy.testing.crashtest.report import RunEnd
 from buoy.testing.crashtest.scenario import Played
 
 _ENDINGS = (e.WorkflowCompleted, e.WorkflowFailed, e.WorkflowCancelled)
@@ -20,7 +20,7 @@ _ENDINGS = (e.WorkflowCompleted, e.WorkflowFailed, e.WorkflowCancelled)
 _DIVERGED = "nondeterminism"
 
 
-def outcome_of(played: Played) -> Outcome:
+def outcome_of(played: Played) -> RunEnd:
     """How the run, or the last of its successors, ended."""
     run_id: str = RUN_ID
     while True:
@@ -41,15 +41,15 @@ def difference_in(played: Played) -> str | None:
     return error.removeprefix(f"{_DIVERGED}: ")
 
 
-def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> Outcome:
+def _outcome(run_id: str, log: Sequence[e.Event], ending: e.Body | None) -> RunEnd:
     match ending:
         case e.WorkflowCompleted():
-            return Outcome("completed", msgspec.json.decode(ending.result))
+            return RunEnd("completed", msgspec.json.decode(ending.result))
         case e.WorkflowFailed():
-            return Outcome("failed", error=str(ending.error))
+            return RunEnd("failed", error=str(ending.error))
         case e.WorkflowCancelled():
-            return Outcome("cancelled")
+            return RunEnd("cancelled")
     state = fold(RunId(run_id), log)
     if state.pause is not None:
-        return Outcome("paused", error=f"{state.pause.reason}: {state.pause.detail}")
-    return Outcome(str(state.status or "never started"))
+        return RunEnd("paused", error=f"{state.pause.reason}: {state.pause.detail}")
+    return RunEnd(str(state.status or "never started"))

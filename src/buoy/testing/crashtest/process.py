@@ -31,7 +31,7 @@ from buoy.ports.store import Store
 from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.testing.crashtest.gate import Gate, Point
 from buoy.testing.crashtest.shell import StageShell
-from buoy.testing.crashtest.watch import Watch
+from buoy.testing.crashtest.watch import BodyWatch
 from buoy.testing.local_host import (
     Hints,
     LocalStore,
@@ -77,7 +77,7 @@ def make_job(
     return Job(workflow, stored, script, registry, tuple(sorted(queues)), writes_max, calls)
 
 
-class Ids:
+class NumberedIds:
     """Unique by the number of the process; the same in every execution of a scenario."""
 
     def __init__(self, process: int) -> None:
@@ -142,7 +142,7 @@ class Process:
         number: int,
         shelf: Shelf,
         clock: SkippingClock,
-        watch: Watch,
+        watch: BodyWatch,
         deaths: Liveness,
         point: Point | None,
         logs: Path,
@@ -218,7 +218,7 @@ class Process:
         gate = Gate(await self._open(), self._hints, self._outside, self._watch, self._point, self._die)
         info = runner_info(self.name, job.registry, job.queues, real=self.kill)
         options = RunnerOptions(step_threads=8, calls=job.calls)
-        ids, threads = Ids(self.number), SystemThreads()
+        ids, threads = NumberedIds(self.number), SystemThreads()
         worker = local_worker(
             cast(Store, gate), job.registry, info, self._clock, ids, threads, options, self._deaths, shell=self.shell
         )  # fmt: skip
@@ -230,7 +230,12 @@ class Process:
         self.loop.create_task(self._sweep_again(sweeper))
         outsider = cast(Store, LocalStore(await self._open(), self._hints, self._outside))
         voice = Client(
-            outsider, job.registry, clock=self._clock, ids=Ids(-self.number), liveness=self._deaths, actor="person"
+            outsider,
+            job.registry,
+            clock=self._clock,
+            ids=NumberedIds(-self.number),
+            liveness=self._deaths,
+            actor="person",
         )
         gate.on_cancel = lambda: self._spawn_cancel(voice)
         if await outsider.run(RUN_ID) is None:

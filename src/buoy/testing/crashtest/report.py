@@ -31,7 +31,7 @@ TITLES: dict[Kind, str] = {
 }
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
+class RunEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a run ended: what a caller of the workflow sees."""
 
     status: str
@@ -104,7 +104,7 @@ class Report(msgspec.Struct, frozen=True):
     store: str
     seed: int
     real: bool
-    reference: Outcome
+    reference: RunEnd
     writes: int
     # How much time passed for the workflow, and for us.
     virtual_s: float

@@ -26,7 +26,7 @@ from buoy.ports.records import RunQuery
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import Note, Notebook
 from buoy.testing.crashtest.process import Job, Process
-from buoy.testing.crashtest.watch import Watch, watching
+from buoy.testing.crashtest.watch import BodyWatch, watching
 from buoy.testing.local_host import KnownDeaths, Shelf
 from buoy.testing.skipping import SkippingClock
 
@@ -68,7 +68,7 @@ def play_in(
 ) -> Played:  # fmt: skip
     """One scenario, in this process, with all that it stores in that folder."""
     book, real = Notebook(), SystemClock()
-    watch = Watch(book.add, real.monotonic, setting.stubs)
+    watch = BodyWatch(book.add, real.monotonic, setting.stubs)
     watch.looks_at_code = looks_at_code
     began = real.monotonic()
     data = folder / DATA

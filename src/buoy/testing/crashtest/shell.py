@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from buoy.host.shell.shell import _GUARD, GuardedShell, environment
 from buoy.host.threads import SystemThreads
 from buoy.ports.host import Clock, Command, CommandEnd
-from buoy.testing.crashtest.watch import Watch
+from buoy.testing.crashtest.watch import BodyWatch
 from buoy.testing.skipping import Outside
 
 # The variable in which a command finds its idempotency key. One that does not name it does not look at it.
@@ -32,7 +32,7 @@ class StageShell(GuardedShell):
     # The same on every machine: how many commands run at once decides about the order of writes.
     slots = _SLOTS
 
-    def __init__(self, folder: Path, clock: Clock, outside: Outside, watch: Watch) -> None:
+    def __init__(self, folder: Path, clock: Clock, outside: Outside, watch: BodyWatch) -> None:
         super().__init__(folder, clock)
         self._outside = outside
         self._watch = watch

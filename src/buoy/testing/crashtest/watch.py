@@ -49,7 +49,7 @@ class _Watched(StepContext):
         return super().__getattribute__(name)
 
 
-class Watch:
+class BodyWatch:
     """Everything that is seen in one scenario. `process` is the number of the process that runs now."""
 
     def __init__(self, add: Callable[[Note], None], now: Callable[[], float], stubs: Mapping[str, Any]) -> None:
@@ -88,7 +88,7 @@ class Watch:
             return self._quiet.wait_for(lambda: self._threads == 0, _WAIT_S)
 
 
-def _watched_body(watch: Watch) -> type[StepAttempt]:
+def _watched_body(watch: BodyWatch) -> type[StepAttempt]:
     class WatchedBody(StepAttempt):
         def __init__(self, step: Step[..., Any], context: StepContext, report: Report) -> None:
             facts = {"run": context.run_id, "leaf": context.leaf, "step": step.name, "attempt": context.attempt}
@@ -135,7 +135,7 @@ def _watched_body(watch: Watch) -> type[StepAttempt]:
 _Patch = tuple[Any, str, Any]
 
 
-def _async_patches(watch: Watch) -> list[_Patch]:
+def _async_patches(watch: BodyWatch) -> list[_Patch]:
     drain, ask_for, timer_started = PrivateLoop.drain, AsyncDecider.ask_for, AsyncDecider.timer_started
     refusals: Counter[int] = Counter()
 
@@ -162,7 +162,7 @@ def _async_patches(watch: Watch) -> list[_Patch]:
     ]
 
 
-def _sync_patches(watch: Watch) -> list[_Patch]:
+def _sync_patches(watch: BodyWatch) -> list[_Patch]:
     left, run_code = SyncDecider._left, SyncDecider._run_code
 
     def ran(decider: SyncDecider) -> tuple[Any, BaseException | None]:
@@ -180,7 +180,7 @@ def _sync_patches(watch: Watch) -> list[_Patch]:
 
 
 @contextmanager
-def watching(watch: Watch) -> Iterator[None]:
+def watching(watch: BodyWatch) -> Iterator[None]:
     """Inside, the engine is watched."""
     ear = _Ear(watch)
     log = logging.getLogger("buoy.workflow")
@@ -204,14 +204,14 @@ def watching(watch: Watch) -> Iterator[None]:
         watch.code.tell_forgotten()
 
 
-def _profiled(watch: Watch, *, sync: bool) -> AbstractContextManager[None]:
+def _profiled(watch: BodyWatch, *, sync: bool) -> AbstractContextManager[None]:
     return watch.code.profiled(sync=sync) if watch.looks_at_code else nullcontext()
 
 
 class _Ear(logging.Handler):
     """Hears what the private loop says about code that does not let itself be dropped."""
 
-    def __init__(self, watch: Watch) -> None:
+    def __init__(self, watch: BodyWatch) -> None:
         super().__init__()
         self._watch = watch
 
