@@ -133,18 +133,18 @@ class SweeperProcess:
 
 
 @asynccontextmanager
-async def open_lookout(
+async def open_sweeper(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
 ) -> AsyncIterator[SweeperProcess]:
     """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
     store = await open_configured(url or default_store(), SystemClock())
     try:
-        lookout = SweeperProcess(store, options, interval_s=interval_s, once=once)
-        await lookout.begin()
+        process = SweeperProcess(store, options, interval_s=interval_s, once=once)
+        await process.begin()
         try:
-            yield lookout
+            yield process
         finally:
-            await lookout.end()
+            await process.end()
     finally:
         await store.close()
 

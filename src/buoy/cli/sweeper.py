@@ -28,7 +28,7 @@ from buoy.operations.sweep import (
     sweep_once,
     swept_run,
 )
-from buoy.wiring import SweeperProcess, open_lookout
+from buoy.wiring import SweeperProcess, open_sweeper
 
 _LOOK_S = 0.2
 _TROUBLES_SHOWN = 10
@@ -135,8 +135,8 @@ def _scope(stack: str | None, env: str | None) -> Scope:
 async def _once(plan: SweeperCall) -> Exit:
     url, dry_run = check_store(plan.store), plan.options.dry_run
     await asyncio.sleep(plan.delay_s)
-    async with open_lookout(url, plan.options, interval_s=plan.interval_s, once=True) as lookout:
-        report = await sweep_once(lookout.sweeper, lookout, dry_run=dry_run)
+    async with open_sweeper(url, plan.options, interval_s=plan.interval_s, once=True) as process:
+        report = await sweep_once(process.sweeper, process, dry_run=dry_run)
     if plan.as_json:
         runs = [swept_run(each) for each in report.found]
         print_json({**sweep_counts(report.done), "dry_run": dry_run, "runs": runs})
@@ -154,8 +154,8 @@ async def _loop(plan: SweeperCall) -> Exit:
     """Sweeps until a signal asks for a stop."""
     dry_run = plan.options.dry_run
     url = check_store(plan.store)
-    async with open_lookout(url, plan.options, interval_s=plan.interval_s) as lookout:
-        now = lookout.clock.now
+    async with open_sweeper(url, plan.options, interval_s=plan.interval_s) as process:
+        now = process.clock.now
 
         def say(what: str, text: str, facts: object) -> None:
             shown = (
@@ -163,26 +163,26 @@ async def _loop(plan: SweeperCall) -> Exit:
             )
             click.echo(shown)
 
-        sweeper = lookout.sweeper
+        sweeper = process.sweeper
         sweeper.delay_s = plan.delay_s
         sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), swept_run(found))
         sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), sweep_counts(done))
         with stop_signals() as stop:
-            say("started", f"sweeping {lookout.store.name} as {lookout.id}", {"runner": lookout.id})
+            say("started", f"sweeping {process.store.name} as {process.id}", {"runner": process.id})
             sweeper.start()
-            await _until(lookout, stop.asked)
-        said = f"declared gone: {lookout.gone}" if lookout.gone else "stopped"
+            await _until(process, stop.asked)
+        said = f"declared gone: {process.gone}" if process.gone else "stopped"
         say("stopped", said, {"signal": stop.name})
-    return Exit.FAILED if lookout.gone else Exit.OK
+    return Exit.FAILED if process.gone else Exit.OK
 
 
-async def _until(lookout: SweeperProcess, asked: asyncio.Event) -> None:
+async def _until(process: SweeperProcess, asked: asyncio.Event) -> None:
     errors = 0
-    while not asked.is_set() and lookout.gone is None:
+    while not asked.is_set() and process.gone is None:
         await asyncio.sleep(_LOOK_S)
-        if lookout.sweeper.errors > errors:
-            errors = lookout.sweeper.errors
-            click.echo(f"error: {lookout.sweeper.last_error}; trying again", err=True)
+        if process.sweeper.errors > errors:
+            errors = process.sweeper.errors
+            click.echo(f"error: {process.sweeper.last_error}; trying again", err=True)
 
 
 def _hints(report: SweepReport, words: Wording) -> list[str]:

@@ -138,7 +138,7 @@ class MessageFacts(msgspec.Struct, frozen=True):
 
 
 class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A store that took no data when that was tried; `cause` as in `custody.Refusal`."""
+    """A store that took no data when that was tried; `cause` as in `maintenance.Refusal`."""
 
     cause: str
     place: str

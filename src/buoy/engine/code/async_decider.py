@@ -148,7 +148,7 @@ class AsyncDecider:
         if self._main is not None:
             self._main.cancel()
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         """Async code only ever runs when something is delivered to it."""
 
     def check_pending(self) -> None:

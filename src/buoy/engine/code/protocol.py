@@ -1,7 +1,8 @@
-"""Asking: what a decider and its execution are to each other. The one asks for leaves, the other tells outcomes.
+"""Protocols between a decider, which runs workflow code, and its execution, which records it.
 
-Protocols, since the room of the execution (`engine.run`) is above this one, and there are three deciders.
-Absent on purpose: any behaviour. See `engine.deciders`, `engine.sync_decider`, `engine.spec_decider`.
+The decider asks for leaves, and the execution delivers outcomes. These are protocols because the execution is in a
+higher layer (`engine.run`), and because there are three deciders.
+Absent on purpose: any behaviour. See `async_decider` and `sync_decider` here, and `engine.spec.decider`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from buoy.engine.code.replay import History
 from buoy.ports.host import Clock
 
 
-class Remembers(Protocol):
-    """Keeps what belongs to leaves whose outcome is known."""
+class LeafMemory(Protocol):
+    """Remembers the requests of leaves whose outcome is known."""
 
     def remember(self, request: Request) -> None: ...
 
@@ -31,7 +32,7 @@ class RunRecorder(Protocol):
     history: History
 
     @property
-    def leaves(self) -> Remembers: ...
+    def leaves(self) -> LeafMemory: ...
 
     state: State
     clock: Clock
@@ -76,7 +77,7 @@ class Decider(Protocol):
 
     def cancel(self, at: float) -> None: ...
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         """The pause is over: code that was held back continues."""
         ...
 

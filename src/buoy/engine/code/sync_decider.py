@@ -89,7 +89,7 @@ class SyncDecider:
             self._execution.cancel_leaf(leaf)
         self._wake("cancel")
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         if self._held_back and not self._running:
             self._launch()
 

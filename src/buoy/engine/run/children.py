@@ -1,4 +1,4 @@
-"""Kin: what a run asks for on behalf of its children. Until that is durable, the run must not be forgotten."""
+"""Children: pending requests to create and to cancel child runs. The run stays in memory until they are durable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Children:
-    """The children of one execution: those to be made, to be told, and those that are certain."""
+    """The children of one execution: pending requests, and the children that certainly exist."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution

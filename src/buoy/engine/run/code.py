@@ -50,7 +50,7 @@ class Code:
             if isinstance(self._decider, AsyncDecider | SpecDecider):
                 self._execution.history.forget()
             self._decider.begin(self._execution.state.created_at)
-        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+        except Exception as error:  # noqa: BLE001 - see `fail_safely`
             self._execution.fail_safely(error)
 
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
@@ -91,7 +91,7 @@ class Code:
                 decider.cancel(at)
             else:
                 decider.deliver(leaf, outcome, at)
-        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+        except Exception as error:  # noqa: BLE001 - see `fail_safely`
             execution.fail_safely(error)
 
     def catch_up(self) -> None:
@@ -100,11 +100,11 @@ class Code:
             leaf, outcome, at = self._withheld.pop(0)
             self.deliver(leaf, outcome, max(at, self.resumed_at))
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         """The pause is over: lets the code continue."""
         self.catch_up()
         if self._decider is not None:
-            self._decider.go_on()
+            self._decider.resume_code()
 
     def drop(self) -> None:
         self._withheld.clear()

@@ -242,16 +242,16 @@ class Execution:
         if self._saga is None:
             self.code.deliver(body.leaf, outcome, self.state.updated_at)
         else:
-            self._saga.go_on()
+            self._saga.advance()
 
     def unpause(self, resumed: e.Resumed) -> None:
         self.record(resumed)
         self.code.resumed_at = self.state.updated_at
         if self.code.begun:  # else it did not begin yet in this process: `resume` replays it
-            self.code.go_on()
+            self.code.resume_code()
             self.leaves.resume()
             if self._saga is not None:
-                self._saga.go_on()
+                self._saga.advance()
 
     def cancel(self, requested: e.CancelRequested) -> None:
         self.record(requested)

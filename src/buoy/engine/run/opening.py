@@ -81,7 +81,7 @@ class Opening:
             execution.replaying = False
             execution.diverged(error)
             return False
-        except Exception as error:  # noqa: BLE001 - see `misbehaved`
+        except Exception as error:  # noqa: BLE001 - see `fail_safely`
             execution.replaying = False
             execution.fail_safely(error)
         finally:

@@ -52,9 +52,9 @@ class Saga:
         for leaf in list(execution.state.open.values()):
             if leaf.kind != "compensation" and leaf.id not in execution.leaves.compensable:
                 execution.cancel_leaf(leaf.id)
-        self.go_on()
+        self.advance()
 
-    def go_on(self) -> None:
+    def advance(self) -> None:
         """Starts the next compensation, or ends the run when none is left."""
         execution = self._execution
         if self.busy or execution.detached or execution.delivery_paused:
@@ -151,7 +151,7 @@ class Saga:
             execution.record(scheduled)
         else:
             execution.record(e.CompensationFailed(leaf=leaf, error=outcome.error))
-        self.go_on()
+        self.advance()
 
     def _with_errors(self) -> e.Ending:
         """The end that the code asked for, with what could not be undone."""

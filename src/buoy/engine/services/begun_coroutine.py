@@ -1,4 +1,4 @@
-"""Begun: a coroutine that was begun outside of the task that brings it to its end."""
+"""Begun coroutines: lets one task finish a coroutine that another task started."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from contextvars import Context
 from typing import Any
 
 
-def go_on(coro: Coroutine[Any, Any, Any], waits_for: Any, context: Context | None = None) -> Generator[Any, Any, Any]:
-    """Brings a coroutine that has to wait for something to its end, in its context, and gives its result."""
+def resume_coroutine(
+    coro: Coroutine[Any, Any, Any], waits_for: Any, context: Context | None = None
+) -> Generator[Any, Any, Any]:
+    """Runs a coroutine that waits for something to its end, in its context, and returns its result."""
     while True:
         try:
             try:
@@ -22,12 +24,12 @@ def go_on(coro: Coroutine[Any, Any, Any], waits_for: Any, context: Context | Non
 
 
 class BegunCoroutine:
-    """What is left of a coroutine that has to wait for something. Awaited once, it gives the coroutine's result."""
+    """The rest of a started coroutine. Await it once to get the coroutine's result."""
 
     __slots__ = ("_rest",)
 
     def __init__(self, coro: Coroutine[Any, Any, Any], waits_for: Any) -> None:
-        self._rest = go_on(coro, waits_for)
+        self._rest = resume_coroutine(coro, waits_for)
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._rest

@@ -14,13 +14,13 @@ from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
 from typing import Any, Protocol
 
-from buoy.engine.services.begun_coroutine import go_on
+from buoy.engine.services.begun_coroutine import resume_coroutine
 
 SLICE_S = 0.005
 
 
 class Carried(Protocol):
-    """A body, as its crew sees it."""
+    """A body, as the step tasks see it."""
 
     task: asyncio.Task[None] | None
 
@@ -93,7 +93,7 @@ class StepTasks:
                 except Exception as error:  # noqa: BLE001 - reported to the body's run; the next body is not affected
                     body.crashed(error)
                 else:
-                    rest = self._rest_of(body, go_on(coro, waits_for, context))
+                    rest = self._rest_of(body, resume_coroutine(coro, waits_for, context))
                     break
         finally:
             self._taker = None

@@ -56,7 +56,7 @@ class SpecDecider:
             self._execution.cancel_leaf(leaf)
         self._execution.code_raised(Cancelled(""))
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         """A spec moves only when something is delivered to it."""
 
     def detach(self) -> None:

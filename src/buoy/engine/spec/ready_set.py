@@ -38,7 +38,7 @@ class Mark(IntEnum):
     COMPLETED = 3
     SKIPPED = 4
     FAILED = 5
-    BARRED = 6
+    UPSTREAM_FAILED = 6
 
 
 class Frontier:
@@ -117,7 +117,7 @@ class Frontier:
         while stack:
             for each in self._plan.after[stack.pop()]:
                 if self._marks[each] in (Mark.WAITING, Mark.READY):
-                    self._marks[each] = Mark.BARRED
+                    self._marks[each] = Mark.UPSTREAM_FAILED
                     self._unsettled -= 1
                     stack.append(each)
 
@@ -172,9 +172,9 @@ class Frontier:
         more = ""
         if len(self._failed) > 1:
             more += f"; failed too: {self._names([each for each, _ in self._failed[1:]])}"
-        barred = [each for each, mark in enumerate(self._marks) if mark == Mark.BARRED]
-        if barred:
-            more += f"; not run, because they need what failed: {self._names(barred)}"
+        blocked = [each for each, mark in enumerate(self._marks) if mark == Mark.UPSTREAM_FAILED]
+        if blocked:
+            more += f"; not run, because they need what failed: {self._names(blocked)}"
         step, reason = first.step or self._plan.steps[node].id, f"{first.reason or first}{more}"
         return StepFailed(f"{first}{more}", step=step, type=first.type, attempts=first.attempts, reason=reason)
 

@@ -44,7 +44,7 @@ class SweeperState(msgspec.Struct, frozen=True, kw_only=True):
         return since_s > _INTERVALS * self.interval_s + SUSPECT_AFTER_S
 
 
-def sweepers_of(records: Sequence[RunnerRecord], crew: dict[str, RunnerFacts], now: StoreTime) -> list[SweeperState]:
+def sweepers_of(records: Sequence[RunnerRecord], fleet: dict[str, RunnerFacts], now: StoreTime) -> list[SweeperState]:
     """Those that live, and of those that ended the one that swept last."""
     found: list[SweeperState] = []
     ended: list[SweeperState] = []
@@ -52,7 +52,7 @@ def sweepers_of(records: Sequence[RunnerRecord], crew: dict[str, RunnerFacts], n
         sweep = record.beat.sweep
         if sweep is None:
             continue
-        facts = crew.get(record.info.id)
+        facts = fleet.get(record.info.id)
         alive = facts is not None and not facts.gone
         state = SweeperState(
             runner=record.info.id,
@@ -74,10 +74,10 @@ def sweepers_of(records: Sequence[RunnerRecord], crew: dict[str, RunnerFacts], n
     return found if last is None else [*found, last]
 
 
-def sweeper_troubles(sweepers: Sequence[SweeperState], crew: dict[str, RunnerFacts], *, needed: bool) -> list[str]:
+def sweeper_troubles(sweepers: Sequence[SweeperState], fleet: dict[str, RunnerFacts], *, needed: bool) -> list[str]:
     """What is wrong with the sweeping. `needed`: there are runs without a holder, or whose holder is dead."""
     living = [each for each in sweepers if each.alive]
-    found = [f"{_name(each, crew)} {_failure(each)}" for each in living if _failure(each)]
+    found = [f"{_name(each, fleet)} {_failure(each)}" for each in living if _failure(each)]
     if living or not needed:
         return found
     recent = [each for each in sweepers if not each.alive and not each.overdue]
@@ -98,8 +98,8 @@ def _failure(sweeper: SweeperState) -> str | None:
     return f"has not swept for {in_words(sweeper.age_s)}, and should every {in_words(sweeper.interval_s)}"
 
 
-def _name(sweeper: SweeperState, crew: dict[str, RunnerFacts]) -> str:
-    facts = crew.get(sweeper.runner)
+def _name(sweeper: SweeperState, fleet: dict[str, RunnerFacts]) -> str:
+    facts = fleet.get(sweeper.runner)
     return f"sweeper {sweeper.runner}" if facts is None else f"the sweeper of {runner_text(facts)}"
 
 

@@ -100,13 +100,13 @@ def _watched_body(watch: BodyWatch) -> type[StepAttempt]:
             seen.on_key = None if command else lambda: watch.tell("key", **self._facts)
             super().__init__(step, seen, report)
 
-        def start(self, raw: msgspec.Raw, crew: StepTasks, pool: ThreadPool | None) -> None:
+        def start(self, raw: msgspec.Raw, step_tasks: StepTasks, pool: ThreadPool | None) -> None:
             if not watch.executes:
                 return
             stub = watch.stubs.get(self._step.name, watch)
             watch.tell("body" if stub is watch else "stubbed", **self._facts)
             if stub is watch:
-                super().start(raw, crew, pool)
+                super().start(raw, step_tasks, pool)
             else:
                 asyncio.get_running_loop().call_soon(lambda: self._finish(self._success(stub)))
 
