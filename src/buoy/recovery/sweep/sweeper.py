@@ -36,9 +36,12 @@ from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from buoy.recovery.sweep.tally import Swept, Tally
 
+# What a recovery does to a run; all other actions leave it as it is.
+RECOVERING = frozenset({"resume", "restart", "retry", "compensate", "fail", "hold", "quarantine"})
+
 
 class WholeSweep(msgspec.Struct, frozen=True):
-    """A whole sweep and the reconcile after it."""
+    """A whole sweep and the reconcile after it; of a quick look the reconcile is empty."""
 
     swept: Swept
     reconciled: Reconciled
@@ -48,8 +51,9 @@ class WholeSweep(msgspec.Struct, frozen=True):
 
 
 class Sweeper:
-    """`told` hears of each run that a whole sweep found in trouble, `done` of each whole sweep. `delay_s`: the first
-    whole sweep does not come earlier."""
+    """`told` hears of each run that a whole sweep found in trouble, and of each that a quick look recovered. `done`
+    hears of each whole sweep, and of each quick look that found a dead runner or recovered something. `delay_s`: the
+    first whole sweep does not come earlier."""
 
     def __init__(
         self,
@@ -132,7 +136,8 @@ class Sweeper:
 
     async def sweep(self, *, orphans: bool = True) -> Swept:
         """A quick look for the dead, and for orphans. Safe at any time, by anybody."""
-        sweep = Sweep(self._client, self._detector, self._options)
+        began = self._monotonic()
+        sweep = Sweep(self._client, self._detector, self._options, told=self._tell_recovered)
         if self._options.limit is not None or self._options.rate is not None:
             # The user chose a long interval: then only whole sweeps act, and this loop only watches.
             await sweep.watch()
@@ -141,7 +146,15 @@ class Sweeper:
         if orphans:
             await sweep.orphans()
         self._count(sweep.tally)
-        return sweep.tally.total()
+        found = sweep.tally.total()
+        if self.done is not None and (found.dead_runners or sweep.tally.recovered):
+            self.done(WholeSweep(found, Reconciled(), self._monotonic() - began, self._detector.left))
+        return found
+
+    def _tell_recovered(self, found: Recovery) -> None:
+        """A quick look comes every second: it tells what it did, and leaves the rest to the whole sweep."""
+        if self.told is not None and found.needed and found.action in RECOVERING:
+            self.told(found)
 
     def _count(self, tally: Tally) -> None:
         """Errors that a sweep survived are shown all the same."""
