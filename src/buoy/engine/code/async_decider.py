@@ -107,7 +107,7 @@ class AsyncDecider:
 
         That holds if this outcome is the next one in the log and no other part of the code can move before it. Then the
         code would only wait, receive it and continue. Most calls of most workflows are like that, and skip a turn of
-        the loop.
+        the loop: without that a replay takes 40 % longer (`benchmarks/speed_tricks.py`).
         """
         event = self._ahead[0]
         ended: Any = event.body

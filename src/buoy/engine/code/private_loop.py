@@ -140,8 +140,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         task.add_done_callback(self.tasks.discard)
         return task
 
-    # False, and without a frame of Python: every future asks.
-    get_debug = staticmethod(bool)
+    def get_debug(self) -> bool:
+        return False
 
     def is_running(self) -> bool:
         return True
@@ -164,8 +164,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def scope(self) -> CallScope:
         """The scope of the code that is running now."""
-        # Where no other part was ever made there is nothing to ask.
-        task = asyncio.current_task(self) if self._made > 1 else None
+        task = asyncio.current_task(self)
         return task.buoy_scope if isinstance(task, ScopedTask) else self._root
 
     def may_go_on(self) -> bool:

@@ -4,6 +4,7 @@ Invariants: writes that are queued while all lanes of the store are taken go int
 count and bytes. Outcomes are per run, and certain (`engine.services.commits`). At most one group per run is under way.
 While the store gives no answer the journal keeps trying and drops nothing.
 A write that no other write could join is committed where it is submitted, if the store can do that without waiting.
+Handing each write to the journal's task costs a sequential step 50 % more (`benchmarks/speed_tricks.py`).
 """
 
 from __future__ import annotations
