@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.state import fold
+from buoy.core.remedy.plan import RecoveryPlan
+from buoy.engine.client.client import Client
 from buoy.engine.process import intake as intake_module
 from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.process.isolation import IsolationSlot, Waiting
@@ -15,7 +20,10 @@ from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner import Runner
 from buoy.engine.process.takeover import ClaimedLog
 from buoy.engine.run.ledger import Ledger
-from buoy.ports.records import Committed, Outcome, Task
+from buoy.ports.records import Committed, Outcome, RunRecord, Task
+from buoy.recovery import remedies
+from buoy.stores.objects.records import StoredRun
+from buoy.stores.objects.runs import Runs
 from simulator.mutants import Mutant
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ class KeepRelease(Mutant):
     name = "release-not-forgotten"
     rules = ("what is driven is not given back",)
     enough = 60
+    test = "tests/engine/test_releases.py"
 
     def install(self, world: World) -> None:
         async def forget(releases: ReleaseQueue, run_id: RunId) -> bool:
@@ -42,6 +51,7 @@ class EffectsAfterClose(Mutant):
     name = "ledger-effects-after-close"
     rules = ("who was declared gone starts nothing", "executed twice at once")
     enough = 60
+    test = "tests/engine/test_detached.py::test_a_commit_that_comes_back_after_the_run_was_dropped_starts_nothing"
 
     def install(self, world: World) -> None:
         def outcome(ledger: Ledger, outcome: Outcome) -> None:
@@ -121,6 +131,37 @@ class NotAlone(Mutant):
         self.patch(IsolationSlot, "next", next_task)
 
 
+class RemedyUnderOwner(Mutant):
+    """A recovery that was planned before the run had an owner is done all the same."""
+
+    name = "remedy-under-owner"
+    rules = ("executed twice at once", "a task has one holder")
+    enough = 60
+    test = "tests/recovery/test_recover.py::test_a_plan_made_before_the_run_was_taken_changes_nothing_under_its_owner"
+
+    def install(self, world: World) -> None:
+        async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
+            return bool(await real(client, record, msgspec.structs.replace(facts, holder=None), plan, actor))
+
+        real = self.patch(remedies, "apply", apply)
+
+
+class KnownForEver(Mutant):
+    """A writer that slept over a purge trusts what it knew of the run before."""
+
+    name = "known-for-ever"
+    rules = ("a sound log", "only what ended is purged")
+    enough = 60
+    stores = ("objects",)
+    test = "tests/stores/test_objects_archive.py::test_who_slept_for_long_writes_nothing_into_the_gaps_of_a_purged_run"
+
+    def install(self, world: World) -> None:
+        def known_lately(runs: Runs, run_id: RunId) -> StoredRun | None:
+            return runs.known(run_id)
+
+        self.patch(Runs, "known_lately", known_lately)
+
+
 HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     KeepRelease,
     EffectsAfterClose,
@@ -128,4 +169,6 @@ HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     SeenFirst,
     NoClaimFirst,
     NotAlone,
+    RemedyUnderOwner,
+    KnownForEver,
 )

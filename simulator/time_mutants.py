@@ -112,6 +112,7 @@ class TryAgain(Mutant):
     name = "same-version-again"
     rules = ("each version gets one try",)
     enough = 150
+    test = "tests/engine/test_migration.py::test_versions_that_do_not_fit_do_not_take_turns"
 
     def install(self, world: World) -> None:
         def worth_retrying(pause: Pause | None, bound: str, version: str) -> bool:
@@ -127,6 +128,7 @@ class ForgetProgress(Mutant):
     name = "progress-not-counted"
     rules = ("only what kills is set apart",)
     enough = 60
+    test = "tests/core/test_poison.py::test_progress_begins_the_count_anew"
 
     def install(self, world: World) -> None:
         def ended(count: crash_loops._Count, leaf: LeafId, *, completed: bool) -> None:

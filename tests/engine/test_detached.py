@@ -8,12 +8,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
 import buoy
+from buoy.core.ids import RunId
+from buoy.core.log import events as e
+from buoy.engine.run.execution import Execution
+from buoy.ports.records import Committed, Outcome, Write
 from tests.patience import PATIENCE_S
 
-from .harness import opened, result_of, types_of, until, until_status
+from .harness import Desk, opened, result_of, types_of, until, until_status
 from .scripted_steps import WITNESS, threaded
 
 
@@ -205,3 +210,25 @@ async def test_a_run_dropped_by_a_fence_has_no_effect_either(url: str) -> None:
         assert await types_of(app, "run") == ["workflow_created", "claimed", "signal_waited"]
     assert EFFECTS == []
     assert WITNESS.ran == []
+
+
+async def test_a_commit_that_comes_back_after_the_run_was_dropped_starts_nothing() -> None:
+    @buoy.workflow
+    async def waits() -> None:
+        await buoy.wait_signal("go")
+
+    class Slow(Desk):
+        """A host whose store answers a commit when it is told to."""
+
+        def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:
+            super().submit(write, done)
+            self.answer = done
+
+    host, begun = Slow(), list[str]()
+    execution = Execution(host, waits, RunId("run"))  # type: ignore[arg-type]
+    execution.after_commit(lambda: begun.append("a body"))
+    execution.create(e.WorkflowCreated(workflow="waits", input=msgspec.Raw(b"{}")))
+    (write,) = host.writes
+    execution.detach()
+    host.answer(Committed(write.events[-1].seq))
+    assert begun == []

@@ -12,9 +12,11 @@ from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
+from buoy.core.remedy.plan import RecoveryPlan
 from buoy.ports.maintenance import RunCopy, TaskFound
 from buoy.ports.records import Held, Released
-from buoy.recovery.recover import recover_run
+from buoy.recovery import remedies
+from buoy.recovery.recover import examine, recover_run
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from buoy.recovery.sweep.tally import Swept
 from tests.core.logbook import answered, asked, claimed, completed, started
@@ -85,6 +87,25 @@ def test_nothing_is_done_under_a_living_owner(tmp_path: Path, kind: str) -> None
         assert (await harness.record(run)).holder == "r1"
 
     play(tmp_path, test, kind)
+
+
+def test_a_plan_made_before_the_run_was_taken_changes_nothing_under_its_owner(tmp_path: Path) -> None:
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        alive = await harness.runner("r2")
+        run = await harness.left_by(dead, "run-1", created("fail"), *UNDER_WAY)
+        seen = await examine(harness.client, run)
+        finding = next(each for each in seen.findings if each.code == "H1")
+        await harness.left_by(alive, "run-2", created("fail"), claimed("r2"), started("a#1"))
+        taken = await examine(harness.client, RunId("run-2"))
+        for code in ("H1", "Q4"):
+            found = msgspec.structs.replace(finding, code=code)
+            plan = RecoveryPlan(run_id=RunId("run-2"), finding=found, action="resume", reason="an old look")
+            assert not await remedies.apply(harness.client, taken.record, taken.facts, plan, "sweeper-1")
+        assert await harness.types("run-2") == ["workflow_created", "claimed", "step_started"]
+        assert (await harness.record("run-2")).holder == "r2"
+
+    play(tmp_path, test)
 
 
 @pytest.mark.parametrize("kind", KINDS)
