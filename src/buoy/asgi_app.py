@@ -21,6 +21,7 @@ def asgi(
     token: str | None = None,
     authenticate: Authenticate | None = None,
     sweeps: bool = True,
+    redact: tuple[str, ...] = (),
 ) -> ASGIApp:
     """The API, live streams and the store of that URL as an ASGI application, below any base path.
 
@@ -44,4 +45,4 @@ def asgi(
     if token is not None:
         tokens.add(token, grant_of("owner", ["admin"]))
     backend = Backend(lambda: open_served(store), sweeps=sweeps)
-    return Application(backend, authenticate or StoreTokens(backend, tokens)).build()
+    return Application(backend, authenticate or StoreTokens(backend, tokens), redact=redact).build()

@@ -59,6 +59,11 @@ class ServedStore:
         await self.store.close()
 
 
+def server_clock() -> SystemClock:
+    """The clock of this machine."""
+    return SystemClock()
+
+
 async def open_served(url: str | None) -> ServedStore:
     """The store of that URL, or the configured one."""
     clock = SystemClock()

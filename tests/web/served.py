@@ -36,6 +36,16 @@ async def flow(n: int) -> int:
     return first + int(await buoy.wait_signal("go"))
 
 
+@buoy.step
+async def shout(n: int) -> str:
+    return "x" * n
+
+
+@buoy.workflow
+async def loud(times: int, n: int) -> int:
+    return sum([len(await shout(n)) for _ in range(times)])
+
+
 class Served:
     """A server and a worker on one store."""
 
@@ -50,7 +60,7 @@ class Served:
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[buoy.Client]:
-        async with buoy.open(f"sqlite:///{self.path}", workflows=[flow]) as app:
+        async with buoy.open(f"sqlite:///{self.path}", workflows=[flow, loud]) as app:
             yield app
 
     async def ask(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
@@ -107,4 +117,5 @@ class Reader:
         return None
 
     def close(self) -> None:
+        self._answer.close()
         self._connection.close()

@@ -89,7 +89,7 @@ async def test_an_application_may_bring_a_scheme_of_its_own(served: Served) -> N
     async def by_header(request: Request) -> Grant | None:
         return grant_of("proxy", ["read"]) if request.headers.get("x-user") == "ann" else None
 
-    served.server.application.authenticate = by_header
+    served.server.application.guard.authenticate = by_header
     assert await code_of(served, "anything") == 401
 
 

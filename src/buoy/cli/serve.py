@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,20 +25,18 @@ _INSTALL = "`buoy serve` needs the server's packages; install them with: pip ins
 @click.option("--tls-key", type=_PATH, help="Private key for https, PEM.")
 @click.option("--behind-proxy", is_flag=True, help="Listen beyond loopback without TLS, because a proxy has it.")
 @click.option("--no-sweep", is_flag=True, help="Leave the search for dead and lost runs to workers and sweepers.")
+@click.option("--rate", type=click.FloatRange(0.1), help="Requests per second of one caller. [any number]")
+@click.option("--streams-max", type=click.IntRange(1), default=10_000, show_default=True, help="Open live streams.")
+@click.option(
+    "--redact",
+    multiple=True,
+    metavar="PATTERN",
+    help="Hide values of keys like this in the API and streams: '*password*'; may be repeated.",
+)
+@click.option("--log-json", is_flag=True, help="Write log lines as JSON objects, to standard error.")
 @shared_options
 def serve(
-    host: str,
-    port: int,
-    unix_socket: Path | None,
-    token_file: Path | None,
-    no_token: bool,
-    auth: str | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    behind_proxy: bool,
-    no_sweep: bool,
-    store: str | None,
-    as_json: bool,
+    no_sweep: bool, rate: float | None, streams_max: int, store: str | None, as_json: bool, **listening: Any
 ) -> int:
     """Serve a store over HTTP: the API, live streams, and the store itself for remote runners.
 
@@ -52,21 +51,11 @@ def serve(
     Exit code: 0 stopped by a signal, 2 refused, 5 store unusable.
     """
     try:
+        from buoy.web.limits import ServerLimits
         from buoy.web.serve import ServeOptions, Server
     except ModuleNotFoundError as error:
         raise BadInput(_INSTALL) from error
-    options = ServeOptions(
-        store=store,
-        host=host,
-        port=port,
-        unix_socket=unix_socket,
-        token_file=token_file,
-        no_token=no_token,
-        auth=auth,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        behind_proxy=behind_proxy,
-        sweeps=not no_sweep,
-    )
+    limits = ServerLimits(rate=rate, streams=streams_max)
+    options = ServeOptions(store=store, sweeps=not no_sweep, limits=limits, **listening)
     Server(options, lambda line: click.echo(line, err=as_json)).run()
     return Exit.OK

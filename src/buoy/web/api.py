@@ -20,13 +20,16 @@ from buoy.web.auth import Grant
 from buoy.web.backend import Backend
 from buoy.web.body import body_of
 from buoy.web.endpoint import Asked, Endpoint
+from buoy.web.redaction import Redaction
 
 # A payload with what JSON and its fields add to it.
 BODY_BYTES_MAX = PAYLOAD_BYTES_MAX + 64 * 1024
 _PARAMETERS_MAX = 50
 
 
-def handler_of(endpoint: Endpoint, backend: Backend) -> Callable[[Request, Grant], Awaitable[Response]]:
+def handler_of(
+    endpoint: Endpoint, backend: Backend, redaction: Redaction
+) -> Callable[[Request, Grant], Awaitable[Response]]:
     """Serves one row of the table."""
 
     async def handle(request: Request, grant: Grant) -> Response:
@@ -38,13 +41,10 @@ def handler_of(endpoint: Endpoint, backend: Backend) -> Callable[[Request, Grant
             body=None if endpoint.body is None else await _body(request, endpoint.body),
             data=await body_of(request, endpoint.data_max) if endpoint.data_max else b"",
         )
-        return json_of(await endpoint.answer(asked))
+        answer = codec.encode_plain(await endpoint.answer(asked))
+        return Response(redaction.apply(answer), media_type="application/json")
 
     return handle
-
-
-def json_of(value: object) -> Response:
-    return Response(codec.encode_plain(value), media_type="application/json")
 
 
 def _query(request: Request, kind: type[msgspec.Struct]) -> Any:

@@ -1,4 +1,4 @@
-"""App: the ASGI application. Every request is authenticated and bounded here.
+"""App: the ASGI application: the table of calls, live streams, the store for runners, health and metrics.
 
 Invariants: a body is refused as soon as it is over its limit, whatever its headers say. An unexpected error is logged
 with its traceback and answered without its text.
@@ -14,7 +14,7 @@ from typing import cast
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -22,44 +22,61 @@ from buoy.config import buoy_version
 from buoy.core.limits import COMMIT_BYTES_MAX
 from buoy.errors import Problem
 from buoy.ports.rpc import PATH
+from buoy.server_wiring import server_clock
 from buoy.web import problems
 from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
 from buoy.web.backend import Backend
-from buoy.web.body import TooMuch, body_of
+from buoy.web.body import body_of
+from buoy.web.guard import Guard
+from buoy.web.limits import ServerLimits
+from buoy.web.metrics import CONTENT_TYPE, Metrics
 from buoy.web.openapi import document
 from buoy.web.problems import problem, problem_of
+from buoy.web.redaction import Redaction
 from buoy.web.routes import API, ENDPOINTS
 from buoy.web.stream import EventStream, all_stream, run_stream
 
 _LOG = logging.getLogger("buoy.web")
 # A group of commits with what JSON adds to it; base64 in definitions.
 STORE_BODY_BYTES_MAX = 4 * COMMIT_BYTES_MAX
-STREAMS_MAX = 10_000
-
-Handler = Callable[[Request, Grant], Awaitable[Response]]
 
 
 class Application:
     """Builds the ASGI application for one store."""
 
-    def __init__(self, backend: Backend, authenticate: Authenticate) -> None:
+    def __init__(
+        self, backend: Backend, authenticate: Authenticate, *,
+        limits: ServerLimits | None = None, redact: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self._backend = backend
-        self.authenticate = authenticate
+        self._limits = limits or ServerLimits()
+        self._redaction = Redaction(redact)
+        self._clock = server_clock()
+        self.metrics = Metrics()
+        self.guard = Guard(authenticate, self._limits, self._clock, self.metrics)
+        self._streams: dict[str, int] = {}
 
     def build(self) -> Starlette:
+        guarded = self.guard.guarded
         api = [
-            Route(API + each.path, self.guarded(each.scope, handler_of(each, self._backend)), methods=[each.method])
+            Route(
+                API + each.path,
+                guarded(each.path, each.scope, handler_of(each, self._backend, self._redaction)),
+                methods=[each.method],
+            )
             for each in ENDPOINTS
         ]
+        run_path, all_path = "/runs/{run_id}/stream", "/stream"
         routes = [
             *api,
-            Route(f"{API}/runs/{{run_id}}/stream", self.guarded("read", self._run_stream), methods=["GET"]),
-            Route(f"{API}/stream", self.guarded("read", self._all_stream), methods=["GET"]),
+            Route(API + run_path, guarded(run_path, "read", self._run_stream), methods=["GET"]),
+            Route(API + all_path, guarded(all_path, "read", self._all_stream), methods=["GET"]),
             Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._healthy, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
-            Route(PATH + "{name}", self.guarded("runner", self._store_call), methods=["POST"]),
+            Route("/metrics", guarded("/metrics", "read", self._metrics), methods=["GET"]),
+            Route(PATH + "{name}", guarded("store", "runner", self._store_call), methods=["POST"]),
         ]
         handlers = {HTTPException: _refused, Exception: _failed}
         return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
@@ -72,31 +89,17 @@ class Application:
         finally:
             await self._backend.close()
 
-    def guarded(self, scope: str, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The handler, for callers with that scope. What it raises becomes an answer."""
-
-        async def call(request: Request) -> Response:
-            try:
-                grant = await self.authenticate(request)
-                if grant is None:
-                    return problem(problems.UNAUTHENTICATED, "the request has no token that this server knows")
-                if not grant.allows(scope):
-                    return problem(problems.FORBIDDEN, f"this token has no scope `{scope}`")
-                return await handler(request, grant)
-            except TooMuch as error:
-                return problem(problems.BODY_TOO_LARGE, str(error))
-            except Problem as error:
-                return problem_of(error)
-            except ClientDisconnect:
-                return Response(status_code=499)
-
-        return call
-
     async def _store_call(self, request: Request, _: Grant) -> Response:
         opened = await self._backend.opened()
         body = await body_of(request, STORE_BODY_BYTES_MAX)
-        status, answer = await opened.api.answer(request.path_params["name"], body)
+        name, began = request.path_params["name"], self._clock.monotonic()
+        status, answer = await opened.api.answer(name, body)
+        if name == "commit":
+            self.metrics.commit_seconds.observe(self._clock.monotonic() - began)
         return Response(answer, status_code=status, media_type="application/json")
+
+    async def _metrics(self, _: Request, __: Grant) -> Response:
+        return Response(await self.metrics.text(await self._backend.opened()), media_type=CONTENT_TYPE)
 
     async def _run_stream(self, request: Request, grant: Grant) -> Response:
         return await self._stream(run_stream, request, grant)
@@ -105,13 +108,21 @@ class Application:
         return await self._stream(all_stream, request, grant)
 
     async def _stream(
-        self, make: Callable[[Backend, Request, Grant], Awaitable[EventStream]], request: Request, grant: Grant
+        self,
+        make: Callable[[Backend, Request, Grant, Redaction], Awaitable[EventStream]],
+        request: Request,
+        grant: Grant,
     ) -> Response:
-        opened = await self._backend.opened()
-        if opened.hub.streams >= STREAMS_MAX:
-            return problem(problems.TOO_MANY_STREAMS, f"{STREAMS_MAX:,} streams are open")
+        opened, most = await self._backend.opened(), self._limits
+        if opened.hub.streams >= most.streams:
+            return problem(problems.TOO_MANY_STREAMS, f"{most.streams:,} streams are open")
+        if self._streams.get(grant.name, 0) >= most.streams_per_caller:
+            return problem(problems.TOO_MANY_STREAMS, f"this caller has {most.streams_per_caller:,} streams open")
+        stream = await make(self._backend, request, grant, self._redaction)
+        stream.dropped = self.metrics.dropped.inc
+        stream.counted = (self._streams, grant.name)
         # An ASGI application of its own, as every response is.
-        return cast(Response, await make(self._backend, request, grant))
+        return cast(Response, stream)
 
     async def _openapi(self, _: Request) -> Response:
         return Response(msgspec.json.encode(document(buoy_version())), media_type="application/json")

@@ -27,6 +27,7 @@ class OpenedServer:
         self.clock = served.clock
         self.api = StoreApi(served.store, served.clock, served.version, young_s)
         self.hub = Hub(served.store, served.clock)
+        self.api.committed = self.hub.nudge
 
 
 class Backend:

@@ -99,11 +99,16 @@ class Hub:
         self._summaries: dict[RunId, Summary] = {}
         self._summed_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._nudged = asyncio.Event()
         self.closing = asyncio.Event()
 
     @property
     def streams(self) -> int:
         return self._watchers + sum(tail.readers for tail in self._tails.values())
+
+    def nudge(self) -> None:
+        """A commit of this process: look now instead of after a while."""
+        self._nudged.set()
 
     async def close(self) -> None:
         """Ends all streams."""
@@ -174,7 +179,9 @@ class Hub:
             except Problem as error:
                 _LOG.warning("live streams: the store cannot be read now: %s", error)
                 quiet = _QUIET_LOOKS
-            await asyncio.sleep(LOOK_S if quiet < _QUIET_LOOKS else QUIET_LOOK_S)
+            if await _within(self._nudged, LOOK_S if quiet < _QUIET_LOOKS else QUIET_LOOK_S):
+                self._nudged.clear()
+                quiet = 0
 
     async def _look(self) -> bool:
         """Whether anything moved."""

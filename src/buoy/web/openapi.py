@@ -13,7 +13,13 @@ from buoy.web.problems import KINDS, Kind, ProblemBody
 from buoy.web.routes import API, ENDPOINTS
 
 _TEMPLATE = "#/components/schemas/{name}"
-_ALWAYS = (problems.UNAUTHENTICATED, problems.FORBIDDEN, problems.INTERNAL)
+_ALWAYS = (
+    problems.UNAUTHENTICATED,
+    problems.FORBIDDEN,
+    problems.RATE_LIMITED,
+    problems.HEADERS_TOO_LARGE,
+    problems.INTERNAL,
+)
 _PLACE = re.compile(r"{(\w+)}")
 
 
@@ -71,7 +77,7 @@ def _operation(endpoint: Endpoint, known: list[tuple[Any, dict[str, Any]]], comp
 def _failures(kinds: list[Kind], known: list[tuple[Any, dict[str, Any]]], endpoint: Endpoint | None) -> dict[str, Any]:
     all_kinds = [*_ALWAYS, *kinds, KINDS_BAD_INPUT]
     if endpoint is not None and (endpoint.body is not None or endpoint.data_max):
-        all_kinds.append(problems.BODY_TOO_LARGE)
+        all_kinds += [problems.BODY_TOO_LARGE, problems.BODY_TOO_SLOW]
     by_status: dict[str, list[str]] = {}
     for kind in all_kinds:
         codes = by_status.setdefault(str(kind.status), [])
@@ -89,11 +95,15 @@ def _stream(path: str, summary: str, known: list[tuple[Any, dict[str, Any]]]) ->
     if parameters:
         parameters.append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer", "minimum": 0}})
         parameters.append({"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}})
+    else:
+        text = {"type": "string"}
+        parameters = [{"name": name, "in": "query", "schema": text} for name in ("runs", "all", "after")]
+        parameters.append({"name": "Last-Event-ID", "in": "header", "schema": text})
     answers = {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
     kinds = [KINDS[each] for each in RUN_ERRORS]
     return {
         "summary": summary,
-        "operationId": "stream_run" if parameters else "stream_all",
+        "operationId": "stream_run" if "{run_id}" in path else "stream_all",
         "x-scope": "read",
         "parameters": parameters,
         "responses": answers | _failures([*kinds, problems.TOO_MANY_STREAMS], known, None),

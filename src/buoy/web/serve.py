@@ -25,6 +25,8 @@ from buoy.server_wiring import open_served
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend
+from buoy.web.json_log import log_json
+from buoy.web.limits import ServerLimits
 from buoy.web.store_tokens import StoreTokens
 
 # Longer than clients keep a connection that is idle.
@@ -48,6 +50,10 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     behind_proxy: bool = False
     sweeps: bool = True
+    limits: ServerLimits = ServerLimits()
+    # Patterns of keys whose values the API hides.
+    redact: tuple[str, ...] = ()
+    log_json: bool = False
 
     @property
     def place(self) -> str:
@@ -95,13 +101,18 @@ class Server:
     def run(self) -> None:
         """Serves until a signal ends it."""
         options = self._options
+        if options.log_json:
+            log_json()
         listening = _listen(options)
         try:
             backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
-            app = Application(backend, self._authenticate(backend)).build()
+            app = Application(
+                backend, self._authenticate(backend), limits=options.limits, redact=options.redact
+            ).build()
             config = uvicorn.Config(
                 app,
                 log_level="warning",
+                log_config=None if options.log_json else uvicorn.config.LOGGING_CONFIG,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,
                 h11_max_incomplete_event_size=_HEADERS_MAX_BYTES,

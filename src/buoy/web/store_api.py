@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -44,6 +45,8 @@ class StoreApi:
         self._stopping = False
         self._changed = asyncio.Event()
         self._follower: asyncio.Task[None] | None = None
+        # Called after each group that a remote runner committed here.
+        self.committed: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         self._journal.start()
@@ -100,7 +103,9 @@ class StoreApi:
         futures: list[asyncio.Future[Outcome]] = [loop.create_future() for _ in writes]
         for write, future in zip(writes, futures, strict=True):
             self._journal.submit(write, lambda outcome, future=future: _settle(future, outcome))  # type: ignore[misc]
-        return await asyncio.gather(*futures)
+        outcomes = await asyncio.gather(*futures)
+        self.committed()
+        return outcomes
 
     async def _next_change(self, body: bytes) -> int:
         try:

@@ -8,24 +8,35 @@ back. When the server stops, a stream ends with a comment, and its last id stand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from buoy.core.ids import check_run_id
+from buoy.core.ids import RunId, check_run_id
 from buoy.core.log import codec
+from buoy.engine.client.client import Client
 from buoy.errors import BadInput
-from buoy.operations.inspect.run_detail import inspect_run
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
+from buoy.operations.watch import Watched, watch_run
+from buoy.ports.records import RunRecord
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend, OpenedServer
+from buoy.web.hub import Frame
+from buoy.web.redaction import Redaction
 
 RETRY_MS = 2_000
 # A reader that takes nothing for so long is dropped.
 SEND_MAX_S = 30.0
+PART_BYTES = 256 * 1024
 _SNAPSHOT_RUNS = 500
+# Runs over one connection: the id of each message names all of them.
+JOINED_MAX = 20
+STILL_THERE = b": still there\n\n"
+SERVER_STOPS = b": the server stops\n\n"
+_RETRY = b"retry: %d\n\n" % RETRY_MS
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),
@@ -33,35 +44,48 @@ _HEADERS = [
 ]
 
 
-class StreamHealth(msgspec.Struct, frozen=True):
-    """How a run is when its stream opens: whether anything executes it, and why not."""
-
-    run_id: str
-    status: str
-    health: str
-    reasons: tuple[str, ...]
-
-
 class EventStream:
     """An ASGI response that writes chunks until they end, the client leaves, or it takes too long to read."""
 
-    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+    def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
+        # Called when a slow reader is dropped.
+        self.dropped: Callable[[], None] = lambda: None
+        # Open streams by caller, and the caller.
+        self.counted: tuple[dict[str, int], str] = ({}, "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        counts, caller = self.counted
+        counts[caller] = counts.get(caller, 0) + 1
         left = asyncio.ensure_future(_left(receive))
+        writer = asyncio.ensure_future(self._write(send))
         try:
-            async for chunk in self._chunks:
-                if left.done():
-                    return
-                async with asyncio.timeout(SEND_MAX_S):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
-        except (TimeoutError, OSError):
-            return  # it comes back with the number of its last event
+            await asyncio.wait([left, writer], return_when=asyncio.FIRST_COMPLETED)
+            if writer.done():
+                writer.result()
+        except TimeoutError:
+            self.dropped()  # it comes back with the number of its last event
+        except OSError:
+            return
         finally:
+            counts[caller] -= 1
+            if not counts[caller]:
+                del counts[caller]
             left.cancel()
+            writer.cancel()
+            await asyncio.wait([left, writer])
+            await self._chunks.aclose()
+
+    async def _write(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        async for chunk in self._chunks:
+            # In parts: the server waits for the reader before a part, so only one part is in memory for a slow one.
+            for start in range(0, len(chunk), PART_BYTES):
+                async with asyncio.timeout(SEND_MAX_S):
+                    part = chunk[start : start + PART_BYTES]
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+        async with asyncio.timeout(SEND_MAX_S):
+            await send({"type": "http.response.body", "body": b""})
 
 
 async def _left(receive: Receive) -> None:
@@ -75,52 +99,143 @@ def message(name: str, data: bytes, number: int | None = None) -> bytes:
     return head + b"event: %s\ndata: %s\n\n" % (name.encode(), data)
 
 
-def after_of(request: Request) -> int:
-    """The number after which the stream begins: of the header, else of the query."""
-    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+class Source(NamedTuple):
+    """What a stream reads from, and for whom."""
+
+    opened: OpenedServer
+    client: Client
+    redaction: Redaction
+
+    def frames(self, frames: list[Frame]) -> bytes:
+        return b"".join(message(each.name, self.redaction.apply(each.data), each.seq) for each in frames)
+
+    async def watched(self, run_id: str) -> Watched:
+        """How a run is. A server that sweeps also brings a run back that no runner executes."""
+        return await watch_run(self.client, check_run_id(run_id), recover=self.opened.served.sweeper is not None)
+
+    async def snapshot(self) -> bytes:
+        page = await list_runs(self.client, RunFilter(statuses=NOT_ENDED), limit=_SNAPSHOT_RUNS)
+        return message("snapshot", self.redaction.apply(codec.encode_plain(page.listed())))
+
+    def summaries(self, records: list[RunRecord]) -> bytes:
+        data = [self.redaction.apply(codec.encode_plain(each.document)) for each in records]
+        return b"".join(message("run", each) for each in data)
+
+
+def after_of(text: str) -> int:
+    """The number after which a stream begins."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
         raise BadInput(f"Last-Event-ID must be the number of an event: {text[:40]!r}")
     return int(text)
 
 
-async def run_stream(backend: Backend, request: Request, grant: Grant) -> EventStream:
-    """The log of one run from a number on, and then as it grows. Ends with the run."""
+async def _source(backend: Backend, grant: Grant, redaction: Redaction) -> Source:
     opened = await backend.opened()
-    after = after_of(request)
-    client = opened.served.client(grant.name)
-    detail = (await inspect_run(client, check_run_id(request.path_params["run_id"]))).detail
-    doc = detail.document
-    health = StreamHealth(doc.run_id, doc.status, detail.health, detail.reasons)
-    return EventStream(_run_chunks(opened, health, after, head=doc.head_seq if doc.ended else None))
+    return Source(opened, opened.served.client(grant.name), redaction)
 
 
-async def _run_chunks(opened: OpenedServer, health: StreamHealth, after: int, head: int | None) -> AsyncIterator[bytes]:
-    yield b"retry: %d\n\n" % RETRY_MS + message("health", msgspec.json.encode(health))
-    if head is not None and after >= head:
+def last_id(request: Request) -> str:
+    """Of the header, else of the query."""
+    return request.headers.get("last-event-id") or request.query_params.get("after") or ""
+
+
+async def run_stream(backend: Backend, request: Request, grant: Grant, redaction: Redaction) -> EventStream:
+    """The log of one run from a number on, and then as it grows. Ends with the run."""
+    after = after_of(last_id(request) or "0")
+    source = await _source(backend, grant, redaction)
+    return EventStream(_run_chunks(source, await source.watched(request.path_params["run_id"]), after))
+
+
+async def _run_chunks(source: Source, found: Watched, after: int) -> AsyncGenerator[bytes, None]:
+    yield _RETRY + message("health", msgspec.json.encode(found))
+    if found.ended and after >= found.head_seq:
         return
-    async for frames in opened.hub.follow(check_run_id(health.run_id), after):
+    async for frames in source.opened.hub.follow(check_run_id(found.run_id), after):
         if not frames:
-            yield b": still there\n\n"
+            yield STILL_THERE
             continue
-        yield b"".join(message(frame.name, frame.data, frame.seq) for frame in frames)
+        yield source.frames(frames)
         if any(frame.ends for frame in frames):
             return
-    yield b": the server stops\n\n"
+    yield SERVER_STOPS
 
 
-async def all_stream(backend: Backend, request: Request, grant: Grant) -> EventStream:
-    """Summaries of all runs: those under way first, then each run that moves, its latest state only."""
-    opened = await backend.opened()
-    client = opened.served.client(grant.name)
-    page = await list_runs(client, RunFilter(statuses=NOT_ENDED), limit=_SNAPSHOT_RUNS)
-    return EventStream(_all_chunks(opened, codec.encode_plain(page.listed())))
+async def all_stream(backend: Backend, request: Request, grant: Grant, redaction: Redaction) -> EventStream:
+    """Summaries of all runs: those under way first, then each run that moves, its latest state only.
+
+    With `runs` in the query: the logs of these runs over one connection, and the summaries if `all` is there, too.
+    """
+    source = await _source(backend, grant, redaction)
+    if "runs" in request.query_params:
+        return EventStream(await joined(source, request))
+    return EventStream(_all_chunks(source, await source.snapshot()))
 
 
-async def _all_chunks(opened: OpenedServer, snapshot: bytes) -> AsyncIterator[bytes]:
-    yield b"retry: %d\n\n" % RETRY_MS + message("snapshot", snapshot)
-    async for records in opened.hub.summaries():
-        if not records:
-            yield b": still there\n\n"
-            continue
-        yield b"".join(message("run", codec.encode_plain(record.document)) for record in records)
-    yield b": the server stops\n\n"
+async def _all_chunks(source: Source, snapshot: bytes) -> AsyncGenerator[bytes, None]:
+    yield _RETRY + snapshot
+    async for records in source.opened.hub.summaries():
+        yield source.summaries(records) if records else STILL_THERE
+    yield SERVER_STOPS
+
+
+async def joined(source: Source, request: Request) -> AsyncGenerator[bytes, None]:
+    """Several runs over one connection. The id of each message names the place in every run."""
+    wanted = [check_run_id(each) for each in request.query_params["runs"].split(",") if each]
+    if not 1 <= len(wanted) <= JOINED_MAX or len(set(wanted)) != len(wanted):
+        raise BadInput(f"runs must name 1 to {JOINED_MAX} different runs")
+    places = dict.fromkeys(wanted, 0)
+    for part in last_id(request).split(","):
+        run_id, mark, number = part.rpartition(":")
+        if part and (not mark or run_id not in places):
+            raise BadInput(f"Last-Event-ID must name numbers of these runs, as 'run:5,other:7': {part[:60]!r}")
+        if part:
+            places[check_run_id(run_id)] = after_of(number)
+    found = {run_id: await source.watched(run_id) for run_id in wanted}
+    return _joined_chunks(source, found, places, everything="all" in request.query_params)
+
+
+async def _joined_chunks(
+    source: Source, found: dict[RunId, Watched], places: dict[RunId, int], *, everything: bool
+) -> AsyncGenerator[bytes, None]:
+    # One place: each run waits until the reader has taken what came before, so that nothing piles up.
+    queue: asyncio.Queue[tuple[RunId | None, list[Frame], bytes]] = asyncio.Queue(1)
+
+    async def run_part(run_id: RunId) -> None:
+        async for frames in source.opened.hub.follow(run_id, places[run_id]):
+            await queue.put((run_id, frames, b"" if frames else STILL_THERE))
+            if any(frame.ends for frame in frames):
+                return
+
+    async def all_part() -> None:
+        await queue.put((None, [], await source.snapshot()))
+        async for records in source.opened.hub.summaries():
+            await queue.put((None, [], source.summaries(records) if records else STILL_THERE))
+
+    yield _RETRY + b"".join(message("health", msgspec.json.encode(each)) for each in found.values())
+    live = [each for each in found if not (found[each].ended and places[each] >= found[each].head_seq)]
+    parts = [run_part(each) for each in live] + ([all_part()] if everything else [])
+    tasks = [asyncio.create_task(part) for part in parts]
+    done = asyncio.gather(*tasks)
+    try:
+        while not (done.done() and queue.empty()):
+            taken = asyncio.ensure_future(queue.get())
+            waited: list[asyncio.Future[Any]] = [taken, done]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            if not taken.done() and queue.empty():
+                taken.cancel()
+                break
+            run_id, frames, plain = await taken
+            yield plain + b"".join(_placed(source, places, run_id, frame) for frame in frames if run_id is not None)
+        if source.opened.hub.closing.is_set():
+            yield SERVER_STOPS
+    finally:
+        done.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Frame) -> bytes:
+    places[run_id] = frame.seq
+    place = ",".join(f"{each}:{number}" for each, number in places.items())
+    data = b'{"run_id":%s,"event":%s}' % (msgspec.json.encode(run_id), source.redaction.apply(frame.data))
+    return b"id: %s\n" % place.encode() + message(frame.name, data)
