@@ -31,8 +31,8 @@ from buoy.stores.postgres.address import address_of
 from tests.core.logbook import claimed, completed, started
 from tests.patience import PATIENCE_S, wait_until
 from tests.postgres_server import fresh_url
-from tests.recovery.orphanage import POLICIES, abandon, orphan
-from tests.recovery.yard import KINDS, Yard, created, play
+from tests.recovery.harness import KINDS, RecoveryHarness, created, play
+from tests.recovery.many_orphans import POLICIES, abandon, orphan
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "coming-from.md").read_text()
@@ -152,9 +152,11 @@ STATES: dict[str, tuple[tuple[e.Body, ...], Status]] = {
 }
 
 
-async def recover_workflow(workflow_run_id: str, yard: Yard) -> tuple[bool, int | None, str | None, str | None]:
+async def recover_workflow(
+    workflow_run_id: str, harness: RecoveryHarness
+) -> tuple[bool, int | None, str | None, str | None]:
     """The four fields of `RecoveryResult` there."""
-    result = await buoy.recover(workflow_run_id, yard.client)
+    result = await buoy.recover(workflow_run_id, harness.client)
     return result.needed, result.new_branch_id, result.reason, result.error
 
 
@@ -166,12 +168,12 @@ def test_a_workflow_whose_status_and_events_disagree_gets_a_branch_an_audit_and_
     bodies, status = STATES[code]
     caplog.set_level(logging.INFO, logger="buoy.recovery")
 
-    async def test(yard: Yard) -> None:
-        await yard.plant("one", *bodies, lie={"status": status})
-        needed, branch, reason, error = await recover_workflow("one", yard)
+    async def test(harness: RecoveryHarness) -> None:
+        await harness.plant("one", *bodies, lie={"status": status})
+        needed, branch, reason, error = await recover_workflow("one", harness)
         assert (needed, error) == (True, None) and str(reason).startswith(f"{code}: ")
-        assert await recover_workflow("one", yard) == (False, None, None, None)
-        log = await yard.log("one")
+        assert await recover_workflow("one", harness) == (False, None, None, None)
+        log = await harness.log("one")
         assert [event.body for event in log[: len(bodies)]] == list(bodies), "no event was removed"
         (audit,) = [event.body for event in log if isinstance(event.body, e.WorkflowRecovered)]
         assert (audit.previous_branch, audit.new_branch) == (0, branch) and reason == audit.reason
@@ -187,14 +189,14 @@ def test_a_workflow_whose_status_and_events_disagree_gets_a_branch_an_audit_and_
 def test_a_stream_without_execution_is_recovered_and_an_execution_without_a_stream_is_healthy(
     tmp_path: Path, watched: bool
 ) -> None:
-    async def test(yard: Yard) -> None:
-        able = await yard.runner("able", workflows={"order": ("",)})
-        later = Released(due_at=yard.clock.now() + 600.0, now=yard.clock.now())
-        await yard.plant("put-off", created(), claimed("r1"), started("a#1"), task=later)
-        await yard.left_by(able, "executing", created(), claimed("able"), started("a#1"))
-        done = await buoy.recover("put-off", yard.client, stream_open=watched)
+    async def test(harness: RecoveryHarness) -> None:
+        able = await harness.runner("able", workflows={"order": ("",)})
+        later = Released(due_at=harness.clock.now() + 600.0, now=harness.clock.now())
+        await harness.plant("put-off", created(), claimed("r1"), started("a#1"), task=later)
+        await harness.left_by(able, "executing", created(), claimed("able"), started("a#1"))
+        done = await buoy.recover("put-off", harness.client, stream_open=watched)
         assert done.needed is watched and (not watched or str(done.reason).startswith("F1"))
-        unwatched = await buoy.recover("executing", yard.client, stream_open=False)
+        unwatched = await buoy.recover("executing", harness.client, stream_open=False)
         assert not unwatched.needed
         assert [each.code for each in unwatched.findings if each.trouble] == []
 
@@ -361,14 +363,14 @@ async def order() -> None: ...
 def test_a_sweep_after_a_deploy_takes_the_options_that_it_has_there(
     tmp_path: Path, options: dict[str, Any], actions: tuple[str, ...]
 ) -> None:
-    async def test(yard: Yard) -> None:
+    async def test(harness: RecoveryHarness) -> None:
         for policy in POLICIES:
             bodies = (created(policy), claimed("r1"), started("a#1"))
-            await yard.plant(policy, *bodies, task=Held(RunnerId("never-registered")))
-        swept = await buoy.sweep(yard.client, **options)
+            await harness.plant(policy, *bodies, task=Held(RunnerId("never-registered")))
+        swept = await buoy.sweep(harness.client, **options)
         done = {"resume": swept.resumed, "restart": swept.restarted, "fail": swept.failed, "hold": swept.held}
         assert done == {policy: actions.count(policy) for policy in POLICIES}
-        again = await buoy.sweep(yard.client, **options)
+        again = await buoy.sweep(harness.client, **options)
         assert (again.restarted, again.failed, again.skipped) == (0, 0, 0), "the first who claims wins"
 
     play(tmp_path, test)
@@ -376,12 +378,12 @@ def test_a_sweep_after_a_deploy_takes_the_options_that_it_has_there(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_nodes_that_all_sweep_after_their_boot_recover_each_episode_once(tmp_path: Path, kind: str) -> None:
-    async def test(yard: Yard) -> None:
-        dead = await yard.runner("r1", dead=True)
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
         for number in range(12):
             policy = POLICIES[number % 4]
-            await yard.left_by(dead, f"run-{number}", created(policy), claimed("r1"), started("a#1"))
-        nodes = [yard.client_of(yard.store, f"node-{number}") for number in range(4)]
+            await harness.left_by(dead, f"run-{number}", created(policy), claimed("r1"), started("a#1"))
+        nodes = [harness.client_of(harness.store, f"node-{number}") for number in range(4)]
         swept = await asyncio.gather(*map(buoy.sweep, nodes))
         assert [sum(getattr(each, word) for each in swept) for word in ("restarted", "failed", "held")] == [3, 3, 3]
         assert sum(each.resumed for each in swept) == 3
@@ -389,24 +391,24 @@ def test_nodes_that_all_sweep_after_their_boot_recover_each_episode_once(tmp_pat
     play(tmp_path, test, kind)
 
 
-async def reconcile_workflows(yard: Yard, **options: Any) -> tuple[int, int]:
+async def reconcile_workflows(harness: RecoveryHarness, **options: Any) -> tuple[int, int]:
     """`{:ok, %{replayed: n, skipped: n}}` there."""
-    done = await buoy.reconcile(yard.client, **options)
+    done = await buoy.reconcile(harness.client, **options)
     return done.replayed, done.skipped
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ending", [e.WorkflowCompleted(), e.WorkflowCancelled(reason="no")])
 def test_a_workflow_that_missed_the_end_of_its_step_is_told_again(tmp_path: Path, kind: str, ending: e.Body) -> None:
-    async def test(yard: Yard) -> None:
+    async def test(harness: RecoveryHarness) -> None:
         child = RunId("parent.child-1")
         opened = e.ChildStarted(leaf=started("child#1").leaf, child=child, workflow="order", input=created().input)
-        await yard.plant("parent", created(env="test"), claimed("r1"), opened)
+        await harness.plant("parent", created(env="test"), claimed("r1"), opened)
         born = created(parent=e.Parent(RunId("parent"), opened.leaf), env="test")
-        await yard.plant(child, born, claimed("r1"), ending, task=Ended())
-        assert await reconcile_workflows(yard) == (0, 0), "each env reconciles its own"
-        assert await reconcile_workflows(yard, env="test") == (1, 0)
-        assert (await yard.store.inbox(RunId("parent")))[0].kind == "child_finished"
+        await harness.plant(child, born, claimed("r1"), ending, task=Ended())
+        assert await reconcile_workflows(harness) == (0, 0), "each env reconciles its own"
+        assert await reconcile_workflows(harness, env="test") == (1, 0)
+        assert (await harness.store.inbox(RunId("parent")))[0].kind == "child_finished"
 
     play(tmp_path, test, kind)
 
