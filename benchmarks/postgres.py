@@ -34,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 DBOS_PYTHON = HERE / ".venv-dbos" / "bin" / "python"
 FLOWS = HERE / "buoy_worker.py"
 LOOK_S = 0.1
-# So long a worker that is ready goes on with what it does at its start.
+# How long a worker that is ready may still be busy with its start.
 SETTLE_S = 3.0
 # Processor time is given for so many steps.
 CPU_STEPS = 10_000

@@ -1,9 +1,10 @@
 """Archive in objects: whole runs brought in and removed, by one create-if-absent each.
 
-Invariants: a copy is there from the moment that its `log/1` is; the parts that it names were written before, its inbox
-is completed after, from the top down: until then its numbers are taken, and whoever reads it too early is told so.
-A purge begins by appending to the log what nobody can go on from, so it cannot race with anybody; from then on the run
-is not there any more. What is left for ever are two small objects, at the log's first and last place.
+Invariants: a copy exists from the moment that its `log/1` exists. The parts that it names are written before. Its inbox
+is completed after, from the top down: until then its numbers are taken, and a reader that comes too early gets an error
+that says so.
+A purge first appends an end to the log that no writer can append after, so it cannot race with a writer. From then on
+the run does not exist. Two small objects stay for ever, at the log's first and last place.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ class ObjectArchive:
 
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
         for _ in range(SAVE_TRIES_MAX):
-            # In this order: whoever commits after the listing changes nothing that this would spoil.
+            # In this order: a commit after the listing changes nothing that this would spoil.
             saved, etag = await self._runs.saved(run_id)
             last = await self._runs.last_commit(run_id)
             if last is None or last.purged is not None or last.last_seq != head_seq:
@@ -200,7 +201,7 @@ class ObjectArchive:
         return True
 
     async def _fence(self, run_id: RunId, tombstone: Tombstone) -> Tombstone | None:
-        """Ends the log for good; None if the run is not one to be purged, or if somebody was quicker."""
+        """Ends the log for good; None if the run is not one to be purged, or if another process was quicker."""
         view = await self._runs.load(run_id)
         if view is None or view.head_seq != tombstone.head_seq:
             return None
@@ -282,11 +283,11 @@ class ObjectArchive:
 
 
 def _task(copy: RunCopy) -> TaskState:
-    """Nobody drives it, unless it was found otherwise; all that it was sent counts as seen."""
+    """The task of a copy: without a holder, unless the original had one. All messages count as seen."""
     found = copy.found or TaskFound("missing" if copy.document.ended else "parked")
     return TaskState(
         "none" if found.state == "missing" else found.state,
-        # Whoever begins a log for a document that had none comes later.
+        # The log of a document that had none begins later.
         1 if copy.events else 0,
         holder=found.holder if found.state == "held" else None,
         due_at=float(found.due_at) if found.state == "due" and found.due_at is not None else None,

@@ -1,8 +1,9 @@
 """Bucket: all that the object-layout store asks of a storage. Folders, memory and S3 can keep it.
 
-Invariants: `create` and `replace` are atomic against each other and all or nothing; of many at once one wins. What was
-answered is durable, and every later `get` and `list` sees it. `Unavailable` means that the write may have happened.
-Whoever replaces an object gives each body a number of its own, since an etag may be nothing but the body's hash.
+Invariants: `create` and `replace` are atomic against each other and all or nothing; of many at once one wins. An
+answered write is durable, and every later `get` and `list` sees it. `Unavailable` means that the write may have
+happened. A caller that replaces an object gives each body a number of its own, since an etag may be only the body's
+hash.
 Absent on purpose: transactions, renames, conditional deletes, clocks.
 """
 
@@ -93,7 +94,7 @@ class Bucket(Protocol):
         ...
 
     async def reopen(self) -> Bucket:
-        """Another one of the same objects, closed by whoever asks."""
+        """Another bucket with the same objects. The caller closes it."""
         ...
 
     async def close(self) -> None: ...

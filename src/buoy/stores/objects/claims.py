@@ -1,9 +1,9 @@
 """Claims in objects: who gets which due task.
 
-Invariants: a task is taken by one compare-and-swap of its run's `state.json`, so one claimer gets it; `held/` is
-written before. Candidates come from `tasks/` in order of their due time, queues in turn, and from `wake/`; what they
-say is only a hint, the run decides. A claim whose answer was lost is owed to its runner and delivered with its next
-claim, since a task that is held by somebody who does not know it would wait for ever.
+Invariants: one compare-and-swap of the run's `state.json` takes a task, so one claimer gets it; `held/` is written
+before. Candidates come from `tasks/` in order of their due time, queues in turn, and from `wake/`. What they say is
+only a hint; the run decides. A claim whose answer was lost is owed to its runner and delivered with its next claim.
+Otherwise the task would wait for ever, because its holder does not know that it has it.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class Claims:
     async def _page(
         self, queue: str, after: str | None, wants: Wants, now: float
     ) -> tuple[list[layout.TaskEntry], str | None]:
-        """Entries of one queue that are due and of a kind that is wanted, and where to go on.
+        """Entries of one queue that are due and of a kind that is wanted, and where to continue.
 
         What is due at once stands before what is due by the clock; where it fills the page, neither starves the other.
         """
@@ -223,10 +223,10 @@ class Claims:
         return view.task if view.task.due(now) else None
 
     async def _woken(self, view: StoredRun, woken: Woken, now: float) -> TaskState | None:
-        """The task as due at once, if nobody holds it and there is a message that nobody saw."""
+        """The task as due at once, if it has no holder and there is an unseen message."""
         task = view.task
         if task.kind == "none":
-            # Whoever brings an ended run back reads its whole inbox.
+            # A runner that brings an ended run back reads its whole inbox.
             await self._index.drop([entry.key for entry in woken.entries])
             return None
         if task.kind == "held" or not await self._inboxes.unseen(view, woken.entries, task.seen):

@@ -1,9 +1,9 @@
 """Inboxes in objects: messages numbered by create-if-absent, each with a `wake/` entry until its run's owner saw it.
 
 Invariants: numbers have no gaps, since a sender takes the first that is free. A dedupe id has one message: every sender
-writes its mark after looking for the last number and before taking one, so that of two senders of the same id the later
+writes its mark after it looked for the last number and before it takes one. So of two senders of the same id, the later
 one starts at or below the earlier one's number and must pass it.
-The wake-up is written before the message, and removed only by who has seen exactly that message.
+The wake-up is written before the message. Only a process that has seen exactly that message removes it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Inboxes:
         return None
 
     async def _check_there(self, run_id: RunId, number: int) -> None:
-        """A message to a run that was purged meanwhile reaches nobody, and is not acknowledged."""
+        """A message to a run that was purged in between is lost, so it is not acknowledged."""
         if await self._runs.purged(run_id):
             await self._bucket.delete(layout.inbox_key(run_id, number))
             await self._index.drop([layout.wake_key(run_id, number)])
@@ -141,7 +141,7 @@ class Inboxes:
     async def read(self, run_id: RunId, after: int, limit: int | None = None) -> list[Message]:
         end = await self._runs.inbox_ends.end(run_id, after)
         head = end if limit is None else min(end, after + limit)
-        # By number, not by key: a listing may miss what is written while it goes on, but numbers have no gaps.
+        # By number, not by key: a listing may miss what is written during it, but numbers have no gaps.
         return await each(range(after + 1, head + 1), lambda number: self._message(run_id, number))
 
     async def _message(self, run_id: RunId, number: int) -> Message:
@@ -196,7 +196,7 @@ class Inboxes:
         return head > seen
 
     async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
-        """The owner has looked up to this number. Only the owner may say so: its successor looks anew."""
+        """Records that the owner has looked up to this number. Only the owner may: its successor looks again."""
         keys = await self._bucket.list(layout.wake_prefix(run_id))
         view = await self._runs.load(run_id)
         if view is None or view.task.kind != "held" or view.task.holder != runner:

@@ -1,8 +1,8 @@
-"""Index: entries of the object store that only help to find things. What they point at is the truth.
+"""Index: entries of the object store that only help to find things. The objects that they point at are the truth.
 
-Law 3: an entry is written before its truth and removed after it. An entry that the truth has passed is removed by
-whoever meets it. One whose truth is positively absent may be a moment old, its writer still on the way: it is reaped
-only when the same observer saw it so twice, long apart; and a writer that was held up writes its entry again first.
+Law 3: an entry is written before its truth and removed after it. Every process that meets an entry which the truth has
+passed removes it. An entry whose truth is positively absent may be new, with its writer still on the way. It is removed
+only if the same observer saw it so twice, long apart; a writer that was held up first writes its entry again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Entry: TypeAlias = tuple[str, bytes]
 
-# Two looks this far apart prove that nobody is about to write the truth...
+# Two looks this far apart prove that no writer is about to write the truth...
 REAP_AFTER_S = 15 * 60.0
 # ...since a writer that finds itself this late writes its entry again.
 LATE_AFTER_S = 60.0
@@ -38,7 +38,7 @@ class Index:
         self._clock = clock
         self._doubts: dict[str, float] = {}
         self._undone: list[str] = []
-        # What could not be tidied up after a commit. Somebody else will meet it; `buoy status` shows the number.
+        # What could not be tidied up after a commit. Another process will meet it; `buoy status` shows the number.
         self.leftovers = 0
         self.last_error: str | None = None
 

@@ -1,9 +1,9 @@
-"""Moves in objects: which entries of the indexes came and went since the last look, and what this process wrote itself.
+"""Moves in objects: which index entries came and went since the last look, and what this process wrote itself.
 
-Entries name the version of a task, so that runs show which were created, taken, given back, woken or ended, whoever did
-it. A step of a run that goes on elsewhere leaves no entry: it shows with the next of these. A look costs one listing of
-each of four indexes: four requests for up to a thousand active runs, and more for more; it reads no object. Each store
-remembers its own feed; a cursor of another one, or one that is too old, begins now.
+Entries name the version of a task. So they show which runs were created, taken, given back, woken or ended, by any
+process. A step of a run that another process drives leaves no entry: it shows with the next of these. A look lists four
+indexes: four requests for up to a thousand active runs, and more for more. It reads no object. Each store remembers its
+own feed; a cursor of another store, or one that is too old, begins now.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Moves:
         self._end = 0
 
     def note(self, run_ids: Iterable[RunId]) -> None:
-        """What this process wrote. Nothing is remembered before somebody has asked for moves."""
+        """Notes what this process wrote. Nothing is remembered before the first request for moves."""
         if self._entries is not None:
             self._add(run_ids)
 

@@ -151,7 +151,7 @@ async def _one_replacer(bucket: Bucket, place: str) -> None:
 
 
 async def _one_wins(bucket: Bucket, key: str, write: Callable[[bytes], Awaitable[str]], guarantee: Guarantee) -> None:
-    """Many at once, each with a body of its own; the one that stands there must be the only one that was told so."""
+    """Many writers at once, each with its own body. Only the writer whose body is there may have got a success."""
 
     async def one(data: bytes) -> bool | None:
         try:
@@ -170,7 +170,7 @@ async def _one_wins(bucket: Bucket, key: str, write: Callable[[bytes], Awaitable
         raise BrokenGuarantee(guarantee, f"{len(won)} of {WRITERS} writers at once were told that they won")
     found = await bucket.get(key)
     if won and (found is None or found[0] != won[0]):
-        raise BrokenGuarantee(guarantee, "the writer that was told that it won is not the one whose data is there")
+        raise BrokenGuarantee(guarantee, "the writer that got a success is not the one whose data is there")
     if not won and None not in told:
         raise BrokenGuarantee(guarantee, f"all of {WRITERS} writers at once were told that they lost")
 

@@ -38,7 +38,7 @@ CONFLICT_TRIES_MAX = 4
 DELETES_MAX = 1_000
 # The characters of names in keys, in byte order.
 _ALPHABET = "%-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
-# Sorts after every key that goes on with another character than '~'.
+# Sorts after every key that has another character than '~' at this place.
 _AFTER_ALL = "~" * 16
 
 
@@ -168,7 +168,7 @@ class S3Bucket:
                 continue
 
     def pulse(self) -> int | None:
-        """None: a bucket tells nobody that something happened."""
+        """None: a bucket sends no notification of a change."""
         return None
 
     def durability(self) -> str | None:
