@@ -40,11 +40,10 @@ class GuardedShell:
         folder = self._folder / check_run_id(command.run_id)
         log = folder / log_name(command.leaf, command.attempt)
         result = log.with_suffix(".result")
-        killed_before = _oom_kills()
         began = self._clock.monotonic()
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            result.unlink(missing_ok=True)
+            # In threads, here and below: a disk that does not answer must not stop the other runs of this process.
+            killed_before = await asyncio.to_thread(_prepare, folder, result)
             guard = await self._start(command, log, result)
         except FileNotFoundError as error:
             raise _not_started(f"directory {command.directory!r} is not there", error) from error
@@ -52,8 +51,7 @@ class GuardedShell:
             raise _not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
         words = await _until_end(guard)
         kind, number, peak_kib, stopped = _ended(words)
-        # In a thread: a disk that does not answer must not stop the other runs of this process.
-        tail, handed_on = await asyncio.to_thread(lambda: (_tail(log), _result(result)))
+        tail, handed_on, killed = await asyncio.to_thread(lambda: (_tail(log), _result(result), _oom_kills()))
         return CommandEnd(
             exit_code=number if kind == "code" else None,
             signal=number if kind == "signal" else None,
@@ -61,13 +59,13 @@ class GuardedShell:
             duration_s=round(self._clock.monotonic() - began, 3),
             log=log.name,
             tail=tail,
-            out_of_memory=_oom_kills() > killed_before,
+            out_of_memory=killed > killed_before,
             result=handed_on,
             stopped=stopped,
         )
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
-        # In a thread, as above: a network disk may take minutes to answer.
+        # A network disk may take minutes to answer.
         return await asyncio.to_thread(lambda: [path for path in paths if not (Path(directory) / path).exists()])
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
@@ -132,6 +130,13 @@ def _kill_group(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
+
+
+def _prepare(folder: Path, result: Path) -> int:
+    """Makes the places that a command writes to. How often the kernel has killed a process out of memory so far."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    result.unlink(missing_ok=True)
+    return _oom_kills()
 
 
 def _not_started(why: str, error: Exception) -> CommandFailed:
