@@ -126,9 +126,9 @@ def read_settings(path: Path) -> Settings:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(f"{path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
-        raise BadInput(f"{path} is not TOML: {error}") from error
+        raise BadInput(f"{path} is not TOML: {error}; correct it") from error
     except RecursionError as error:
-        raise BadInput(f"{path} cannot be read: lists or tables inside of each other, too many of them") from error
+        raise BadInput(f"{path} cannot be read: too many lists or tables inside of each other; flatten it") from error
     try:
         found = msgspec.convert(plain, Settings)
     except msgspec.ValidationError as error:
@@ -266,7 +266,9 @@ def server_token(url: str) -> str | None:
         return path.read_text().strip() or None
     except FileNotFoundError:
         if named:
-            raise BadInput(f"the token file {path} ({TOKEN_FILE_VARIABLE}) is not there") from None
+            raise BadInput(
+                f"the token file {path} ({TOKEN_FILE_VARIABLE}) does not exist; create it, or correct the path"
+            ) from None
         return None
     except OSError as error:
         raise BadInput(f"the token file {path} cannot be read: {error}") from error

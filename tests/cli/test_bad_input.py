@@ -15,7 +15,7 @@ from .conftest import FLOWS, Buoy
 
 WRONG = [
     (["run", f"{FLOWS}:nothing"], "has no workflow 'nothing'; it has divide, hanging"),
-    (["run", str(FLOWS)], "has several workflows, say which"),
+    (["run", str(FLOWS)], "has several workflows: "),
     (["run", "missing.py:x"], "no such file: "),
     (["run", "missing.module:x"], "there is no file or module 'missing.module'"),
     (["run", f"{FLOWS}:divide"], "missing required field `number`"),
@@ -32,7 +32,7 @@ WRONG = [
     (["worker", str(FLOWS), "--grace", "soon"], "is not a duration"),
     (["worker", str(FLOWS), "--concurrency", "0"], "--concurrency"),
     (["result", "x", "--timeout", "soon"], "is not a duration"),
-    (["answer", "x", "yes", "--form", "{}"], "not both"),
+    (["answer", "x", "yes", "--form", "{}"], "the answer is given twice"),
     (["ps", "--status", "lost"], "'lost' is not one of"),
     (["nonsense"], "No such command 'nonsense'"),
 ]

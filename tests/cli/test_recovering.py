@@ -173,8 +173,8 @@ def test_no_troubles_are_told_as_such(buoy: Buoy) -> None:
     buoy("run", f"{FLOWS}:divide", "--arg", "number=5", "--id", "d1")
     assert buoy("why", "--all").stdout == "0 runs in trouble\n"
     assert buoy.json("why", "--all") == {"troubles": [], "notices": [], "store": None}
-    assert "name a run, or say --all" in buoy("why", code=2).stderr
-    assert "name a run, or say --all" in buoy("why", "d1", "--all", code=2).stderr
+    assert "give either RUN or --all" in buoy("why", code=2).stderr
+    assert "give either RUN or --all" in buoy("why", "d1", "--all", code=2).stderr
 
 
 def test_a_waiting_client_is_no_trouble_and_neither_is_a_dead_one_that_left_nothing(buoy: Buoy, spawn: Spawn) -> None:

@@ -45,7 +45,7 @@ def test_a_refused_answer_has_a_stable_reason(buoy: Buoy) -> None:
 
 def test_without_a_terminal_an_answer_must_be_named(buoy: Buoy) -> None:
     waiting_ship(buoy)
-    assert "name an answer to 'Ship it?': yes or no" in buoy("answer", "s1", code=2).stderr
+    assert "no answer to 'Ship it?'; give one: yes or no" in buoy("answer", "s1", code=2).stderr
 
 
 def test_all_kinds_of_questions_can_be_answered_by_command(buoy: Buoy) -> None:

@@ -41,7 +41,7 @@ def answer(
     Exit code: 0 accepted, 2 refused or no such question, 5 store unusable.
     """
     if value is not None and form is not None:
-        raise BadInput("give the answer either as VALUE or with --form, not both")
+        raise BadInput("the answer is given twice: as VALUE and with --form; give one of them")
     return tell_sent(go(_answer(run_id, form if value is None else value, question, store)), as_json=as_json)
 
 
@@ -56,5 +56,5 @@ async def _value(leaf: OpenLeaf, typed: str | None) -> Json | object:
     if typed is not None:
         return parse_answer(leaf.question, typed)
     if not sys.stdin.isatty():
-        raise BadInput(f"name an answer to {leaf.name!r}: {expected_text(leaf.question)}")
+        raise BadInput(f"no answer to {leaf.name!r}; give one: {expected_text(leaf.question)}")
     return await put(leaf.question, Typed())

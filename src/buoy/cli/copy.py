@@ -55,7 +55,7 @@ def copy_command(
     Exit code: 0 copied, 2 bad input, or a run cannot be copied, 5 store unusable.
     """
     if (run_id is None) != everything:
-        raise BadInput("missing or too much: --run ID for one run, or --all")
+        raise BadInput("which runs is not clear: give either --run ID or --all")
     shown = _quiet if as_json else _say
     done = go(_copied(source or store or configured_store(), target, run_id, dry_run, shown))
     if as_json:

@@ -33,7 +33,7 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
     Exit code: 0 explained, 1 with --all: there are troubles, 2 no such run, 5 store unusable.
     """
     if (run_id is None) != every:
-        raise BadInput("name a run, or say --all for every run that is in trouble")
+        raise BadInput("which runs is not clear: give either RUN or --all, for every run in trouble")
     if run_id is None:
         return _tell_all(store, as_json=as_json)
     found = go(_explained(run_id, store))

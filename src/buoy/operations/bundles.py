@@ -155,7 +155,7 @@ async def _import_found(client: Client, bundle: Bundle) -> Imported:
         if await _bring(client, bundle, copy):
             return await _told(client, bundle, found.checked, new=True, task=task.state)
     if not bundle.log and (await client.record(bundle.run_id)).document != found.document:
-        raise WrongState(f"run {bundle.run_id} exists already in {client.store.name}, and is another one")
+        raise WrongState(f"run {bundle.run_id} exists already in {client.store.name} and differs; use another store")
     await _check_same(client, bundle)
     return await _told(client, bundle, found.checked, new=False)
 
@@ -279,7 +279,7 @@ async def _check_same(client: Client, bundle: Bundle) -> None:
     known = [_bundled(each) for each in there]
     log = tuple(await read_log(client.store, bundle.run_id))
     if without_hold(log) != bundle.log or known[: len(bundle.inbox)] != list(bundle.inbox):
-        raise WrongState(f"run {bundle.run_id} exists already in {client.store.name}, and is another one")
+        raise WrongState(f"run {bundle.run_id} exists already in {client.store.name} and differs; use another store")
 
 
 async def _resume(client: Client, bundle: Bundle) -> bool:

@@ -54,7 +54,7 @@ async def purge(client: Client, order: Purge, logs: Path | None = None) -> Purge
     """
     wrong = sorted(set(order.statuses) - TERMINAL)
     if wrong:
-        raise BadInput(f"only runs that ended are purged, so not those that are {', '.join(wrong)}")
+        raise BadInput(f"runs that are {', '.join(wrong)} have not ended; purge takes ended runs only")
     archive, now = client.store.archive, await client.store.now()
     finished = 0
     if not order.dry_run:

@@ -80,7 +80,7 @@ async def _add(client: Client, name: str, what: Scheduled, times: Times) -> Sche
         if there is not None and there.removed_at is None:
             return _same(there, made)
         if there is None and len(known) >= SCHEDULES_MAX:
-            raise WrongState(f"there are {len(known):,} schedules already, which is the limit")
+            raise WrongState(f"there are {len(known):,} schedules already, which is the limit; remove some first")
         new = msgspec.structs.replace(made, number=1 if there is None else there.number + 1)
         if await client.store.schedules.save_schedule(new):
             return new

@@ -42,7 +42,9 @@ async def begin(client: Client, target: Target, run_id: str | None = None) -> tu
     checked = check_run_id(run_id) if run_id is not None else _new_id(client, workflow)
     there = await client.store.run(checked) if run_id is not None else None
     if there is not None and there.document.workflow != workflow.name:
-        raise WrongState(f"run {checked} is a run of {there.document.workflow}, not of {workflow.name}")
+        raise WrongState(
+            f"run {checked} is a run of {there.document.workflow}, not of {workflow.name}; choose another --id"
+        )
     if there is None or target.stored is not None:
         await client.start_stored(checked, workflow, target.input)
     else:

@@ -77,7 +77,7 @@ async def create_token(
         raise BadInput(f"a token cannot expire in {expires_in_s:g} s; name a time from now on")
     there = await client.store.tokens.tokens()
     if len(there) >= TOKENS_MAX:
-        raise WrongState(f"there are {len(there):,} tokens already, which is the limit")
+        raise WrongState(f"there are {len(there):,} tokens already, which is the limit; revoke some first")
     now, token = await client.store.now(), new_token()
     record = TokenRecord(
         id=client.ids.new("tok-"),

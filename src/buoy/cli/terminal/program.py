@@ -52,7 +52,7 @@ def confirm(question: str) -> None:
     if not sys.stdin.isatty():
         raise BadInput("no terminal to ask for confirmation; add --yes to do it, or --dry-run to look")
     if not click.confirm(question, default=False, err=True):
-        raise BadInput("nothing was done")
+        raise BadInput("not confirmed; nothing was done")
 
 
 class Program(click.Group):

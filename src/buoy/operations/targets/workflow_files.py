@@ -38,7 +38,7 @@ def find_workflow(target: str) -> AnyWorkflow:
             return next(iter(choice.values()))
     if not found:
         raise _none_there(source)
-    raise UnknownWorkflow(f"{source} has several workflows, say which: {source}:NAME with one of {_names(found)}")
+    raise UnknownWorkflow(f"{source} has several workflows: {_names(found)}; name one as {source}:NAME")
 
 
 def load_all(sources: tuple[str, ...]) -> Registry:
@@ -97,7 +97,7 @@ def _names(found: dict[str, AnyWorkflow]) -> str:
 def _load_file(path: Path) -> ModuleType:
     path = path.absolute()
     if not path.is_file():
-        raise BadInput(f"no such file: {path}")
+        raise BadInput(f"no such file: {path}; correct the path")
     name = _module_name(path)
     known = sys.modules.get(name)
     if known is not None:
@@ -107,7 +107,7 @@ def _load_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise BadInput(f"{path} is not a Python file")
+        raise BadInput(f"{path} is not a Python file; name a file that ends in .py")
     module = importlib.util.module_from_spec(spec)
     # Before it is executed: dataclasses and type hints look their module up.
     sys.modules[name] = module
