@@ -1,9 +1,10 @@
-"""The contract of stores, through a real server, on SQLite and on a folder."""
+"""The contract of stores, through a real server, on SQLite, on a folder and on PostgreSQL."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -18,6 +19,8 @@ from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts import StoreHarness, TimedStoreContract, with_harness
 from buoy.testing.contracts.tokens import token
+from tests.postgres_server import open_timed, query, timed_url
+from tests.stores.test_postgres_contract import TABLES
 from tests.web.live_server import TOKEN, LiveServer
 
 SERVERS: dict[Path, LiveServer] = {}
@@ -64,3 +67,16 @@ class TestSqliteBehindAServer(_HttpContract):
 class TestFolderBehindAServer(_HttpContract):
     async def behind(self, place: Path, own_clock: Clock) -> Store:
         return await FolderStore.open(place / "folder", clock=own_clock, own_clock=own_clock, durable=False)
+
+
+class TestPostgresBehindAServer(_HttpContract):
+    """One schema for all tests: making it takes longer than most of them."""
+
+    _last: ClassVar[tuple[str, Path] | None] = None
+
+    async def behind(self, place: Path, own_clock: Clock) -> Store:
+        url, last = self._last or (timed_url(16), place)
+        type(self)._last = url, place
+        if last != place:
+            query(url, "TRUNCATE " + ", ".join("{schema}." + each for each in TABLES.split(", ")))
+        return await open_timed(url, own_clock, own_clock)

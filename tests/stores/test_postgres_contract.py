@@ -10,7 +10,7 @@ from buoy.ports.store import Store
 from buoy.testing.contracts import TimedStoreContract
 from tests.postgres_server import open_timed, query, timed_url
 
-_TABLES = "runs, log, inbox, tasks, runners, tombstones, schedules, definitions, tokens"
+TABLES = "runs, log, inbox, tasks, runners, tombstones, schedules, definitions, tokens"
 
 
 class _Postgres(TimedStoreContract):
@@ -23,7 +23,7 @@ class _Postgres(TimedStoreContract):
         url, last = self._places.get(self.version) or (timed_url(self.version), place)
         self._places[self.version] = url, place
         if last != place:
-            query(url, "TRUNCATE " + ", ".join("{schema}." + each for each in _TABLES.split(", ")))
+            query(url, "TRUNCATE " + ", ".join("{schema}." + each for each in TABLES.split(", ")))
         return await open_timed(url, clock, own_clock)
 
 

@@ -16,7 +16,7 @@ from buoy.operations.recover import RecoveryView, recovery_view
 from buoy.recovery.recover import recover_run
 
 
-class Watched(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+class WatchedRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A run when its stream opens. `executed`: a live runner drives it. `recovery`: what was found and done if not."""
 
     run_id: str
@@ -29,7 +29,7 @@ class Watched(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     recovery: RecoveryView | None = None
 
 
-async def watch_run(client: Client, run_id: str, *, recover: bool) -> Watched:
+async def watch_run(client: Client, run_id: str, *, recover: bool) -> WatchedRun:
     """How the run is. `recover`: bring it back if no runner executes it and its policy allows that."""
     seen = await inspect_run(client, run_id)
     doc, facts = seen.detail.document, seen.facts
@@ -40,7 +40,7 @@ async def watch_run(client: Client, run_id: str, *, recover: bool) -> Watched:
         recovery = recovery_view(found, dry_run=not recover)
         seen = await inspect_run(client, run_id)
         doc, facts = seen.detail.document, seen.facts
-    return Watched(
+    return WatchedRun(
         run_id=doc.run_id,
         status=doc.status,
         health=seen.detail.health,

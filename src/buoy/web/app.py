@@ -28,7 +28,7 @@ from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
 from buoy.web.backend import Backend
 from buoy.web.body import body_of
-from buoy.web.guard import Guard
+from buoy.web.guard import RequestGuard
 from buoy.web.limits import ServerLimits
 from buoy.web.metrics import CONTENT_TYPE, Metrics
 from buoy.web.openapi import document
@@ -54,7 +54,7 @@ class Application:
         self._redaction = Redaction(redact)
         self._clock = server_clock()
         self.metrics = Metrics()
-        self.guard = Guard(authenticate, self._limits, self._clock, self.metrics)
+        self.guard = RequestGuard(authenticate, self._limits, self._clock, self.metrics)
         self._streams: dict[str, int] = {}
 
     def build(self) -> Starlette:

@@ -28,7 +28,7 @@ _SERVER_ERROR = 500
 Handler = Callable[[Request, Grant], Awaitable[Response]]
 
 
-class Guard:
+class RequestGuard:
     """The checks of one server."""
 
     def __init__(self, authenticate: Authenticate, limits: ServerLimits, clock: Clock, metrics: Metrics) -> None:

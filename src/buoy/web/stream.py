@@ -20,7 +20,7 @@ from buoy.core.log import codec
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
-from buoy.operations.watch import Watched, watch_run
+from buoy.operations.watch import WatchedRun, watch_run
 from buoy.ports.records import RunRecord
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend, OpenedServer
@@ -109,7 +109,7 @@ class Source(NamedTuple):
     def frames(self, frames: list[Frame]) -> bytes:
         return b"".join(message(each.name, self.redaction.apply(each.data), each.seq) for each in frames)
 
-    async def watched(self, run_id: str) -> Watched:
+    async def watched(self, run_id: str) -> WatchedRun:
         """How a run is. A server that sweeps also brings a run back that no runner executes."""
         return await watch_run(self.client, check_run_id(run_id), recover=self.opened.served.sweeper is not None)
 
@@ -146,7 +146,7 @@ async def run_stream(backend: Backend, request: Request, grant: Grant, redaction
     return EventStream(_run_chunks(source, await source.watched(request.path_params["run_id"]), after))
 
 
-async def _run_chunks(source: Source, found: Watched, after: int) -> AsyncGenerator[bytes, None]:
+async def _run_chunks(source: Source, found: WatchedRun, after: int) -> AsyncGenerator[bytes, None]:
     yield _RETRY + message("health", msgspec.json.encode(found))
     if found.ended and after >= found.head_seq:
         return
@@ -195,7 +195,7 @@ async def joined(source: Source, request: Request) -> AsyncGenerator[bytes, None
 
 
 async def _joined_chunks(
-    source: Source, found: dict[RunId, Watched], places: dict[RunId, int], *, everything: bool
+    source: Source, found: dict[RunId, WatchedRun], places: dict[RunId, int], *, everything: bool
 ) -> AsyncGenerator[bytes, None]:
     # One place: each run waits until the reader has taken what came before, so that nothing piles up.
     queue: asyncio.Queue[tuple[RunId | None, list[Frame], bytes]] = asyncio.Queue(1)
