@@ -13,6 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Generator
 from contextvars import Context, copy_context
+from types import coroutine
 from typing import Any, Protocol
 
 from buoy.engine.services.begun_coroutine import resume_coroutine
@@ -21,7 +22,7 @@ SLICE_S = 0.005
 
 
 class Carried(Protocol):
-    """A body, as the step tasks see it."""
+    """A body, as its task sees it. A protocol, since step attempts are in a room above this one (`engine.run`)."""
 
     task: asyncio.Task[None] | None
 
@@ -72,9 +73,10 @@ class StepTasks:
             self._taker = task  # else its turn is over already
 
     async def _take(self) -> None:
-        await _Shift(self)
+        await self._bodies()
 
-    def bodies(self) -> Generator[Any, Any, None]:
+    @coroutine
+    def _bodies(self) -> Generator[Any, Any, None]:
         """Runs bodies until one waits, the time is up or none is left."""
         loop, task, queue = asyncio.get_running_loop(), asyncio.current_task(), self._queue
         assert task is not None
@@ -109,13 +111,3 @@ class StepTasks:
             yield from rest
         except Exception as error:  # noqa: BLE001 - reported to the body's run
             body.crashed(error)
-
-
-class _Shift:
-    __slots__ = ("_crew",)
-
-    def __init__(self, step_tasks: StepTasks) -> None:
-        self._crew = step_tasks
-
-    def __await__(self) -> Generator[Any, Any, None]:
-        return self._crew.bodies()
