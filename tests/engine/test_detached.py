@@ -218,7 +218,7 @@ async def test_a_commit_that_comes_back_after_the_run_was_dropped_starts_nothing
         await buoy.wait_signal("go")
 
     class Slow(Desk):
-        """A host whose store answers a commit when it is told to."""
+        """A host whose store answers a commit when the test lets it."""
 
         def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:
             super().submit(write, done)

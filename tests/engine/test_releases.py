@@ -15,7 +15,7 @@ RUN, OTHER = RunId("run"), RunId("other")
 
 
 class _Deaf:
-    """A store that answers no release before it is told to."""
+    """A store that answers no release before the test lets it."""
 
     def __init__(self) -> None:
         self.asked: list[RunId] = []
