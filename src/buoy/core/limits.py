@@ -182,6 +182,21 @@ RESULT_FILE_BYTES_MAX = 256 * 1024
 VARIABLE_BYTES_MAX = 128 * 1024 - 16
 LOG_TAIL_BYTES = 1_000
 
+# Jobs of batch runs. A lot is about a minute of work for one runner: a claim costs some 20 writes on an object store,
+# and a runner that is lost leaves at most that much for others. 256 no-op jobs are some seconds.
+LOT_S = 60.0
+LOT_JOBS_MAX = 256
+# What a job is expected to take when neither its limit nor a measurement tells.
+LOT_EXPECTED_S = 2.0
+# Jobs that are offered and have not ended. Each is an open leaf in the memory of the owner, and a row of no document.
+JOBS_OFFERED_MAX = 8_192
+# Jobs that one commit offers: some 700 kB.
+JOBS_COMMIT_MAX = 1_024
+# Results that a runner sends to the owner at once, and how long the first of them waits for others.
+JOBS_SENT_MAX = 64
+JOBS_SENT_BYTES_MAX = 96 * 1024
+JOBS_SEND_S = 1.0
+
 # Poison. From the third crash in a row on a suspect runs alone, so that it ends no other runs; only crashes that it has
 # alone are certainly its own, and after so many of them it is kept apart.
 SOLO_AFTER = 3
