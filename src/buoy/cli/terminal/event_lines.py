@@ -39,8 +39,10 @@ def describe(body: e.Body) -> str:
             return f"{body.leaf}: run {body.child} of {body.workflow}{given_text(body.input)}"
         case e.ChildFinished():
             return f"{body.leaf}: run {body.child} {body.status}{_outcome(body)}"
-        case e.CompensationFailed():
+        case e.CompensationFailed() | e.JobHeld():
             return f"{body.leaf}: {error_text(body.error)}"
+        case e.JobOffered():
+            return f"{body.leaf} in lot {body.lot}"
         case _:
             return _describe_run_level(body)
 
@@ -65,6 +67,11 @@ def _describe_run_level(body: e.Body) -> str:
             return body.reason or ""
         case e.Moved():
             return f"to {body.to}"
+        case e.JobsEnded():
+            return f"told by {body.lot}"
+        case e.JobsReset() | e.JobsStopped():
+            how = "disabled" if isinstance(body, e.JobsStopped) and body.disabled else ""
+            return f"{', '.join(body.leaves[:5])}{' and more' if len(body.leaves) > 5 else ''} {how}{_by(body.by)}".strip()
         case e.MessageRefused():
             return f"message {body.message}: {body.reason}"
         case e.WorkflowRecovered():

@@ -13,9 +13,9 @@ import msgspec
 from buoy.core.ids import LeafId, RunId, effect_key, leaf_id
 from buoy.core.limits import LOT_EXPECTED_S, LOT_JOBS_MAX, LOT_S
 from buoy.core.log import events as e
+from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.spec.model import Resources
 
-LOT_WORKFLOW = "lot:"
 _SCOPE = ".lots"
 
 

@@ -191,6 +191,10 @@ def _begins(book: _Book, event: e.Event) -> bool:
     match event.body:
         case e.StepStarted() as body:
             book.begin(event, body.leaf, "step", body.name, body.attempt)
+        case e.JobOffered() as body:
+            book.begin(event, body.leaf, "job", body.name, body.attempt)
+        case e.ChildStarted(workflow=e.LOT_WORKFLOW):
+            return True  # it stands for the jobs in it
         case e.ModuleStarted() as body:
             book.begin(event, body.leaf, "module", body.module, body.attempt)
         case e.InteractionRequested() as body:
@@ -213,6 +217,8 @@ def _begins(book: _Book, event: e.Event) -> bool:
 def _ends(book: _Book, event: e.Event) -> None:
     match event.body:
         case e.StepFailed() | e.ModuleFailed() as body:
+            book.end(event, body.leaf, "failed", body.error)
+        case e.JobHeld() as body:
             book.end(event, body.leaf, "failed", body.error)
         case e.RetryScheduled() as body:
             book.retry(body.leaf, body.error)

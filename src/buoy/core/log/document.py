@@ -18,7 +18,8 @@ from buoy.core.log.state import Pause, State
 from buoy.errors import CorruptLog
 
 # The form of documents that this code writes. 1: a pause names neither its message, its end nor what code was tried.
-DOCUMENT_VERSION = 3
+# Before 4: nothing about jobs.
+DOCUMENT_VERSION = 4
 
 
 class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -68,6 +69,10 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     v: int = 1
     # The name of the store that has the run now.
     moved_to: str | None = None
+    placement: str = "local"
+    # Of a batch run: the queues on which it offers lots now, with their number, and the jobs that failed for good.
+    lots: dict[str, int] = {}
+    held_count: int = 0
 
     @property
     def ended(self) -> bool:
@@ -109,6 +114,9 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         len(state.consumed),
         DOCUMENT_VERSION,
         state.moved_to,
+        created.placement,
+        dict(state.open_lots) if state.open_lots else {},
+        state.held,
     )
 
 

@@ -17,6 +17,8 @@ from buoy.core.log.questions import Question
 
 # Left out of the stored form when it stands for "nothing".
 NULL = msgspec.Raw(b"null")
+# The workflow of runs that are lots of jobs of another run.
+LOT_WORKFLOW = "lot:"
 
 
 class Payload(msgspec.Struct, frozen=True, tag_field="type", omit_defaults=True, gc=False):
@@ -79,6 +81,8 @@ class WorkflowCreated(Payload, frozen=True, tag="workflow_created", kw_only=True
     env: str | None = None
     parent: Parent | None = None
     by: str | None = None
+    # "batch": the owner executes no command, it offers them as jobs to runners.
+    placement: str = "local"
 
 
 class Claimed(Payload, frozen=True, tag="claimed", kw_only=True):
@@ -90,7 +94,7 @@ class Claimed(Payload, frozen=True, tag="claimed", kw_only=True):
 
 
 class Paused(Payload, frozen=True, tag="paused", kw_only=True):
-    """`reason`: user, rewind, version, nondeterminism, poison, hold. `expires_at`: the run resumes by itself then.
+    """`reason`: user, rewind, version, nondeterminism, poison, hold, jobs. `expires_at`: the run resumes by itself then.
 
     `tried_version` and `difference`: of code that did not fit the log. `detail` is for people alone.
     """
@@ -173,6 +177,40 @@ class MessageRefused(Payload, frozen=True, tag="message_refused", kw_only=True):
     reason: str
 
 
+class JobLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Limits of one job that replace those of its spec. None: as the spec has it."""
+
+    memory_bytes: int | None = None
+    time_s: float | None = None
+
+
+class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
+    """A lot told how jobs ended; the leaf events of these jobs follow in the same commit."""
+
+    lot: RunId
+    message: int
+
+
+class JobsReset(Payload, frozen=True, tag="jobs_reset", kw_only=True):
+    """Jobs that failed or were stopped may run again. `limits`: the new limits of some of them."""
+
+    leaves: tuple[LeafId, ...]
+    limits: dict[LeafId, JobLimits] = {}
+    message: int | None = None
+    by: str | None = None
+
+
+class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):
+    """Jobs that are not to run. `disabled`: what needs them runs without them. `cause`: user, dependency."""
+
+    leaves: tuple[LeafId, ...]
+    disabled: bool = False
+    cause: str = "user"
+    reason: str | None = None
+    message: int | None = None
+    by: str | None = None
+
+
 class Moved(Payload, frozen=True, tag="moved"):
     """The run was copied to another store and lives there. `to`: that store's name. Nothing follows this event."""
 
@@ -207,6 +245,23 @@ class StepFailed(Payload, frozen=True, tag="step_failed", kw_only=True):
     error: ErrorInfo
     attempt: int = 1
     message: int | None = None
+
+
+class JobOffered(Payload, frozen=True, tag="job_offered"):
+    """A job may be run by any runner that claims its lot. The lot's own log tells when it starts."""
+
+    leaf: LeafId
+    name: str
+    lot: int
+    attempt: int = 1
+
+
+class JobHeld(Payload, frozen=True, tag="job_held", kw_only=True):
+    """A job failed for good. It stays open: a reset lets it run again, and what needs it waits."""
+
+    leaf: LeafId
+    error: ErrorInfo
+    attempt: int = 1
 
 
 class RetryScheduled(Payload, frozen=True, tag="retry_scheduled", kw_only=True):
@@ -362,12 +417,17 @@ RunLevel: TypeAlias = (
     | WorkflowRecovered
     | VersionBound
     | MessageRefused
+    | JobsEnded
+    | JobsReset
+    | JobsStopped
     | Moved
 )
 LeafEvent: TypeAlias = (
     StepStarted
     | StepCompleted
     | StepFailed
+    | JobOffered
+    | JobHeld
     | RetryScheduled
     | ModuleStarted
     | ModuleCompleted

@@ -43,6 +43,7 @@ _GOING = RESTING | {Status.RUNNING, Status.COMPENSATING}
 # What only workflow code leads to (but for later attempts).
 BEGINS = (
     e.StepStarted,
+    e.JobOffered,
     e.ModuleStarted,
     e.InteractionRequested,
     e.SignalWaited,
@@ -55,6 +56,7 @@ BEGINS = (
 ENDS = (
     e.StepCompleted,
     e.StepFailed,
+    e.JobHeld,
     e.RetryScheduled,
     e.ModuleCompleted,
     e.ModuleFailed,
@@ -82,6 +84,9 @@ MOVES: dict[type[e.Payload], frozenset[Status]] = {
     e.WorkflowRecovered: _HERE,
     e.VersionBound: _NOT_ENDED,
     e.MessageRefused: _HERE,
+    e.JobsEnded: _NOT_ENDED,
+    e.JobsReset: _NOT_ENDED,
+    e.JobsStopped: _NOT_ENDED,
     e.Moved: _HERE,
     e.WorkflowCompleted: frozenset(_GOING),
     e.WorkflowFailed: _NOT_ENDED,

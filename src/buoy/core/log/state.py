@@ -20,8 +20,9 @@ from buoy.core.log.lineage import visible
 from buoy.core.log.questions import Question
 from buoy.core.log.renames import NO_RENAMES, Names, read_names
 
-LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group"]
-LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
+LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group", "job"]
+# held: a job that failed for good and may be reset; reset: it may be offered again.
+LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled", "held", "reset"]
 
 ANOMALIES_MAX = 20
 
@@ -52,6 +53,8 @@ class Leaf(msgspec.Struct, gc=False):
     child: e.ChildStarted | None = None
     started_seq: int = 0
     ended_seq: int = 0
+    # Of a job: the number of the lot that it is in.
+    lot: int = 0
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +109,13 @@ class State(msgspec.Struct):
     ending_seq: int = 0
     moved_to: str | None = None
     recoveries: int = 0
+    # Lots that were ever offered, on any branch; the open ones by queue; jobs that failed for good.
+    lots: int = 0
+    open_lots: dict[str, int] = {}
+    held: int = 0
+    # Jobs whose limits were changed, and jobs that are not to run: disabled, cancelled, or dependency.
+    limits: dict[LeafId, e.JobLimits] = {}
+    stopped: dict[LeafId, str] = {}
     # Children that only a branch left behind has started, and whose end it did not see.
     hidden_children: dict[RunId, e.ChildStarted] = {}
     anomalies: list[str] = []
@@ -147,6 +157,7 @@ class State(msgspec.Struct):
             self.raise_epoch(event.body.leaf)
         elif isinstance(event.body, e.ChildStarted):
             self.hidden_children[event.body.child] = event.body
+            self.lots += event.body.workflow == e.LOT_WORKFLOW
         elif isinstance(event.body, e.ChildFinished):
             self.hidden_children.pop(event.body.child, None)
 
@@ -219,7 +230,7 @@ class State(msgspec.Struct):
         if leaf.id in self.open:
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins, but is open already")
             return
-        if leaf.id in self.leaves:
+        if leaf.id in self.leaves and self.leaves[leaf.id].phase != "reset":
             self.odd(f"event {leaf.started_seq}: {leaf.id} begins again, but is {self.leaves[leaf.id].phase}")
         self.leaves[leaf.id] = self.open[leaf.id] = leaf
         self._count(leaf, 1)
@@ -234,11 +245,37 @@ class State(msgspec.Struct):
             self.active -= 1
         else:
             self._count(leaf, -1)
+        if leaf.child is not None and leaf.child.workflow == e.LOT_WORKFLOW:
+            self._lot_over(leaf.child.queue)
+        self.held -= leaf.phase == "held"
         leaf.phase = phase
         leaf.ended_seq = event.seq
         leaf.error = error
         leaf.due_at = None
         self.ended[phase] = self.ended.get(phase, 0) + 1
+
+    def _lot_over(self, queue: str) -> None:
+        left = self.open_lots.pop(queue, 1) - 1
+        if left > 0:
+            self.open_lots[queue] = left
+
+    def hold(self, event: e.Event, leaf_id: LeafId, error: e.ErrorInfo, attempt: int) -> None:
+        """A job failed for good. It is open, and nothing of it executes."""
+        leaf = self.open.get(leaf_id)
+        if leaf is None:
+            self.odd(f"event {event.seq}: {event.type} of {leaf_id}, which is not open")
+            return
+        self.held += leaf.phase != "held"
+        leaf.phase, leaf.error, leaf.attempt, leaf.ended_seq = "held", error, attempt, event.seq
+
+    def let_go(self, leaf_id: LeafId, phase: LeafPhase) -> None:
+        """A job that is held is open no longer: it is to run again, or never."""
+        leaf = self.open.get(leaf_id)
+        if leaf is not None and leaf.phase == "held":
+            del self.open[leaf_id]
+            self._count(leaf, -1)
+            self.held -= 1
+            leaf.phase = phase
 
     def consume(self, event: e.Event, message: int | None) -> None:
         """A message has had its effect; it never has another."""

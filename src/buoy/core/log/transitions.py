@@ -96,6 +96,34 @@ def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
     state.consume(event, body.message)
 
 
+def _jobs_ended(state: State, event: e.Event, body: e.JobsEnded) -> None:
+    state.consume(event, body.message)
+
+
+def _jobs_reset(state: State, event: e.Event, body: e.JobsReset) -> None:
+    state.consume(event, body.message)
+    state.limits.update(body.limits)
+    for leaf in body.leaves:
+        state.stopped.pop(leaf, None)
+        state.let_go(leaf, "reset")
+
+
+def _jobs_stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:
+    state.consume(event, body.message)
+    for leaf in body.leaves:
+        state.stopped[leaf] = "disabled" if body.disabled else "cancelled" if body.cause == "user" else body.cause
+        state.let_go(leaf, "reset")
+
+
+def _job_offered(state: State, event: e.Event, body: e.JobOffered) -> None:
+    _begin_step(state, event, body.leaf, "job", body.name, body.attempt)
+    state.leaves[body.leaf].lot = body.lot
+
+
+def _job_held(state: State, event: e.Event, body: e.JobHeld) -> None:
+    state.hold(event, body.leaf, body.error, body.attempt)
+
+
 def _moved(state: State, event: e.Event, body: e.Moved) -> None:
     state.moved_to = body.to
     _finish(state, event, Status.MOVED)
@@ -208,6 +236,9 @@ def _leaf_cancelled(state: State, event: e.Event, body: e.LeafCancelled) -> None
 
 
 def _child_started(state: State, event: e.Event, body: e.ChildStarted) -> None:
+    if body.workflow == e.LOT_WORKFLOW:
+        state.lots += 1
+        state.open_lots[body.queue] = state.open_lots.get(body.queue, 0) + 1
     state.begin(Leaf(id=body.leaf, kind="child", name=body.workflow, since=event.at, started_seq=event.seq, child=body))
     if body.detach:
         state.end(event, body.leaf, "completed")
@@ -261,6 +292,8 @@ def _finish(state: State, event: e.Event, status: Status) -> None:
     state.ending_seq = event.seq
     state.pause = None
     state.open.clear()
+    state.open_lots.clear()
+    state.held = 0
     state.active = 0
     state.tally.clear()
 
@@ -278,6 +311,11 @@ HANDLERS.update(
         e.WorkflowRecovered: _recovered,
         e.VersionBound: _version_bound,
         e.MessageRefused: _refused,
+        e.JobsEnded: _jobs_ended,
+        e.JobsReset: _jobs_reset,
+        e.JobsStopped: _jobs_stopped,
+        e.JobOffered: _job_offered,
+        e.JobHeld: _job_held,
         e.Moved: _moved,
         e.StepStarted: _step_started,
         e.StepCompleted: _completed,

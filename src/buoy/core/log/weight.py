@@ -30,6 +30,8 @@ LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
     e.ChildStarted: lambda body: memoryview(body.input).nbytes,
     e.ChildFinished: lambda body: memoryview(body.result).nbytes,
     e.WorkflowCompleted: lambda body: memoryview(body.result).nbytes + memoryview(body.next_input).nbytes,
+    e.JobsReset: lambda body: _LEAF_BYTES * (len(body.leaves) + len(body.limits)),
+    e.JobsStopped: lambda body: _LEAF_BYTES * len(body.leaves),
     e.BranchCreated: lambda body: _LEAF_BYTES * (len(body.kept) + len(body.dropped)),
 }
 

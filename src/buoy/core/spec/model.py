@@ -21,6 +21,7 @@ from buoy.errors import CorruptLog
 Place: TypeAlias = tuple[str | int, ...]
 Recovery: TypeAlias = Literal["resume", "restart", "fail", "hold"]
 Combine: TypeAlias = Literal["product", "zip"]
+OnFailure: TypeAlias = Literal["hold", "fail"]
 Scalar: TypeAlias = "bool | int | float | str"
 
 SPEC_PREFIX = "spec:"
@@ -90,6 +91,11 @@ class SpecStep(Action, frozen=True, omit_defaults=True, kw_only=True):
     outputs: tuple[str, ...] = ()
     resources: Resources | None = None
     supports_termination: bool = False
+    # Of jobs of batch runs: exit codes after which a retry makes sense (none: after any), a command that runs before a
+    # retry, and whether the job is cancelled when one that it needs fails.
+    retry_on: tuple[int, ...] = ()
+    before_retry: str | None = None
+    cancel_with_needs: bool = False
 
     @property
     def actions(self) -> tuple[Action, ...]:
@@ -110,6 +116,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     combine: Combine = "product"
     result: object = None
+    # Of batch runs: whether a job that failed for good rests until it is reset, or ends the run.
+    on_failure: OnFailure = "hold"
 
     @property
     def workflow(self) -> str:

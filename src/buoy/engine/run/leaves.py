@@ -116,8 +116,8 @@ class Leaves:
     def take_up(self) -> None:
         """Continues every open leaf that the code asked for and that nothing moves yet."""
         for leaf in list(self._execution.state.open.values()):
-            if leaf.kind == "compensation":
-                continue  # the saga's
+            if leaf.kind in ("compensation", "job"):
+                continue  # the saga's, or a runner's
             if leaf.kind not in ("step", "module", "child") or leaf.id in self._steps or leaf.id in self._children:
                 self._start_later(leaf)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 # Their parts were checked or encoded before: names when they were declared, values by the codec. To prove them again
 # costs a step with a result of 100 KB 26 % more processor time (`benchmarks/speed_tricks.py`).
-_PROVEN = frozenset({e.StepStarted, e.StepCompleted})
+_PROVEN = frozenset({e.StepStarted, e.StepCompleted, e.JobOffered})
 
 
 class Ledger:
