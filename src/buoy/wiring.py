@@ -6,19 +6,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from buoy.config import buoy_version, configured_env, configured_stack, configured_store, log_folder
+from buoy.core.batch.resources import Capacity
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_S
 from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
+from buoy.engine.batch.lot import LotWorkflow
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
+from buoy.engine.services.room import Room
 from buoy.errors import BadInput
+from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
@@ -164,6 +168,20 @@ async def open_worker(
         yield host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def open_job_runner(
+    url: str | None, capacity: Callable[[Capacity], Capacity], *, options: RunnerOptions
+) -> AsyncIterator[tuple[Worker, Room]]:
+    """A worker that takes lots of jobs. `capacity` gets what this machine has, and says what of it is for jobs."""
+    registry = Registry()
+    registry.add(LotWorkflow())
+    async with open_worker(url, registry, queues=(), options=options) as worker:
+        found = capacity(machine_capacity())
+        room = Room(found, worker.clock, worker.info.host, gpu_devices())
+        worker.runner.specs.kit.room = room
+        yield worker, room
 
 
 def open_driver(url: str | None, *, calls: tuple[str, ...] = ()) -> AbstractAsyncContextManager[Worker]:

@@ -83,7 +83,7 @@ def test_a_cycle_is_refused_and_named() -> None:
 
 
 def test_an_unknown_dependency_is_refused_and_named() -> None:
-    with pytest.raises(BadInput, match="job 'b' needs 'prepair', which is no job.*prepare"):
+    with pytest.raises(BadInput, match=r"job 'b' needs 'prepair', which is no job.*prepare"):
         WorkflowGraph.from_jobs([Job("prepare"), Job("b", ("prepair",))])
 
 

@@ -48,6 +48,8 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "evidence": st.just({}),
     "parent": st.none(),
     "child": st.just(RunId("child-1")),
+    "leaves": st.lists(LEAVES, max_size=2).map(tuple),
+    "limits": st.just({}),
     "question": st.builds(Question, title=st.just("Go?"), kind=st.just("confirm")),
 }
 
@@ -55,8 +57,10 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
 def payloads(kind: type[e.Payload]) -> st.SearchStrategy[Any]:
     fields: dict[str, st.SearchStrategy[Any]] = {}
     for field in msgspec.structs.fields(kind):
-        if kind is e.MessageRefused and field.name == "message":
+        if kind in (e.MessageRefused, e.JobsEnded) and field.name == "message":
             fields[field.name] = st.integers(1, 5)
+        elif kind is e.JobsEnded and field.name == "lot":
+            fields[field.name] = st.just(RunId("child-1"))
         elif field.name in BY_FIELD:
             fields[field.name] = BY_FIELD[field.name]
         elif field.type is msgspec.Raw:

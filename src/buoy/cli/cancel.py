@@ -1,9 +1,10 @@
-"""`buoy cancel`: cancel a run."""
+"""`buoy cancel`: cancel a run, or some jobs of a batch run."""
 
 from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.job_changes import tell_changed
 from buoy.cli.terminal.message_lines import tell_request
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
@@ -13,17 +14,23 @@ from buoy.operations.messages import RequestMade
 
 @click.command()
 @run_argument
+@click.argument("names", metavar="[JOB]...", nargs=-1)
 @click.option("--reason", metavar="TEXT", help="Reason, for the record and for the caller that waits for the result.")
 @shared_options
-def cancel(run_id: str, reason: str | None, store: str | None, as_json: bool) -> int:
+def cancel(run_id: str, names: tuple[str, ...], reason: str | None, store: str | None, as_json: bool) -> int:
     """Cancel a run: its code sees a cancellation, cleans up, and the run ends as cancelled.
+
+    With names of jobs, cancel only those jobs of a batch run. Jobs that need them wait.
 
     \b
     Example:
       buoy cancel order-1 --reason "ordered twice"
+      buoy cancel nightly-7c2a train_3
 
     Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
+    if names:
+        return tell_changed("cancel", run_id, names, reason, store=store, as_json=as_json)
     return tell_request(go(_cancel(run_id, reason, store)), as_json=as_json)
 
 

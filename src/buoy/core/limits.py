@@ -185,6 +185,15 @@ LOG_TAIL_BYTES = 1_000
 # Jobs of batch runs. A lot is about a minute of work for one runner: a claim costs some 20 writes on an object store,
 # and a runner that is lost leaves at most that much for others. 256 no-op jobs are some seconds.
 LOT_S = 60.0
+# The id of a batch run is a part of the names of its queues and lots.
+BATCH_ID_CHARS_MAX = 72
+# A runner stops its jobs so long before its time is over, or for short times by this share of it.
+RUNNER_MARGIN_S = 30.0
+RUNNER_MARGIN_SHARE = 0.1
+# A job that stops in good order gets 30 s; its runner waits a little longer for it.
+RUNNER_CANCEL_S = 35.0
+# Memory that one job may ask for: 1 PiB. More is a mistake in a unit.
+MEMORY_BYTES_MAX = 2**50
 LOT_JOBS_MAX = 256
 # What a job is expected to take when neither its limit nor a measurement tells.
 LOT_EXPECTED_S = 2.0

@@ -30,13 +30,16 @@ _CHILDREN_MAX = 200
 class Driver:
     """One run, driven or watched by this process."""
 
-    def __init__(self, client: Client, runner: Runner, run_id: RunId, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, client: Client, runner: Runner, run_id: RunId, say: Callable[[str], None], *, children: bool = True
+    ) -> None:
         self.run_id = run_id
         self._client = client
         self._runner = runner
         self._say = say
         self._said = ""
         self._children: dict[RunId, Driver] = {}
+        self._tends_children = children
 
     async def tend(self) -> tuple[Document, Facts | None]:
         """The current state of the run. If no runner drives it, this process takes it."""
@@ -78,7 +81,7 @@ class Driver:
 
     async def _tend_children(self, parent: Document) -> None:
         """Drives the children that the run waits for, if no other runner does."""
-        if not any(leaf.kind == "child" for leaf in parent.open):
+        if not self._tends_children or not any(leaf.kind == "child" for leaf in parent.open):
             return
         page = await self._client.runs(RunQuery(parent=self.run_id), limit=_CHILDREN_MAX)
         for record in page.runs:

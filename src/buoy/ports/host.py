@@ -38,6 +38,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     variables: dict[str, str] = {}
     # Between SIGTERM and SIGKILL when it is stopped.
     grace_s: float = 5.0
+    # The whole process tree is killed when it has more than that; 0: no limit.
+    memory_max_bytes: int = 0
 
 
 # The type of the failure of a command whose guard ended without a word: perhaps killed, perhaps with its command.
@@ -60,6 +62,8 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None
     # A signal told the guard to stop it. That was not this process: it asks in another way.
     stopped: bool = False
+    # It was killed because it had more memory than it may have.
+    over_memory: bool = False
 
 
 class Clock(Protocol):

@@ -71,7 +71,8 @@ def _describe_run_level(body: e.Body) -> str:
             return f"told by {body.lot}"
         case e.JobsReset() | e.JobsStopped():
             how = "disabled" if isinstance(body, e.JobsStopped) and body.disabled else ""
-            return f"{', '.join(body.leaves[:5])}{' and more' if len(body.leaves) > 5 else ''} {how}{_by(body.by)}".strip()
+            names = ", ".join(body.leaves[:5]) + (" and more" if len(body.leaves) > 5 else "")
+            return f"{names} {how}{_by(body.by)}".strip()
         case e.MessageRefused():
             return f"message {body.message}: {body.reason}"
         case e.WorkflowRecovered():

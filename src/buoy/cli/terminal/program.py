@@ -183,6 +183,16 @@ def span(ctx: click.Context, param: click.Parameter, value: str | None) -> float
         raise click.BadParameter(str(error)) from error
 
 
+def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """An option that is an amount of memory."""
+    from buoy.core.spec.values import memory_bytes
+
+    try:
+        return None if value is None else memory_bytes(value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @asynccontextmanager
 async def connected(store: str | None) -> AsyncIterator[Client]:
     """A client of a store that exists."""

@@ -13,7 +13,6 @@ import msgspec
 from buoy.core.ids import LeafId, RunId, effect_key, leaf_id
 from buoy.core.limits import LOT_EXPECTED_S, LOT_JOBS_MAX, LOT_S
 from buoy.core.log import events as e
-from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.spec.model import Resources
 
 _SCOPE = ".lots"
@@ -70,10 +69,10 @@ class JobsEnded(msgspec.Struct, frozen=True, tag="ended"):
 
 
 class JobsReset(msgspec.Struct, frozen=True, tag="reset", omit_defaults=True):
-    """Body of a message: jobs that failed are to run again, some of them with other resources."""
+    """Body of a message: jobs that failed are to run again, some of them with other limits."""
 
     leaves: tuple[LeafId, ...]
-    resources: dict[LeafId, Resources] = {}
+    limits: dict[LeafId, e.JobLimits] = {}
 
 
 class JobsStop(msgspec.Struct, frozen=True, tag="stop", omit_defaults=True):

@@ -214,6 +214,7 @@ class State(msgspec.Struct):
     def set_phase(self, leaf: Leaf, phase: LeafPhase) -> None:
         """Moves an open leaf on."""
         self._count(leaf, -1)
+        self.held += (phase == "held") - (leaf.phase == "held")
         leaf.phase = phase
         self._count(leaf, 1)
 
@@ -259,23 +260,14 @@ class State(msgspec.Struct):
         if left > 0:
             self.open_lots[queue] = left
 
-    def hold(self, event: e.Event, leaf_id: LeafId, error: e.ErrorInfo, attempt: int) -> None:
-        """A job failed for good. It is open, and nothing of it executes."""
-        leaf = self.open.get(leaf_id)
-        if leaf is None:
-            self.odd(f"event {event.seq}: {event.type} of {leaf_id}, which is not open")
-            return
-        self.held += leaf.phase != "held"
-        leaf.phase, leaf.error, leaf.attempt, leaf.ended_seq = "held", error, attempt, event.seq
-
-    def let_go(self, leaf_id: LeafId, phase: LeafPhase) -> None:
+    def let_go(self, leaf_id: LeafId) -> None:
         """A job that is held is open no longer: it is to run again, or never."""
         leaf = self.open.get(leaf_id)
         if leaf is not None and leaf.phase == "held":
             del self.open[leaf_id]
             self._count(leaf, -1)
             self.held -= 1
-            leaf.phase = phase
+            leaf.phase = "reset"
 
     def consume(self, event: e.Event, message: int | None) -> None:
         """A message has had its effect; it never has another."""

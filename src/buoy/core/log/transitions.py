@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
+from buoy.core.log.job_transitions import JOB_HANDLERS
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, Pause, State
 
@@ -94,34 +95,6 @@ def _version_bound(state: State, event: e.Event, body: e.VersionBound) -> None:
 
 def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
     state.consume(event, body.message)
-
-
-def _jobs_ended(state: State, event: e.Event, body: e.JobsEnded) -> None:
-    state.consume(event, body.message)
-
-
-def _jobs_reset(state: State, event: e.Event, body: e.JobsReset) -> None:
-    state.consume(event, body.message)
-    state.limits.update(body.limits)
-    for leaf in body.leaves:
-        state.stopped.pop(leaf, None)
-        state.let_go(leaf, "reset")
-
-
-def _jobs_stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:
-    state.consume(event, body.message)
-    for leaf in body.leaves:
-        state.stopped[leaf] = "disabled" if body.disabled else "cancelled" if body.cause == "user" else body.cause
-        state.let_go(leaf, "reset")
-
-
-def _job_offered(state: State, event: e.Event, body: e.JobOffered) -> None:
-    _begin_step(state, event, body.leaf, "job", body.name, body.attempt)
-    state.leaves[body.leaf].lot = body.lot
-
-
-def _job_held(state: State, event: e.Event, body: e.JobHeld) -> None:
-    state.hold(event, body.leaf, body.error, body.attempt)
 
 
 def _moved(state: State, event: e.Event, body: e.Moved) -> None:
@@ -311,11 +284,6 @@ HANDLERS.update(
         e.WorkflowRecovered: _recovered,
         e.VersionBound: _version_bound,
         e.MessageRefused: _refused,
-        e.JobsEnded: _jobs_ended,
-        e.JobsReset: _jobs_reset,
-        e.JobsStopped: _jobs_stopped,
-        e.JobOffered: _job_offered,
-        e.JobHeld: _job_held,
         e.Moved: _moved,
         e.StepStarted: _step_started,
         e.StepCompleted: _completed,
@@ -342,3 +310,4 @@ HANDLERS.update(
         e.WorkflowCancelled: _workflow_cancelled,
     }
 )
+HANDLERS.update(JOB_HANDLERS)

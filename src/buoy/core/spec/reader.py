@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.limits import NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
+from buoy.core.limits import MEMORY_BYTES_MAX, NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
 from buoy.core.log.questions import check_question
 from buoy.core.spec.command import command_problems
 from buoy.core.spec.condition import parse_when
@@ -187,7 +187,22 @@ def _resources(data: object, place: Place, problems: Problems) -> Resources | No
 
 
 def _memory(value: object, place: Place, problems: Problems) -> int | None:
-    return attempt(lambda: memory_bytes(value), place, problems)
+    found = attempt(lambda: memory_bytes(value), place, problems)
+    if found is not None and found > MEMORY_BYTES_MAX:
+        problems.add(place, f"{shown(value)} is more than 1 PiB, and no machine has that; give what one job needs")
+        return None
+    return found
+
+
+def _exit_codes(value: object, place: Place, problems: Problems) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        problems.add(place, f"expected a list of exit codes, found {shown(value)}")
+        return ()
+    found = (_EXIT_CODE.read(each, (*place, number), problems) for number, each in enumerate(value))
+    return tuple(each for each in found if each is not None)
+
+
+_EXIT_CODE = count(1, 255)
 
 
 _RESOURCES = Keys(
@@ -249,6 +264,14 @@ _STEP = Keys(
         "outputs": Key(PATHS, "Files that the step makes."),
         "resources": Key(FieldKind(_resources, _RESOURCES.schema()), "What the step needs of a cluster."),
         "supports_termination": Key(FLAG, "The command stops in good order on SIGTERM."),
+        "retry_on": Key(
+            Kind(_exit_codes, {"type": "array", "minItems": 1, "items": _EXIT_CODE.schema}),
+            "Batch runs: the exit codes after which the job is tried again. Without it: all.",
+        ),
+        "before_retry": Key(
+            Kind(plain_text, {"type": "string", "pattern": r"\S"}), "Batch runs: a command that runs before each retry."
+        ),
+        "cancel_with_needs": Key(FLAG, "Batch runs: cancel the job when a job that it needs fails for good."),
     },
 )
 _STEPS: Schema = {
@@ -285,5 +308,8 @@ _SPEC = Keys(
         ),
         "combine": Key(one_of("product", "zip"), "How parameters of several values are combined."),
         "result": Key(ANY, "What a run gives back, with references."),
+        "on_failure": Key(
+            one_of("hold", "fail"), "Batch runs: a job that failed for good waits for a reset, or fails the run."
+        ),
     },
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -41,6 +41,7 @@ from buoy.ports.host import Clock, Ids, Liveness
 from buoy.ports.records import Message, Receipt, RunPage, RunQuery, RunRecord
 from buoy.ports.store import Store
 
+Placement = Literal["local", "batch"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -85,8 +86,10 @@ class Client:
         check_workflow(workflow, "start_as")
         return await self.start_stored(run_id, workflow, workflow.arguments.encode(args, kwargs))
 
-    async def start_stored(self, run_id: str, workflow: Workflow[P, T], stored: msgspec.Raw) -> Run[T]:
-        """As `start_as`, with the input as JSON by parameter name."""
+    async def start_stored(
+        self, run_id: str, workflow: Workflow[P, T], stored: msgspec.Raw, *, placement: Placement = "local"
+    ) -> Run[T]:
+        """As `start_as`, with the input as JSON by parameter name. `placement`: who executes the commands of a spec."""
         checked = check_run_id(run_id)
         workflow.arguments.decode(stored)
         stored = workflow.arguments.completed(stored)
@@ -105,6 +108,7 @@ class Client:
             stack=self.stack,
             env=self.env,
             by=self.actor,
+            placement=placement,
         )
         if self.runner is not None and not self.runner.full and self.runner.specs.able(workflow):
             made = await self.runner.create(workflow, checked, created)

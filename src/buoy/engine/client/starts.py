@@ -41,5 +41,7 @@ async def check_same(client: Client, run_id: RunId, created: e.WorkflowCreated, 
     if not isinstance(there, e.WorkflowCreated) or there.workflow != created.workflow:
         other = there.workflow if isinstance(there, e.WorkflowCreated) else "something else"
         raise WrongState(f"run {run_id} exists already, and is a run of {other}; choose another id")
+    if there.placement != created.placement:
+        raise WrongState(f"run {run_id} exists already, and its placement is {there.placement}; choose another id")
     if not same_call(arguments.completed(there.input), created.input):
         raise WrongState(f"run {run_id} exists already, with another input; choose another id")

@@ -122,12 +122,15 @@ class Intake:
 
     async def _claim(self) -> int:
         runner = self._runner
-        limit = min(runner.room(), TASKS_CLAIM_MAX)
-        self._full = limit <= 0
+        queues, most = runner.info.queues, TASKS_CLAIM_MAX
+        if runner.wanted_now is not None:
+            queues, most = runner.wanted_now()
+        limit = min(runner.room(), most)
+        self._full = limit <= 0 or not queues
         if self._full:
             return 0
         wants = Wants(
-            queues=runner.info.queues,
+            queues=queues,
             workflows=tuple(name for name in runner.registry.names() if name not in runner.specs.unable),
             stack=runner.info.stack,
             env=runner.info.env,

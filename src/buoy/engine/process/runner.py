@@ -40,14 +40,16 @@ from buoy.ports.host import Clock, Ids, Shell, Threads
 from buoy.ports.records import Progress, Released, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
 
-# After the grace time async steps are cancelled; so long they may take to clean up.
-_CANCEL_S = 2.0
+_CLOSE_S = 2.0
 _SOON_S = 1.0
 _BROKEN_S = 30.0
 
 
 class Runner:
     """Drives the runs of one process."""
+
+    # Which queues have work for what is free now, and how many tasks to claim; None: its queues, as many as fit.
+    wanted_now: Callable[[], tuple[tuple[str, ...], int]] | None = None
 
     def __init__(
         self,
@@ -119,8 +121,8 @@ class Runner:
         await self._give_back(signal, deadline)
         cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
         if cancelled:
-            await asyncio.wait(cancelled, timeout=_CANCEL_S)
-            await self._give_back(signal, self.clock.monotonic() + _CANCEL_S)
+            await asyncio.wait(cancelled, timeout=self.options.cancel_s)
+            await self._give_back(signal, self.clock.monotonic() + _CLOSE_S)
         await self.lingering.end(0.0 if self.gone else deadline - self.clock.monotonic(), self.note)
         return await self._close()
 
@@ -154,8 +156,8 @@ class Runner:
         left = len(self.executions)
         for execution in list(self.executions.values()):
             execution.detach()
-        await self.outbox.settle(0.0 if self.gone is not None else _CANCEL_S)
-        written = await self.journal.close(patience_s=0.0 if self.gone is not None else _CANCEL_S)
+        await self.outbox.settle(0.0 if self.gone is not None else _CLOSE_S)
+        written = await self.journal.close(patience_s=0.0 if self.gone is not None else _CLOSE_S)
         await self.releases.close(at_once=not written)
         if not written and self.gone is None:
             left = max(left, 1)  # the store takes nothing any more: as if killed, it is found by proof

@@ -15,6 +15,8 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     step_threads: int = 32
     workflow_threads: int = 64
     stop_grace_s: float = STOP_GRACE_S
+    # After the grace time async steps are cancelled; so long they may take to clean up.
+    cancel_s: float = 2.0
     # The first whole sweep comes after so long, and at most 10 s later. Dead processes are looked for at once.
     sweep_delay_s: float = SWEEP_DELAY_S
     # Modules whose functions `call:` steps of specs may use; "flows" allows flows and flows.anything.

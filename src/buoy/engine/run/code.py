@@ -9,18 +9,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from buoy.core.batch.lots import JobsMessage
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.lineage import visible
 from buoy.core.log.timeline import as_seen
+from buoy.engine.batch.decider import BatchDecider
+from buoy.engine.batch.lot import LotWorkflow, read_lot
+from buoy.engine.batch.lot_decider import LotDecider
 from buoy.engine.code.async_decider import AsyncDecider
 from buoy.engine.code.protocol import Decider
 from buoy.engine.code.sync_decider import SyncDecider
 from buoy.engine.spec.decider import SpecDecider
 from buoy.engine.spec.workflow import SpecWorkflow
+from buoy.errors import BadInput, NotAllowedHere
 
 if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
+
+_REPLAYED = (AsyncDecider, SpecDecider, LotDecider)
 
 
 class Code:
@@ -47,7 +54,7 @@ class Code:
         """Runs the code of a new run until it waits."""
         try:
             self._decider = self._make()
-            if isinstance(self._decider, AsyncDecider | SpecDecider):
+            if isinstance(self._decider, _REPLAYED):
                 self._execution.history.forget()
             self._decider.begin(self._execution.state.created_at)
         except Exception as error:  # noqa: BLE001 - see `fail_safely`
@@ -61,7 +68,7 @@ class Code:
 
     def check_replayed(self) -> None:
         """All outcomes were delivered: the code must have asked for all that the log has, and wait for what is open."""
-        if isinstance(self._decider, AsyncDecider | SpecDecider):
+        if isinstance(self._decider, _REPLAYED):
             self._execution.history.finish()
             self._decider.check_pending()
             self._execution.bind()
@@ -73,7 +80,14 @@ class Code:
         created = execution.state.created
         assert created is not None
         if isinstance(execution.workflow, SpecWorkflow):
-            return SpecDecider(execution, execution.workflow.plan(created.input), execution.host.specs.kit)
+            plan = execution.workflow.plan(created.input)
+            make = BatchDecider if created.placement == "batch" else SpecDecider
+            return make(execution, plan, execution.host.specs.kit)
+        if isinstance(execution.workflow, LotWorkflow):
+            kit = execution.host.specs.kit
+            if kit.room is None:
+                raise NotAllowedHere("this process has no room for jobs; start `buoy runner`")
+            return LotDecider(execution, read_lot(created.input), kit.need_shell()[0], kit.room)
         args, kwargs = execution.workflow.arguments.decode(created.input)
         if execution.workflow.is_async:
             return AsyncDecider(execution, execution.workflow.fn, args, kwargs)
@@ -93,6 +107,12 @@ class Code:
                 decider.deliver(leaf, outcome, at)
         except Exception as error:  # noqa: BLE001 - see `fail_safely`
             execution.fail_safely(error)
+
+    def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
+        """A message about jobs. Code that is no batch run refuses it."""
+        if not isinstance(self._decider, BatchDecider | LotDecider):
+            raise BadInput("this run has no jobs: only `buoy submit` makes a run that has")
+        self._decider.receive(number, body, by)
 
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from buoy.core.batch.lots import JobsMessage
 from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REWIND_HOLD_MAX_S
 from buoy.core.log import codec
@@ -103,7 +104,11 @@ class Mailbox:
     def _controls(self, message: Message) -> bool:
         """Not among these: a resume for the sake of a version that was tried since, and does not fit."""
         state = self._execution.state
-        if message.kind not in CONTROL or message.number in state.consumed:
+        if message.number in state.consumed:
+            return False
+        if message.kind == "jobs":
+            return state.pause is not None and state.pause.reason == "jobs"
+        if message.kind not in CONTROL:
             return False
         if message.kind != "resume" or state.pause is None or not state.pause.misfits:
             return True
@@ -138,6 +143,8 @@ class Mailbox:
                     self._pause(message, codec.decode(message.body, Reason, "a pause request"))
                 case "resume":
                     self._resume(message, codec.decode(message.body, Reason, "a resume request"))
+                case "jobs":
+                    self._jobs(message, codec.decode(message.body, JobsMessage, "a message about jobs"))
                 case "cancel":
                     self._cancel(message, codec.decode(message.body, Reason, "a cancel request"))
                 case _:
@@ -245,6 +252,16 @@ class Mailbox:
         if found is not None and found.child is not None and found.child.child == end.child:
             return found
         return next((leaf for leaf in waits.values() if leaf.child is not None and leaf.child.child == end.child), None)
+
+    # jobs
+
+    def _jobs(self, message: Message, body: JobsMessage) -> None:
+        """A run that rests because of failed jobs continues; its code looks at the message after its replay."""
+        execution = self._execution
+        if execution.state.pause is not None and execution.state.pause.reason == "jobs":
+            execution.unpause(e.Resumed(by=message.by))
+        if execution.code.begun:
+            execution.code.receive(message.number, body, message.by)
 
     # control
 

@@ -81,6 +81,10 @@ class Outbox:
         """A run gives its child up."""
         self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))), done)
 
+    def send(self, message: Message, done: Done) -> None:
+        """A run tells another one something, until it is certain."""
+        self._spawn(self._surely(lambda: self._send(message)), done)
+
     def finish(self, run_id: RunId, duties: list[Owed]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
         if run_id not in self._finishing:  # else a comparison of held and driven runs found it a second time

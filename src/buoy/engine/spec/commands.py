@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,35 +51,29 @@ class Commander:
         """The body. Its arguments are those in the log, by these names."""
         context = step_context("a command")
         need_files(await self.missing(directory, inputs), directory)
-        step, _, module = context.leaf.rpartition("#")[0].partition("/")
-        own = {
-            "BUOY_RUN_ID": context.run_id,
-            "BUOY_STEP": step,
-            "BUOY_MODULE": module,
-            "BUOY_LEAF": context.leaf,
-            "BUOY_ATTEMPT": str(context.attempt),
-            "BUOY_IDEMPOTENCY_KEY": context.key,
-        }
-        end = await self._end_of(
-            Command(
-                run_id=context.run_id,
-                leaf=LeafId(context.leaf),
-                attempt=context.attempt,
-                command=command,
-                directory=directory,
-                variables={**variables, **own},
-                grace_s=grace_s,
-            )
+        order = Command(
+            run_id=context.run_id,
+            leaf=LeafId(context.leaf),
+            attempt=context.attempt,
+            command=command,
+            directory=directory,
+            variables={**variables, **identity(context.run_id, context.leaf, context.attempt, context.key)},
+            grace_s=grace_s,
         )
-        facts = _facts(end)
+        return await self.execute(order, outputs)
+
+    async def execute(self, order: Command, outputs: Sequence[str] = (), told: Facts | None = None) -> dict[str, Any]:
+        """Runs a command to its end. `told`: facts that belong to whatever it comes to."""
+        end = await self._end_of(order)
+        facts = {**_facts(end), **(told or {})}
         if end.exit_code != 0:
             raise _failure(end, facts)
-        check_made(await self.missing(directory, outputs), directory, facts)
+        check_made(await self.missing(order.directory, outputs), order.directory, facts)
         return {**facts, **({} if end.result is None else {"result": _read_result(end.result)})}
 
-    async def missing(self, directory: str, paths: list[str]) -> list[str]:
+    async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         """Those of these files that are not there. Most steps name none: then no disk is asked."""
-        return await self._shell.missing(directory, paths) if paths else []
+        return await self._shell.missing(directory, list(paths)) if paths else []
 
     async def _end_of(self, command: Command) -> CommandEnd:
         """How the command ended; `GivenBack` if it was the stop of this whole process with all that it started."""
@@ -101,6 +96,19 @@ class Commander:
             # The step's own time is up, or its run is cancelled: the command had ended before that.
             return
         raise GivenBack
+
+
+def identity(run_id: str, leaf: str, attempt: int, key: str) -> dict[str, str]:
+    """What a command can read about itself."""
+    step, _, module = leaf.rpartition("#")[0].partition("/")
+    return {
+        "BUOY_RUN_ID": run_id,
+        "BUOY_STEP": step,
+        "BUOY_MODULE": module,
+        "BUOY_LEAF": leaf,
+        "BUOY_ATTEMPT": str(attempt),
+        "BUOY_IDEMPOTENCY_KEY": key,
+    }
 
 
 def _echo_s(end: CommandEnd) -> float:
@@ -149,7 +157,9 @@ def _failure(end: CommandEnd, facts: Facts) -> CommandFailed:
         kind = "misconfiguration" if end.exit_code in _MISCONFIGURED else "unknown"
     if number == signal.SIGKILL:
         name, kind = "Killed", "unknown"
-        if end.out_of_memory:
+        if end.over_memory:
+            name, kind, what = "OutOfMemory", "resource", "killed for using more memory than it may"
+        elif end.out_of_memory:
             name, kind = "OutOfMemory", "resource"
             what += "; the kernel killed something here for lack of memory during that time"
         else:

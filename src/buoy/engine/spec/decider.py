@@ -26,10 +26,10 @@ from buoy.errors import BadInput, Cancelled, Diverged
 class SpecDecider:
     """One run of a spec."""
 
-    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit) -> None:
+    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit, slots: int | None = None) -> None:
         self._execution = execution
         self._plan = plan
-        self._walk = Walk(execution, plan, kit)
+        self._walk = Walk(execution, plan, kit, slots)
         self._ended = False
 
     @property

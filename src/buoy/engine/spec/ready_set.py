@@ -39,6 +39,8 @@ class Mark(IntEnum):
     SKIPPED = 4
     FAILED = 5
     UPSTREAM_FAILED = 6
+    # Of batch runs: it is not to run.
+    CANCELLED = 7
 
 
 class Frontier:
@@ -60,7 +62,7 @@ class Frontier:
             Slot.CALL: most or SPEC_PARALLEL,
             Slot.FREE: SPEC_PARALLEL_MAX,
         }
-        self._most = most or SPEC_PARALLEL_MAX
+        self._most = most or max(SPEC_PARALLEL_MAX, slots)
         # Steps whose condition makes no sense, with the reason: they fail when they start.
         self.broken: dict[int, str] = {}
 
@@ -120,6 +122,38 @@ class Frontier:
                     self._marks[each] = Mark.UPSTREAM_FAILED
                     self._unsettled -= 1
                     stack.append(each)
+
+    # ---- batch runs: jobs that run again, or not at all
+
+    def again(self, node: int) -> None:
+        """A job that was taken, or was not to run, may run when all that it needs is over."""
+        if self._marks[node] == Mark.CANCELLED:
+            self._unsettled += 1
+        elif self._marks[node] != Mark.ACTIVE:
+            return
+        self._marks[node] = Mark.WAITING
+        if not self._left[node]:
+            self._over(deque([node]))
+
+    def stop(self, node: int) -> None:
+        """A job is not to run. What needs it waits."""
+        if self._marks[node] in (Mark.WAITING, Mark.READY, Mark.ACTIVE):
+            self._marks[node] = Mark.CANCELLED
+            self._unsettled -= 1
+
+    def skip(self, node: int) -> None:
+        """A job is not to run. What needs it runs without it."""
+        if self._marks[node] == Mark.CANCELLED:
+            self._unsettled += 1
+        elif self._marks[node] not in (Mark.WAITING, Mark.READY, Mark.ACTIVE):
+            return
+        self._marks[node] = Mark.SKIPPED
+        self._unsettled -= 1
+        self._over(self._freed(node))
+
+    def mark(self, node: int) -> Mark:
+        """Where that step stands."""
+        return Mark(self._marks[node])
 
     def _freed(self, node: int) -> deque[int]:
         """Those that waited for nothing but this step."""
@@ -186,7 +220,10 @@ class Frontier:
             return scope.value(wanted)  # type: ignore[arg-type]
         skipped = [each for each, mark in enumerate(self._marks) if mark == Mark.SKIPPED]
         names: list[Json] = [self._plan.steps[each].id for each in skipped[:_NAMES_MAX]]
-        return {"completed": len(self._marks) - len(skipped), "skipped": len(skipped), "skipped_steps": names}
+        cancelled = self._marks.count(Mark.CANCELLED)
+        completed = len(self._marks) - len(skipped) - cancelled
+        found: dict[str, Json] = {"completed": completed, "skipped": len(skipped), "skipped_steps": names}
+        return {**found, "cancelled": cancelled} if cancelled else found
 
     def _names(self, nodes: list[int]) -> str:
         names = [self._plan.steps[each].id for each in nodes[:_NAMES_MAX]]

@@ -21,6 +21,7 @@ from buoy.core.spec.template import text_of
 from buoy.engine.authoring import definitions
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.declaration import Retry
+from buoy.engine.services.room import Room
 from buoy.engine.spec.commands import Commander, check_made, missing_files, need_files
 from buoy.engine.spec.functions import Called, SpecFunctions
 from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
@@ -76,6 +77,8 @@ class SpecKit:
         self._commander = None if shell is None else Commander(shell, stopping or asyncio.Event())
         self._run_arguments = None if self._commander is None else Arguments(self._commander.run, "a command")
         self._refusal = Arguments(_refuse, "a step")
+        # What this process has for jobs of batch runs; None: it takes none.
+        self.room: Room | None = None
 
     @property
     def slots(self) -> int:
@@ -110,7 +113,7 @@ class SpecKit:
     def _command(self, planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None) -> Prepared:
         commander, arguments = self.need_shell()
         step = planned.step
-        args = _command_args(planned, action, scope, recorded)
+        args = command_args(planned, action, scope, recorded)
         work = Work(
             action.id if step.modules else planned.id,
             commander.run,
@@ -157,7 +160,7 @@ class SpecKit:
         return calls
 
 
-def _command_args(
+def command_args(
     planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None
 ) -> dict[str, object]:
     """The arguments of a command. A log of an older Buoy has its values in the text itself, and they stay there."""

@@ -57,11 +57,11 @@ class Active(msgspec.Struct):
 class Walk:
     """The steps of one run that are under way."""
 
-    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit) -> None:
+    def __init__(self, execution: Recording, plan: SpecPlan, kit: SpecKit, slots: int | None = None) -> None:
         self._execution = execution
         self._plan = plan
         self._kit = kit
-        self.frontier = Frontier(plan, execution.run_id, kit.slots)
+        self.frontier = Frontier(plan, execution.run_id, kit.slots if slots is None else slots)
         self.active: dict[int, Active] = {}
         self.waits: dict[LeafId, Active] = {}
         # Answers to questions that a branch kept although what asks them is run again.

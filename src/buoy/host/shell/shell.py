@@ -50,7 +50,7 @@ class GuardedShell:
         except OSError as error:
             raise _not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
         words = await _until_end(guard)
-        kind, number, peak_kib, stopped = _ended(words)
+        kind, number, peak_kib, stopped, over_memory = _ended(words)
         tail, handed_on, killed = await asyncio.to_thread(lambda: (_tail(log), _result(result), _oom_kills()))
         return CommandEnd(
             exit_code=number if kind == "code" else None,
@@ -62,6 +62,7 @@ class GuardedShell:
             out_of_memory=killed > killed_before,
             result=handed_on,
             stopped=stopped,
+            over_memory=over_memory,
         )
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
@@ -75,7 +76,8 @@ class GuardedShell:
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             cwd=command.directory, env=environment(command, result), start_new_session=True,
         )  # fmt: skip
-        parts = [str(round(command.grace_s * 1000)), str(lock), str(log), command.command]
+        limits = [str(round(command.grace_s * 1000)), str(command.memory_max_bytes)]
+        parts = [*limits, str(lock), str(log), command.command]
         data = [part.encode() for part in parts]
         assert guard.stdin is not None
         guard.stdin.write(b"".join([f"{len(part):010}".encode() for part in data] + data))
@@ -114,10 +116,10 @@ def _say_stop(guard: asyncio.subprocess.Process) -> None:
         return  # it has ended
 
 
-def _ended(words: list[str]) -> tuple[str, int, int, bool]:
+def _ended(words: list[str]) -> tuple[str, int, int, bool, bool]:
     last = words[-1].split() if words else []
-    if len(last) == 5 and last[0] == "ended":
-        return last[1], int(last[2]), int(last[3]), last[4] == "1"
+    if len(last) == 6 and last[0] == "ended":
+        return last[1], int(last[2]), int(last[3]), last[4] == "1", last[5] == "1"
     for line in words:
         if line.startswith("started "):
             _kill_group(int(line.split()[1]))

@@ -6,8 +6,10 @@ SIGKILL. While the guard lives it holds a lock on the leaf's file: another runne
 same command only when nothing of the old one is left.
 
 Run as a script with `python -I -S`; standard library only, few imports, since it is started for each command.
-Input: four lengths of ten digits, then grace, lock, log and command.
-Output: `started PID`, then `ended KIND NUMBER PEAK_KIB STOPPED`.
+With a limit of memory the guard adds up the resident memory of all that the command started, and kills it when that is
+more.
+Input: five lengths of ten digits, then grace, limit of memory, lock, log and command.
+Output: `started PID`, then `ended KIND NUMBER PEAK_KIB STOPPED OVER_MEMORY`.
 """
 
 import fcntl
@@ -17,14 +19,19 @@ import signal
 import sys
 
 _LOOK_MS = 50
+_MEMORY_LOOK_MS = 200
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TERMINATE = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Guard:
     """Starts the command, waits, and sees that nothing of it is left."""
 
-    def __init__(self, grace_ms: int) -> None:
+    def __init__(self, grace_ms: int, memory_max: int = 0) -> None:
         self._grace_ms = grace_ms
+        self._memory_max = memory_max
+        self.memory_peak = 0
+        self.over_memory = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
@@ -80,7 +87,11 @@ class Guard:
             if ended:
                 break
             if looks_left is None:
-                if self._unwanted(None):
+                unwanted = self._unwanted(_MEMORY_LOOK_MS if self._memory_max else None)
+                if self._memory_max and self._too_large(child):
+                    self.over_memory = True
+                    looks_left = 0
+                elif unwanted:
                     self.stopped = True
                     self._signal(child, signal.SIGTERM)
                     looks_left = self._grace_ms // _LOOK_MS
@@ -93,6 +104,18 @@ class Guard:
                 return status, usage.ru_maxrss
         self._sweep(child)
         return status, usage.ru_maxrss
+
+    def _too_large(self, child: int) -> bool:
+        """Whether all that the command started has more memory than it may."""
+        found = 0
+        for process in _tree(child):
+            try:
+                resident, shared = _read(f"/proc/{process}/statm").split()[1:3]
+            except (OSError, ValueError):
+                continue  # it has ended
+            found += (int(resident) - int(shared)) * _PAGE_BYTES
+        self.memory_peak = max(self.memory_peak, found)
+        return found > self._memory_max
 
     def _sweep(self, group: int) -> None:
         """What the command left in the background goes with it."""
@@ -142,6 +165,27 @@ class Guard:
             pass
 
 
+def _tree(root: int) -> "list[int]":
+    """A process and all that descend from it."""
+    found = [root]
+    for process in found:
+        try:
+            with os.scandir(f"/proc/{process}/task") as tasks:
+                for task in tasks:
+                    found.extend(int(each) for each in _read(f"{task.path}/children").split())
+        except OSError:
+            continue  # it has ended, or this system does not tell
+    return found
+
+
+def _read(path: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(handle, 65536)
+    finally:
+        os.close(handle)
+
+
 def _exactly(size: int) -> bytes:
     """So many bytes of the input; fewer mean that the runner has ended."""
     data = b""
@@ -162,9 +206,9 @@ def _say(text: str) -> None:
 
 def main() -> None:
     """Lengths first, so that no byte of a command can be mistaken for the word to stop."""
-    sizes = [int(_exactly(10)) for _ in range(4)]
-    grace, lock, log, command = (_exactly(size).decode() for size in sizes)
-    guard = Guard(int(grace))
+    sizes = [int(_exactly(10)) for _ in range(5)]
+    grace, memory_max, lock, log, command = (_exactly(size).decode() for size in sizes)
+    guard = Guard(int(grace), int(memory_max))
     if not guard.lock(lock):
         return
     child = guard.start(command, log)
@@ -172,10 +216,11 @@ def main() -> None:
     status, peak = guard.wait(child)
     if sys.platform == "darwin":
         peak //= 1024
+    tail = f"{max(peak, guard.memory_peak // 1024)} {int(guard.stopped)} {int(guard.over_memory)}"
     if os.WIFSIGNALED(status):
-        _say(f"ended signal {os.WTERMSIG(status)} {peak} {int(guard.stopped)}")
+        _say(f"ended signal {os.WTERMSIG(status)} {tail}")
     else:
-        _say(f"ended code {os.WEXITSTATUS(status)} {peak} {int(guard.stopped)}")
+        _say(f"ended code {os.WEXITSTATUS(status)} {tail}")
 
 
 if __name__ == "__main__":

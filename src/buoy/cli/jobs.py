@@ -1,0 +1,48 @@
+"""`buoy jobs`: lists the jobs of a batch run."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.job_lines import counts_line, job_lines
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, go, inspected, shared_options
+from buoy.cli.terminal.run_ids import run_argument
+from buoy.core.batch.jobs import JobStatus
+from buoy.core.ids import RunId
+from buoy.operations.batch.jobs import Jobs, list_jobs
+
+
+@click.command()
+@run_argument
+@click.argument("names", metavar="[JOB]...", nargs=-1)
+@click.option("--status", "statuses", multiple=True, type=click.Choice([each.value for each in JobStatus]),
+              help="Only jobs with this status; may be repeated.")  # fmt: skip
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Show at most so many.")
+@shared_options
+def jobs(
+    run_id: str, names: tuple[str, ...], statuses: tuple[str, ...], limit: int, store: str | None, as_json: bool
+) -> int:
+    """List the jobs of a batch run: status, attempt, machine, exit code or signal, time, peak memory, cause.
+
+    \b
+    Example:
+      buoy jobs nightly-7c2a --status failed --status blocked
+
+    Exit code: 0 listed, 2 bad input, 5 store unusable.
+    """
+    found = go(_listed(run_id, statuses, names, store))
+    if as_json:
+        print_json(found)
+        return Exit.OK
+    for line in job_lines(found.jobs[:limit]):
+        click.echo(line)
+    if len(found.jobs) > limit:
+        click.echo(f"{len(found.jobs) - limit} more; raise --limit, or choose with --status", err=True)
+    click.echo(counts_line(found.counts), err=True)
+    return Exit.OK
+
+
+async def _listed(run_id: str, statuses: tuple[str, ...], names: tuple[str, ...], store: str | None) -> Jobs:
+    async with inspected(store) as at:
+        return await list_jobs(at, RunId(run_id), statuses, names)

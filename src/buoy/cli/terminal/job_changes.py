@@ -1,0 +1,29 @@
+"""Job changes: sends a request about jobs, and says what becomes of it."""
+
+from __future__ import annotations
+
+import click
+
+from buoy.cli.terminal.output import print_json
+from buoy.cli.terminal.program import Exit, connected, go
+from buoy.core.ids import RunId
+from buoy.operations.batch.changes import Change, Changed, change_jobs
+
+
+def tell_changed(
+    change: Change, run_id: str, names: tuple[str, ...], reason: str | None, *, store: str | None, as_json: bool
+) -> Exit:
+    """Asks the run to reset, cancel or disable these jobs."""
+    found = go(_change(change, run_id, names, reason, store))
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(f"{change} of {', '.join(found.jobs)}: {found.text}")
+    return Exit.OK
+
+
+async def _change(
+    change: Change, run_id: str, names: tuple[str, ...], reason: str | None, store: str | None
+) -> Changed:
+    async with connected(store) as client:
+        return await change_jobs(client, RunId(run_id), change, names, reason)

@@ -1,0 +1,71 @@
+"""One `buoy runner`: runs jobs until its run has ended, it is stopped, or its time is over, and reports it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TextIO
+
+from buoy.cli.terminal.program import Exit
+from buoy.cli.terminal.report_lines import ReportLines
+from buoy.cli.terminal.signals import Stop, stop_signals
+from buoy.cli.terminal.worker_session import Reporter
+from buoy.core.batch.resources import Capacity
+from buoy.core.ids import check_run_id
+from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import Status
+from buoy.operations.batch.runner import JobRunner, runner_options
+from buoy.operations.worker import hear
+from buoy.wiring import open_job_runner
+
+_LOOK_S = 0.5
+_CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
+
+
+async def run_jobs(
+    url: str, run_id: str, capacity: Callable[[Capacity], Capacity], out: TextIO, *, as_json: bool
+) -> tuple[int, Exit]:
+    """How many lots still execute at the end, and the exit code."""
+    checked = check_run_id(run_id)
+    async with open_job_runner(url, capacity, options=runner_options()) as (worker, room):
+        report = Reporter(ReportLines(out, worker.clock.now, as_json=as_json))
+        hear(worker.runner, report)
+        jobs = JobRunner(worker.client(), worker.runner, room, checked, lambda text: report.tell("note", text))
+        left, document = 0, None
+        with stop_signals() as stop:
+            try:
+                await worker.start(schedules=False)
+                found = room.capacity
+                size = f"{found.cpus} cpus, {found.memory_bytes / 2**30:.1f} GiB, {found.gpus} gpus"
+                report.tell("started", f"runner {worker.info.id} has {size} for {checked}", runner=worker.info.id)
+                document = await _until_end(jobs, worker.runner, stop)
+            finally:
+                room.close()
+                if stop.name is not None:
+                    report.tell("stopping", f"{stop.name}: stopping {room.running} jobs", signal=stop.name)
+                left = await worker.stop(stop.name or "done", 0.0)
+        for queue, why in jobs.misfits.items():
+            report.tell("misfit", f"jobs of {queue} did not fit here: {why}", queue=queue)
+        return left, _code(document)
+
+
+async def _until_end(jobs: JobRunner, runner: object, stop: Stop) -> Document | None:
+    asked = asyncio.ensure_future(stop.asked.wait())
+    try:
+        while not asked.done():
+            document = await jobs.look()
+            if jobs.done(document):
+                return document
+            if jobs.out_of_time:
+                stop.ask("time-left")
+                return None
+            await asyncio.wait([asked], timeout=_LOOK_S)
+        return None
+    finally:
+        asked.cancel()
+
+
+def _code(document: Document | None) -> Exit:
+    if document is None:
+        return Exit.OK
+    return _CODES.get(document.status, Exit.NOT_ENDED)

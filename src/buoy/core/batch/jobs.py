@@ -1,0 +1,205 @@
+"""The jobs of a batch run as they are now: from its plan, its log, and what its open lots say.
+
+Invariants: every job has exactly one status. What a job waits for is found along the graph once, not by paths.
+The owner's log tells what ended; only a lot's own log tells that a job runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from buoy.core.batch.lots import is_lot
+from buoy.core.ids import LeafId, RunId, leaf_id
+from buoy.core.log import events as e
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.lineage import visible
+from buoy.core.log.state import Leaf, State, fold
+from buoy.core.spec.graph import topological
+from buoy.core.spec.plan import Plan
+
+
+class JobStatus(StrEnum):
+    """Where a job stands."""
+
+    UNINITIALIZED = "uninitialized"  # no process has driven the run yet
+    BLOCKED = "blocked"  # it needs jobs that have not completed
+    READY = "ready"  # any runner with room may take it
+    PENDING = "pending"  # in a lot that a runner holds; it has not begun
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    TERMINATED = "terminated"  # stopped with its runner; the next one runs it again
+    DISABLED = "disabled"
+
+
+SETTLED = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
+
+
+class LotFacts(msgspec.Struct, frozen=True):
+    """What is known about an open lot. `begun`: since when its jobs run, by leaf."""
+
+    holder: str | None = None
+    host: str | None = None
+    begun: dict[LeafId, float] = {}
+    attempts: dict[LeafId, int] = {}
+
+
+class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One job: `buoy jobs --json`."""
+
+    job: str
+    status: JobStatus
+    attempt: int = 0
+    lot: int | None = None
+    runner: str | None = None
+    host: str | None = None
+    since: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    duration_s: float | None = None
+    peak_memory_bytes: int | None = None
+    # oom, timeout, signal, exit_code, missing_output, or the type of another error.
+    cause: str | None = None
+    error: str | None = None
+    # The job whose failure or stop keeps this one waiting, directly or not.
+    blocked_by: str | None = None
+
+
+def job_views(run_id: RunId, plan: Plan, log: Sequence[e.Event], lots: Mapping[int, LotFacts]) -> list[JobView]:
+    """All jobs of a run, in the order of its spec."""
+    state = fold(run_id, log)
+    results = {event.body.leaf: event.body for event in visible(log) if isinstance(event.body, e.StepCompleted)}
+    ends = {event.body.leaf: event.at for event in visible(log) if isinstance(event.body, e.StepCompleted | e.JobHeld)}
+    found = [_view(state, planned.id, results, lots) for planned in plan.steps]
+    found = [_dated(view, ends) for view in found]
+    return _with_blocks(plan, state, found)
+
+
+def counts(views: Iterable[JobView]) -> dict[JobStatus, int]:
+    """How many jobs have each status, in the order of a job's life."""
+    tally = Counter(view.status for view in views)
+    return {status: tally[status] for status in JobStatus if tally[status]}
+
+
+def open_lots(state: State) -> dict[int, RunId]:
+    """The lots that have not ended, by number."""
+    return {
+        int(leaf.id.rpartition("-")[2].partition("#")[0]): leaf.child.child
+        for leaf in state.open.values()
+        if leaf.child is not None and is_lot(leaf.id)
+    }
+
+
+def cause_of(error: e.ErrorInfo) -> str:
+    """Why a job failed, as one word for programs."""
+    match error.type:
+        case "OutOfMemory":
+            return "oom"
+        case "TimeLimit":
+            return "timeout"
+        case "OutputMissing":
+            return "missing_output"
+        case "Killed":
+            return "signal"
+        case "ExitCode":
+            return "signal" if error.facts.get("signal") else "exit_code"
+        case _:
+            return error.type
+
+
+def _view(state: State, name: str, results: Mapping[LeafId, e.StepCompleted], lots: Mapping[int, LotFacts]) -> JobView:
+    leaf = state.leaves.get(leaf_id("", name, 1))
+    stopped = state.stopped.get(leaf_id("", name, 1))
+    if leaf is not None and leaf.phase == "completed":
+        return _completed(name, leaf, results.get(leaf.id))
+    if leaf is not None and leaf.phase in ("held", "failed"):
+        return _failed(name, leaf)
+    if stopped is not None and (leaf is None or leaf.phase != "open"):
+        status = JobStatus.DISABLED if stopped == "disabled" else JobStatus.CANCELLED
+        return JobView(job=name, status=status, attempt=0 if leaf is None else leaf.attempt)
+    if leaf is not None and leaf.phase == "open" and leaf.kind == "job":
+        return _offered(name, leaf, lots.get(leaf.lot, LotFacts()))
+    if leaf is not None and leaf.phase == "open":
+        return JobView(job=name, status=JobStatus.RUNNING, attempt=leaf.attempt, since=leaf.since)
+    return JobView(job=name, status=JobStatus.BLOCKED, attempt=0 if leaf is None else leaf.attempt)
+
+
+def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
+    began = lot.begun.get(leaf.id)
+    attempt = lot.attempts.get(leaf.id, leaf.attempt)
+    if began is not None:
+        status = JobStatus.TERMINATED if lot.holder is None else JobStatus.RUNNING
+    else:
+        status = JobStatus.READY if lot.holder is None else JobStatus.PENDING
+    return JobView(
+        job=name,
+        status=status,
+        attempt=attempt,
+        lot=leaf.lot,
+        runner=lot.holder,
+        host=lot.host,
+        since=leaf.since if began is None else began,
+    )
+
+
+def _completed(name: str, leaf: Leaf, body: e.StepCompleted | None) -> JobView:
+    value: Any = None if body is None else msgspec.json.decode(body.result)
+    facts = value if isinstance(value, dict) else {}
+    attempt = leaf.attempt if body is None else body.attempt
+    return JobView(job=name, status=JobStatus.COMPLETED, attempt=attempt, lot=leaf.lot or None, **_measured(facts))
+
+
+def _failed(name: str, leaf: Leaf) -> JobView:
+    error = leaf.error or e.ErrorInfo(type="Unknown", message="no error was recorded")
+    status = JobStatus.CANCELLED if error.kind == "cancelled" else JobStatus.FAILED
+    return JobView(
+        job=name,
+        status=status,
+        attempt=leaf.attempt,
+        lot=leaf.lot or None,
+        cause=cause_of(error),
+        error=error.message,
+        **_measured(error.facts),
+    )
+
+
+def _measured(facts: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("exit_code", "signal", "duration_s", "peak_memory_bytes", "host")
+    return {name: facts[name] for name in names if facts.get(name) is not None}
+
+
+def _dated(view: JobView, ends: Mapping[LeafId, float]) -> JobView:
+    at = ends.get(leaf_id("", view.job, 1))
+    return view if at is None or view.since is not None else msgspec.structs.replace(view, since=at)
+
+
+def _with_blocks(plan: Plan, state: State, views: list[JobView]) -> list[JobView]:
+    """Tells what is ready from what waits, and for whom it waits."""
+    order = topological(plan.needs) or []
+    blame: dict[int, str | None] = {}
+    for node in order:
+        view = views[node]
+        if view.status in (JobStatus.FAILED, JobStatus.CANCELLED):
+            blame[node] = view.job
+        if view.status is not JobStatus.BLOCKED:
+            continue
+        waits = [each for each in plan.needs[node] if views[each].status not in SETTLED]
+        blame[node] = next((name for each in waits if (name := blame.get(each)) is not None), None)
+        if not waits:
+            views[node] = msgspec.structs.replace(view, status=_unoffered(state))
+        elif blame[node] is not None:
+            views[node] = msgspec.structs.replace(view, blocked_by=blame[node])
+    return views
+
+
+def _unoffered(state: State) -> JobStatus:
+    """The status of a job that could run and was not offered: its condition is false, or its owner is not so far."""
+    if state.status in TERMINAL:
+        return JobStatus.DISABLED
+    return JobStatus.UNINITIALIZED if state.owner is None else JobStatus.READY

@@ -1,0 +1,299 @@
+"""The decider of a batch run: offers ready jobs as lots, and continues with what the lots tell.
+
+Invariants: the owner executes no command. A lot and the offers of its jobs are one commit, and the lot is created after
+it. A result counts only if its job is open and was offered in that very lot. A job that failed for good stays open, and
+everything that does not need it continues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from buoy.core.batch.lots import JobEnd, JobsEnded, JobsMessage, JobsReset, JobsStop, is_lot, lot_leaf
+from buoy.core.ids import LeafId, leaf_id
+from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_OFFERED_MAX
+from buoy.core.log import codec
+from buoy.core.log import events as e
+from buoy.core.log.wording import counted
+from buoy.core.spec.plan import Plan
+from buoy.engine.authoring.failures import step_failed
+from buoy.engine.batch.offers import Offers
+from buoy.engine.batch.protocol import JobExecution, jobs_message, step_of
+from buoy.engine.spec.decider import SpecDecider
+from buoy.engine.spec.ready_set import Mark, Slot
+from buoy.engine.spec.runtime import SpecKit
+from buoy.errors import BadInput, Diverged
+
+_NAMES_MAX = 5
+
+
+class BatchDecider(SpecDecider):
+    """One batch run."""
+
+    _execution: JobExecution
+
+    def __init__(self, execution: JobExecution, plan: Plan, kit: SpecKit) -> None:
+        super().__init__(execution, plan, kit, slots=JOBS_OFFERED_MAX)
+        self._offers = Offers(execution, plan, self._walk.frontier)
+        # Jobs that are in a lot now, by node: the lot's number.
+        self._offered: dict[int, int] = {}
+        self._lots: dict[LeafId, e.ChildStarted] = {}
+
+    # ---- what is ready
+
+    def _go(self) -> None:
+        execution, frontier = self._execution, self._walk.frontier
+        if execution.delivery_paused and not execution.replaying:
+            execution.has_undelivered = True
+            return
+        ready: list[int] = []
+        while not self._ended and len(ready) < JOBS_COMMIT_MAX and (node := frontier.next()) is not None:
+            if self._is_job(node):
+                frontier.take(node)
+                frontier.enter(Slot.COMMAND)
+                ready.append(node)
+            else:
+                self._walk.advance(self._walk.take(node))
+        for node, error in self._offers.make(ready, self._note_lot):
+            self._offered[node] = 0
+            self._hold(node, error)
+        if len(ready) == JOBS_COMMIT_MAX:
+            execution.after_commit(self._go)
+        elif not self._ended and frontier.done:
+            self._ended = True
+            self._end()
+        elif not self._ended and not execution.replaying:
+            self._rest()
+
+    def _is_job(self, node: int) -> bool:
+        step = self._plan.steps[node].step
+        return step.run is not None and not step.modules
+
+    def _note_lot(self, started: e.ChildStarted, number: int, nodes: Sequence[int]) -> None:
+        self._lots[started.leaf] = started
+        for node in nodes:
+            self._offered[node] = number
+        execution = self._execution
+        execution.after_commit(partial(execution.children.start, started, None))
+
+    def _rest(self) -> None:
+        """Rests when nothing is under way and jobs that failed keep the others waiting."""
+        state = self._execution.state
+        if self._offered or self._lots or self._walk.active or state.pause is not None:
+            return
+        held = [leaf.name for leaf in state.open.values() if leaf.phase == "held"]
+        if not held and not state.stopped:
+            return
+        names = ", ".join(held[:_NAMES_MAX]) + (" and more" if len(held) > _NAMES_MAX else "")
+        what = f"{counted(len(held), 'job')} failed ({names})" if held else "cancelled jobs keep others waiting"
+        self._execution.record(e.Paused(reason="jobs", detail=what))
+
+    # ---- what lots tell
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        if not is_lot(leaf):
+            super().deliver(leaf, outcome, at)
+        elif not self._ended:
+            self._lot_over(leaf, outcome if isinstance(outcome, Exception) else None)
+            self._go()
+
+    def _lot_over(self, leaf: LeafId, failure: Exception | None) -> None:
+        """Jobs of which the lot told nothing are offered again; if the lot itself failed, they failed with it."""
+        self._lots.pop(leaf, None)
+        for node in [node for node, number in self._offered.items() if lot_leaf(number) == leaf]:
+            if failure is not None:
+                text = f"its lot ended without it: {failure}"
+                self._hold(node, e.ErrorInfo(type="LotFailed", message=text, kind="unknown"))
+            else:
+                self._leave(node)
+                self._walk.frontier.again(node)
+
+    def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
+        """A message about jobs."""
+        match body:
+            case JobsEnded():
+                self._execution.record(e.JobsEnded(lot=body.lot, message=number))
+                for end in body.ends:
+                    self._job_ended(body.lot, end)
+            case JobsReset():
+                self._reset(number, body, by)
+            case JobsStop():
+                self._stop(number, body, by)
+        self._go()
+
+    def _job_ended(self, lot: str, end: JobEnd) -> None:
+        execution, node = self._execution, self._plan.index.get(step_of(end.leaf))
+        leaf = execution.state.open.get(end.leaf)
+        if node is None or leaf is None or node not in self._offered or leaf.phase != "open":
+            return  # known already, or of a lot that was given up
+        if lot != execution.state.child_id(lot_leaf(self._offered[node])):
+            return
+        if end.error is None:
+            execution.record(e.StepCompleted(end.leaf, end.result, end.attempt))
+            self._completed(node, end.result)
+        elif end.leaf in execution.state.stopped:
+            execution.record(e.LeafCancelled(leaf=end.leaf))
+            self._given_up(node, end.leaf)
+        elif self._plan.spec.on_failure == "fail":
+            failed = e.StepFailed(leaf=end.leaf, error=end.error, attempt=end.attempt)
+            execution.record(failed)
+            self._failed(node, failed)
+        else:
+            self._hold(node, end.error, end.attempt)
+
+    def _completed(self, node: int, result: msgspec.Raw) -> None:
+        self._leave(node)
+        value = codec.decode(result, Any, "the result of a job")
+        self._offers.measure(node, value)
+        self._walk.frontier.complete(node, value)
+
+    def _failed(self, node: int, failed: e.StepFailed) -> None:
+        self._leave(node)
+        self._walk.frontier.fail(node, step_failed(failed, None))
+
+    def _given_up(self, node: int, leaf: LeafId) -> None:
+        self._leave(node)
+        self._stop_node(node, disabled=self._execution.state.stopped.get(leaf) == "disabled")
+
+    def _hold(self, node: int, error: e.ErrorInfo, attempt: int | None = None) -> None:
+        leaf = self._leaf(node)
+        attempt = self._execution.state.open[leaf].attempt if attempt is None else attempt
+        self._leave(node)
+        self._execution.record(e.JobHeld(leaf=leaf, error=error, attempt=attempt))
+        waiting = [each for each in self._dependents(node) if self._plan.steps[each].step.cancel_with_needs]
+        names = [self._leaf(each) for each in waiting if self._walk.frontier.mark(each) in (Mark.WAITING, Mark.READY)]
+        if names:
+            stopped = e.JobsStopped(leaves=tuple(names), cause="dependency", reason=f"{leaf} failed")
+            self._execution.record(stopped)
+            self._stopped(stopped)
+
+    def _dependents(self, node: int) -> list[int]:
+        """All that need this job, as far as the chain is of jobs that are cancelled with what they need."""
+        found: dict[int, None] = {}
+        stack = [node]
+        while stack:
+            for each in self._plan.after[stack.pop()]:
+                if each not in found and self._plan.steps[each].step.cancel_with_needs:
+                    found[each] = None
+                    stack.append(each)
+        return list(found)
+
+    def _leave(self, node: int) -> None:
+        if self._offered.pop(node, None) is not None:
+            self._walk.frontier.leave(Slot.COMMAND)
+
+    def _leaf(self, node: int) -> LeafId:
+        return leaf_id("", self._plan.steps[node].id, 1)
+
+    # ---- what a person asks for
+
+    def _reset(self, number: int, body: JobsReset, by: str | None) -> None:
+        state = self._execution.state
+        nodes = self._nodes(body.leaves)
+        held = {leaf.id for leaf in state.open.values() if leaf.phase == "held"}
+        wanted = {self._leaf(node) for node in nodes if self._leaf(node) in held or self._leaf(node) in state.stopped}
+        for node in nodes:
+            wanted.update(
+                name for each in self._dependents(node) if state.stopped.get(name := self._leaf(each)) == "dependency"
+            )
+        reset = e.JobsReset(leaves=tuple(sorted(wanted)), limits=body.limits, message=number, by=by)
+        self._execution.record(reset)
+        self._were_reset(reset)
+
+    def _were_reset(self, reset: e.JobsReset) -> None:
+        for node in self._nodes(reset.leaves):
+            self._walk.frontier.again(node)
+
+    def _stop(self, number: int, body: JobsStop, by: str | None) -> None:
+        cause = e.JobsStopped(leaves=body.leaves, disabled=body.disable, reason=body.reason, message=number, by=by)
+        in_lots: dict[int, list[LeafId]] = {}
+        for node in self._nodes(body.leaves):
+            if node in self._offered:
+                in_lots.setdefault(self._offered[node], []).append(self._leaf(node))
+        self._execution.record(cause)
+        self._stopped(cause)
+        for lot, leaves in in_lots.items():
+            self._tell_lot(lot, JobsStop(tuple(leaves), reason=body.reason), number)
+
+    def _tell_lot(self, lot: int, body: JobsStop, number: int) -> None:
+        execution = self._execution
+        child = execution.state.child_id(lot_leaf(lot))
+        message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))
+        done = partial(execution.turn, _raise)
+        execution.after_commit(lambda: execution.host.outbox.send(message, done))
+
+    def _stopped(self, stopped: e.JobsStopped) -> None:
+        for node in self._nodes(stopped.leaves):
+            if node not in self._offered:
+                self._stop_node(node, disabled=stopped.disabled)
+
+    def _stop_node(self, node: int, *, disabled: bool) -> None:
+        if disabled:
+            self._walk.frontier.skip(node)
+        else:
+            self._walk.frontier.stop(node)
+
+    def _nodes(self, leaves: Iterable[LeafId]) -> list[int]:
+        index = self._plan.index
+        unknown = [leaf for leaf in leaves if step_of(leaf) not in index]
+        if unknown:
+            raise BadInput(f"unknown job {step_of(unknown[0])!r}; `buoy jobs` lists the jobs of a run")
+        return [index[step_of(leaf)] for leaf in leaves]
+
+    # ---- replay
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        await super().replay(events, at)
+        for started in self._lots.values():
+            # Create-if-absent: the owner may have died before.
+            self._execution.after_commit(partial(self._execution.children.start, started, None))
+
+    def _replay_event(self, event: e.Event) -> None:
+        body = event.body
+        match body:
+            case e.ChildStarted(workflow=e.LOT_WORKFLOW):
+                self._lots[body.leaf] = body
+                self._execution.history.asked.add(body.leaf)
+            case e.ChildFinished() if is_lot(body.leaf):
+                self._lot_over(body.leaf, None)
+            case e.LeafCancelled() if is_lot(body.leaf):
+                self._lots.pop(body.leaf, None)
+            case e.JobOffered():
+                self._replay_offer(event, body)
+            case e.JobHeld():
+                self._leave(self._plan.index[step_of(body.leaf)])
+                self._walk.frontier.take(self._plan.index[step_of(body.leaf)])
+            case e.JobsReset():
+                self._were_reset(body)
+            case e.JobsStopped():
+                self._stopped(body)
+            case e.LeafCancelled() if step_of(body.leaf) in self._plan.index:
+                self._given_up(self._plan.index[step_of(body.leaf)], body.leaf)
+            case e.StepCompleted() if self._plan.index.get(step_of(body.leaf)) in self._offered:
+                self._completed(self._plan.index[step_of(body.leaf)], body.result)
+            case e.StepFailed() if self._plan.index.get(step_of(body.leaf)) in self._offered:
+                self._failed(self._plan.index[step_of(body.leaf)], body)
+            case _:
+                super()._replay_event(event)
+
+    def _replay_offer(self, event: e.Event, body: e.JobOffered) -> None:
+        node = self._plan.index.get(body.name)
+        if node is None or (node not in self._offered and not self._walk.frontier.ready(node)):
+            raise Diverged(
+                f"event {event.seq} offers {body.leaf}, which the spec does not have ready",
+                log_leaf=body.leaf,
+                seq=event.seq,
+            )
+        if node not in self._offered:
+            self._walk.frontier.take(node)
+            self._walk.frontier.enter(Slot.COMMAND)
+        self._offered[node] = body.lot
+
+
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error

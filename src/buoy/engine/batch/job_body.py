@@ -1,0 +1,109 @@
+"""The body of a job: its place, its command under its limits, and what is done before a retry.
+
+Invariants: how a job ended is a fact (oom, time limit, signal, exit code), never a guess from a text. A job that met a
+limit is not tried again as it is. The command before a retry ends before the failure is recorded, so no runner can take
+the next attempt earlier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from buoy.core.batch.lots import Lot, LotJob
+from buoy.engine.authoring.arguments import Arguments
+from buoy.engine.authoring.context import step_context
+from buoy.engine.authoring.declaration import Retry
+from buoy.engine.services.room import Place, Room
+from buoy.engine.spec.commands import Commander, Facts, identity, need_files
+from buoy.engine.spec.runtime import Work
+from buoy.errors import CommandFailed
+from buoy.ports.host import Command
+
+
+class NotRetried(CommandFailed):
+    """A failure after which another attempt of the same kind makes no sense."""
+
+
+def job_work(lot: Lot, job: LotJob, commander: Commander, room: Room) -> Work:
+    """The job as the engine sees it: a step with a body."""
+    body = JobBody(lot, job, commander, room)
+
+    async def run() -> dict[str, Any]:
+        return await body.run()
+
+    retry = Retry(job.retries + job.attempt - 1, job.backoff_s, never_on=(NotRetried,))
+    return Work(job.leaf, run, Arguments(run, "a job"), is_async=True, retry=retry, timeout_s=None)
+
+
+def place_key(lot: Lot, job: LotJob) -> str:
+    """Under which name a job has its place in the room."""
+    return lot.key(job)
+
+
+class JobBody:
+    """One job of a lot."""
+
+    def __init__(self, lot: Lot, job: LotJob, commander: Commander, room: Room) -> None:
+        self._lot = lot
+        self._job = job
+        self._commander = commander
+        self._room = room
+        limits = [each for each in (job.timeout_s, lot.resources.time_s) if each is not None]
+        self._limit_s = min(limits, default=None)
+
+    async def run(self) -> dict[str, Any]:
+        """Runs the job's command. The arguments of a job are in the input of its lot."""
+        attempt = step_context("a job").attempt
+        async with self._room.place(place_key(self._lot, self._job), self._lot.resources) as place:
+            missing = await self._commander.missing(self._lot.directory, self._job.inputs)
+            need_files(missing, self._lot.directory)
+            try:
+                return await self._command(attempt, place)
+            except CommandFailed as error:
+                raise await self._judged(error, attempt, place) from error
+
+    async def _command(self, attempt: int, place: Place) -> dict[str, Any]:
+        job, limit = self._job, asyncio.timeout(self._limit_s)
+        order = self._order(self._lot.commands[job.command], attempt, place)
+        told: Facts = {"host": self._room.host} if self._room.host else {}
+        try:
+            async with limit:
+                return await self._commander.execute(order, job.outputs, told)
+        except TimeoutError as error:
+            if not limit.expired():
+                raise
+            text = f"stopped after its limit of {self._limit_s:g} s; give it more time in resources or timeout"
+            facts: Facts = {**told, "limit_s": self._limit_s, "duration_s": self._limit_s, "cause": "timeout"}
+            raise NotRetried(text, type="TimeLimit", kind="resource", facts=facts) from error
+
+    def _order(self, command: str, attempt: int, place: Place) -> Command:
+        lot, job = self._lot, self._job
+        own = identity(lot.run, job.leaf, attempt, lot.key(job))
+        if self._room.capacity.gpus:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+        return Command(
+            run_id=lot.run,
+            leaf=job.leaf,
+            attempt=attempt,
+            command=command,
+            directory=lot.directory,
+            variables={**job.variables, **own},
+            grace_s=job.grace_s,
+            memory_max_bytes=lot.resources.memory_bytes or 0,
+        )
+
+    async def _judged(self, error: CommandFailed, attempt: int, place: Place) -> CommandFailed:
+        """The failure, and whether another attempt makes sense; before that attempt a command may have to run."""
+        job = self._job
+        code = error.facts.get("exit_code")
+        wanted = not job.retry_on or code in job.retry_on
+        if isinstance(error, NotRetried) or error.type == "OutOfMemory" or not wanted:
+            return NotRetried(str(error), type=error.type, kind=error.kind, facts=error.facts)
+        if job.before_retry is not None and attempt < job.attempt + job.retries:
+            try:
+                await self._commander.execute(self._order(self._lot.commands[job.before_retry], attempt, place))
+            except CommandFailed as worse:
+                text = f"{error}\nand the command before its retry failed: {worse}"
+                return NotRetried(text, type=error.type, kind=error.kind, facts=error.facts)
+        return error

@@ -1,0 +1,230 @@
+"""The decider of a lot: begins jobs while there is room, and tells the run that offered them how they ended.
+
+Invariants: a job begins when there is room for it, and its start is durable by then. A result leaves after the commit
+that it rests on, and is sent again until that is certain; the receiver ignores what it knows. The lot ends when every
+job has ended and every result was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from buoy.core.batch.lots import JobEnd, JobsEnded, JobsMessage, JobsStop, Lot, LotJob
+from buoy.core.ids import LeafId
+from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX, REPLAY_SLICE_S
+from buoy.core.log import codec
+from buoy.core.log import events as e
+from buoy.engine.authoring.context import Request
+from buoy.engine.batch.job_body import job_work, place_key
+from buoy.engine.batch.protocol import JobExecution, cancelled, jobs_message, step_of
+from buoy.engine.services.room import Room
+from buoy.engine.services.timers import Timer
+from buoy.engine.spec.commands import Commander
+from buoy.errors import BadInput, Cancelled, Diverged, StepFailed
+
+
+class LotDecider:
+    """One lot on one runner."""
+
+    def __init__(self, execution: JobExecution, lot: Lot, commander: Commander, room: Room) -> None:
+        self._execution = execution
+        self._lot = lot
+        self._commander = commander
+        self._room = room
+        self._jobs = {job.leaf: job for job in lot.jobs}
+        self._waiting: deque[LotJob] = deque(lot.jobs)
+        self._begun: set[LeafId] = set()
+        self._ends: dict[LeafId, JobEnd] = {}
+        # In the order of the log: so many of the ends were sent.
+        self._sent = 0
+        self._sending = False
+        self._timer: Timer | None = None
+        self._over = False
+        self._counted = 0
+
+    @property
+    def busy(self) -> bool:
+        return False
+
+    def begin(self, at: float) -> None:
+        self._room.on_free.append(self._freed)
+        self._go()
+
+    def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
+        known = self._execution.state.leaves.get(leaf)
+        if self._over or known is None:
+            return
+        if isinstance(outcome, StepFailed):
+            error = known.error or cancelled(str(outcome))
+            self._note(JobEnd(leaf, known.attempt, error=msgspec.structs.replace(error, traceback=None)))
+        else:
+            self._note(JobEnd(leaf, known.attempt, codec.encode(outcome, "the result of a job")))
+        self._go()
+
+    def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
+        """A message about jobs. A lot is only ever asked to stop some."""
+        if not isinstance(body, JobsStop):
+            raise BadInput("a lot takes no such message about jobs")
+        stopped = e.JobsStopped(leaves=body.leaves, reason=body.reason, message=number, by=by)
+        self._execution.record(stopped)
+        for leaf in body.leaves:
+            if leaf in self._begun and leaf not in self._ends:
+                self._execution.cancel_leaf(leaf)
+        self._stop(stopped)
+        self._go()
+
+    def cancel(self, at: float) -> None:
+        if self._over:
+            return
+        self._over = True
+        for leaf in self._begun - set(self._ends):
+            self._execution.cancel_leaf(leaf)
+        self._execution.code_raised(Cancelled(""))
+
+    def go_on(self) -> None:
+        self._go()
+
+    def detach(self) -> None:
+        self._over = True
+        if self._freed in self._room.on_free:
+            self._room.on_free.remove(self._freed)
+        self._count(0)
+        if self._timer is not None:
+            self._timer.cancel()
+        for leaf in self._begun:
+            self._room.give_up(place_key(self._lot, self._jobs[leaf]))
+
+    def check_pending(self) -> None:
+        """A lot waits for exactly what it began."""
+
+    # ---- jobs
+
+    def _freed(self) -> None:
+        """Something became free in the room. Not at once: the turn of another run may be under way."""
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._execution.turn, self._go)
+
+    def _go(self) -> None:
+        if self._over or (self._execution.delivery_paused and not self._execution.replaying):
+            return
+        while self._waiting:
+            job = self._waiting[0]
+            if job.leaf in self._ends or job.leaf in self._begun:
+                self._waiting.popleft()
+                continue
+            if not self._room.reserve(place_key(self._lot, job), self._lot.resources):
+                break
+            self._waiting.popleft()
+            self._open(job)
+        self._count(len(self._waiting))
+        self._tell()
+
+    def _open(self, job: LotJob) -> None:
+        self._begun.add(job.leaf)
+        work = job_work(self._lot, job, self._commander, self._room)
+        key, name = self._lot.key(job), step_of(job.leaf)
+        started = e.StepStarted(leaf=job.leaf, name=name, attempt=job.attempt, args=msgspec.Raw(b"{}"), key=key)
+        self._execution.open_leaf(Request(job.leaf, "step", started, work))
+
+    def _count(self, waiting: int) -> None:
+        """Keeps the room's count of jobs that are held here and have not begun."""
+        pending, resources = self._room.pending, self._lot.resources
+        left = pending.get(resources, 0) + waiting - self._counted
+        self._counted = waiting
+        if left > 0:
+            pending[resources] = left
+        else:
+            pending.pop(resources, None)
+
+    def _note(self, end: JobEnd) -> None:
+        self._ends.setdefault(end.leaf, end)
+
+    def _stop(self, stopped: e.JobsStopped) -> None:
+        for leaf in stopped.leaves:
+            job = self._jobs.get(leaf)
+            if job is not None:
+                self._note(JobEnd(leaf, job.attempt, error=cancelled(stopped.reason or "it was cancelled")))
+
+    # ---- results
+
+    def _tell(self) -> None:
+        """Sends what has ended: many at once, after a second, or because all have ended."""
+        unsent, all_ended = len(self._ends) - self._sent, len(self._ends) == len(self._jobs)
+        if all_ended and not unsent and not self._sending:
+            self._over = True
+            failed = sum(end.error is not None for end in self._ends.values())
+            self._execution.code_returned({"completed": len(self._ends) - failed, "failed": failed})
+        elif self._sending or not unsent:
+            return
+        elif all_ended or unsent >= JOBS_SENT_MAX:
+            self._send()
+        elif self._timer is None:
+            host = self._execution.host
+            due = partial(self._execution.turn, self._send)
+            self._timer = host.timers.set(host.clock.now() + JOBS_SEND_S, due)
+
+    def _send(self) -> None:
+        """One message at a time, once everything that was recorded so far is durable."""
+        self._timer = None
+        if self._sending or self._over or self._sent == len(self._ends):
+            return
+        self._sending = True
+        ends: list[JobEnd] = []
+        size = 0
+        for end in list(self._ends.values())[self._sent : self._sent + JOBS_SENT_MAX]:
+            size += len(msgspec.json.encode(end))
+            if ends and size > JOBS_SENT_BYTES_MAX:
+                break
+            ends.append(end)
+        last = self._sent + len(ends)
+        body = codec.encode(JobsEnded(self._execution.run_id, tuple(ends)), "results of jobs")
+        message = jobs_message(self._lot.run, self._execution.run_id, f"{self._sent}-{last}", body)
+        done = partial(self._execution.turn, self._was_sent, last)
+        self._execution.after_commit(lambda: self._execution.host.outbox.send(message, done))
+
+    def _was_sent(self, last: int, error: Exception | None) -> None:
+        self._sending = False
+        if error is not None:
+            raise error
+        self._sent = last
+        self._go()
+
+    # ---- replay
+
+    async def replay(self, events: Sequence[e.Event], at: float) -> None:
+        clock = self._execution.host.clock
+        began = clock.monotonic()
+        self._room.on_free.append(self._freed)
+        for place, event in enumerate(events):
+            self._replay_event(event)
+            if place % 64 == 63 and clock.monotonic() - began > REPLAY_SLICE_S:
+                await asyncio.sleep(0)
+                began = clock.monotonic()
+        self._execution.history.forget()
+        self._go()
+
+    def _replay_event(self, event: e.Event) -> None:
+        match event.body:
+            case e.StepStarted(leaf=leaf):
+                job = self._jobs.get(leaf)
+                if job is None:
+                    raise Diverged(f"event {event.seq} starts {leaf}, which is not in this lot", log_leaf=leaf)
+                if leaf not in self._begun:
+                    self._open(job)
+            case e.StepCompleted() as body:
+                self._note(JobEnd(body.leaf, body.attempt, body.result))
+            case e.StepFailed() as body:
+                error = msgspec.structs.replace(body.error, traceback=None)
+                self._note(JobEnd(body.leaf, body.attempt, error=error))
+            case e.JobsStopped() as body:
+                self._stop(body)
+            case e.CancelRequested():
+                self.cancel(event.at)
+            case _:
+                return

@@ -1,0 +1,74 @@
+"""What the deciders of batch runs need of their execution.
+
+Absent on purpose: any behaviour. See `engine.run.execution`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from buoy.core.ids import LeafId, RunId
+from buoy.core.log import events as e
+from buoy.engine.services.timers import Timers
+from buoy.engine.spec.walk import Recording
+from buoy.ports.host import Clock
+from buoy.ports.records import Message
+
+Done = Callable[[Exception | None], None]
+
+
+class Sender(Protocol):
+    """Sends messages until that is certain."""
+
+    def send(self, message: Message, done: Done) -> None: ...
+
+
+class JobHost(Protocol):
+    """The runner, as the deciders of batch runs see it."""
+
+    timers: Timers
+    clock: Clock
+
+    @property
+    def outbox(self) -> Sender: ...
+
+
+class Nursery(Protocol):
+    """Creates child runs."""
+
+    def start(self, started: e.ChildStarted, workflow: None) -> None: ...
+
+
+class JobExecution(Recording, Protocol):
+    """The execution of a batch run, or of a lot."""
+
+    has_undelivered: bool
+
+    @property
+    def host(self) -> JobHost: ...
+
+    @property
+    def children(self) -> Nursery: ...
+
+    @property
+    def detached(self) -> bool: ...
+
+    def after_commit(self, effect: Callable[[], None]) -> None: ...
+
+    def turn(self, work: Callable[..., None], *args: Any) -> None: ...
+
+
+def cancelled(reason: str) -> e.ErrorInfo:
+    """The error of a job that was asked to stop."""
+    return e.ErrorInfo(type="Cancelled", message=reason, retryable=False, kind="cancelled")
+
+
+def step_of(leaf: LeafId) -> str:
+    """The step that a job is."""
+    return leaf.rpartition("#")[0]
+
+
+def jobs_message(to: RunId, by: RunId, dedupe: str, body: Any) -> Message:
+    """A message about jobs."""
+    return Message(to, "jobs", f"jobs:{by}:{dedupe}", body, by=by)

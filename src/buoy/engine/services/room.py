@@ -1,0 +1,138 @@
+"""Room: what a runner has for jobs, and which jobs have it now.
+
+Invariants: the sum of what the holders need never exceeds the capacity. A job that waits for room comes before jobs
+that have not begun. A place is given back exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from buoy.core.batch.resources import Capacity, fits, lack, less
+from buoy.core.spec.model import Resources
+from buoy.ports.host import Clock
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What one job has. `gpus`: the names of its devices."""
+
+    resources: Resources
+    gpus: tuple[str, ...] = ()
+
+
+class Room:
+    """The room of one process."""
+
+    def __init__(self, capacity: Capacity, clock: Clock, host: str = "", devices: Sequence[str] = ()) -> None:
+        self.capacity = capacity
+        self.host = host
+        self._devices = tuple(devices) or tuple(map(str, range(capacity.gpus)))
+        self.closed = False
+        # Called when something became free.
+        self.on_free: list[Callable[[], None]] = []
+        # Jobs of lots that are held here and have not begun, by what they need.
+        self.pending: dict[Resources, int] = {}
+        self._clock = clock
+        self._ends_at = None if capacity.time_left_s is None else clock.monotonic() + capacity.time_left_s
+        self._places: dict[str, Place] = {}
+        self._free = capacity
+        self._gpus = list(self._devices[: capacity.gpus])
+        self._waiting: deque[tuple[Resources, asyncio.Future[None]]] = deque()
+        self._begun: set[str] = set()
+
+    @property
+    def time_left_s(self) -> float | None:
+        return None if self._ends_at is None else max(0.0, self._ends_at - self._clock.monotonic())
+
+    @property
+    def running(self) -> int:
+        """How many jobs have a place."""
+        return len(self._places)
+
+    def takes(self, resources: Resources) -> bool:
+        """Whether one more lot of such jobs should be claimed: one of them would begin, or almost."""
+        if self.closed or self._waiting or not self._in_time(resources):
+            return False
+        ahead = sum(count for each, count in self.pending.items() if each.cpus or each.gpus)
+        return ahead == 0 and fits(resources, self._now())
+
+    def ever(self, resources: Resources) -> bool:
+        """Whether such a job could run here if nothing else did."""
+        return self.lack(resources) is None
+
+    def lack(self, resources: Resources) -> str | None:
+        return lack(resources, msgspec.structs.replace(self.capacity, time_left_s=self.time_left_s))
+
+    def reserve(self, key: str, resources: Resources) -> bool:
+        """Gives a place to a job that is about to begin, if there is room now."""
+        if self.closed or self._waiting or key in self._places or not fits(resources, self._now()):
+            return False
+        self._take(key, resources)
+        return True
+
+    def release(self, key: str) -> None:
+        """The job has ended, or will not begin."""
+        place = self._places.pop(key, None)
+        self._begun.discard(key)
+        if place is None:
+            return
+        self._gpus.extend(place.gpus)
+        needed = place.resources
+        self._free = Capacity(
+            self._free.cpus + needed.cpus,
+            self._free.memory_bytes + (needed.memory_bytes or 0),
+            self._free.gpus + needed.gpus,
+            self._free.nodes,
+        )
+        while self._waiting and fits(self._waiting[0][0], self._now()):
+            _, future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+                return
+        for each in list(self.on_free):
+            each()
+
+    def give_up(self, key: str) -> None:
+        """The job will not begin, if it has not: its lot is driven here no longer."""
+        if key not in self._begun:
+            self.release(key)
+
+    @asynccontextmanager
+    async def place(self, key: str, resources: Resources) -> AsyncIterator[Place]:
+        """The place of a job, for as long as it runs. A further attempt may have to wait for it."""
+        while key not in self._places:
+            if fits(resources, self._now()) and not self._waiting:
+                self._take(key, resources)
+                break
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((resources, future))
+            await future
+            if fits(resources, self._now()):
+                self._take(key, resources)
+        self._begun.add(key)
+        try:
+            yield self._places[key]
+        finally:
+            self.release(key)
+
+    def _take(self, key: str, resources: Resources) -> None:
+        gpus = tuple(sorted(self._gpus)[: resources.gpus])
+        self._gpus = [each for each in self._gpus if each not in gpus]
+        self._free = less(self._free, resources)
+        self._places[key] = Place(resources, gpus)
+
+    def _now(self) -> Capacity:
+        return msgspec.structs.replace(self._free, time_left_s=self.time_left_s)
+
+    def _in_time(self, resources: Resources) -> bool:
+        left = self.time_left_s
+        return left is None or resources.time_s is None or resources.time_s <= left
+
+    def close(self) -> None:
+        """No job begins any more."""
+        self.closed = True

@@ -1,0 +1,105 @@
+"""Jobs: every job of a batch run, with its status, its runner, and how it ended.
+
+Invariant: a lot that cannot be read hides no job: its jobs are shown as offered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+
+import msgspec
+
+from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, counts, job_views, open_lots
+from buoy.core.ids import LeafId, RunId, RunnerId
+from buoy.core.log import events as e
+from buoy.core.log.document import Document
+from buoy.core.log.state import State, fold
+from buoy.core.spec.plan import Plan
+from buoy.engine.read_log import read_log
+from buoy.engine.spec.workflow import stored_workflow
+from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
+from buoy.operations.access import StoreAccess
+
+# Lots whose logs are read to tell which of their jobs run.
+_LOTS_READ_MAX = 256
+_READS_AT_ONCE = 16
+
+
+class BatchLog(msgspec.Struct, frozen=True):
+    """A batch run as its log and its spec have it."""
+
+    document: Document
+    log: list[e.Event]
+    state: State
+    plan: Plan
+
+
+class Jobs(msgspec.Struct, frozen=True):
+    """The jobs of a run that were asked for, and how many of all have each status."""
+
+    run_id: RunId
+    status: str
+    jobs: tuple[JobView, ...]
+    counts: dict[JobStatus, int]
+
+
+async def read_batch(access: StoreAccess, run_id: RunId) -> BatchLog:
+    """The log and the plan of a batch run; a refusal for any other run."""
+    record = await access.store.run(run_id)
+    if record is None:
+        raise UnknownRun(f"there is no run {run_id} in {access.store.name}; `buoy ps --all` lists all runs")
+    if record.document.placement != "batch":
+        raise WrongState(f"run {run_id} is no batch run; only a run of `buoy submit` has jobs")
+    log = await read_log(access.store, run_id)
+    state = fold(run_id, log)
+    data = await access.store.definition(state.version)
+    if data is None or state.created is None:
+        raise CorruptLog(f"the definition {state.version} of run {run_id} is gone; start its spec there once more")
+    created = state.created
+    plan = await asyncio.to_thread(lambda: stored_workflow(data, state.version).plan(created.input))
+    return BatchLog(record.document, log, state, plan)
+
+
+async def list_jobs(
+    access: StoreAccess, run_id: RunId, statuses: Collection[str] = (), names: Collection[str] = ()
+) -> Jobs:
+    """The jobs of a run, or those with these statuses or names."""
+    batch = await read_batch(access, run_id)
+    lots = await read_lots(access, batch.state)
+    views = job_views(run_id, batch.plan, batch.log, lots)
+    shown = [
+        view for view in views if (not statuses or view.status in statuses) and (not names or view.job in names)
+    ]  # fmt: skip
+    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views))
+
+
+async def read_lots(access: StoreAccess, state: State) -> dict[int, LotFacts]:
+    """What the open lots say about their jobs."""
+    gate = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def read(number: int, child: RunId) -> tuple[int, LotFacts]:
+        async with gate:
+            try:
+                return number, await _lot(access, child)
+            except Problem:
+                return number, LotFacts()  # its jobs are shown as offered
+
+    wanted = sorted(open_lots(state).items())[:_LOTS_READ_MAX]
+    return dict(await asyncio.gather(*(read(number, child) for number, child in wanted)))
+
+
+async def _lot(access: StoreAccess, child: RunId) -> LotFacts:
+    record = await access.store.run(child)
+    if record is None or record.document.owner is None:
+        return LotFacts()
+    state = fold(child, await read_log(access.store, child))
+    begun: dict[LeafId, float] = {leaf.id: leaf.since for leaf in state.open.values() if leaf.phase == "open"}
+    attempts = {leaf.id: leaf.attempt for leaf in state.open.values()}
+    return LotFacts(record.holder, await _host(access, record.holder), begun, attempts)
+
+
+async def _host(access: StoreAccess, holder: RunnerId | None) -> str | None:
+    if holder is None:
+        return None
+    return next((each.info.host for each in await access.store.runners() if each.info.id == holder), None)

@@ -1,0 +1,93 @@
+"""The runner of jobs: claims the lots of one run whose jobs fit what is free here. It may drive the run itself.
+
+Invariants: a lot is claimed only while one of its jobs could begin. The run itself is taken only when no living runner
+holds it. The runner ends when the run has ended or rests, or when its time is nearly over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from buoy.core.batch.resources import queue_resources
+from buoy.core.ids import RunId
+from buoy.core.limits import RUNNER_CANCEL_S, RUNNER_MARGIN_S, RUNNER_MARGIN_SHARE
+from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import Status
+from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
+from buoy.engine.process.runner_options import RunnerOptions
+from buoy.engine.services.room import Room
+from buoy.errors import WrongState
+from buoy.operations.drive import Driver
+
+
+class JobRunner:
+    """One process that runs jobs of one run."""
+
+    def __init__(self, client: Client, runner: Runner, room: Room, run_id: RunId, say: Callable[[str], None]) -> None:
+        self._runner = runner
+        self._room = room
+        self._run_id = run_id
+        self._driver = Driver(client, runner, run_id, say, children=False)
+        self._margin_s = min(RUNNER_MARGIN_S, RUNNER_MARGIN_SHARE * (room.time_left_s or 0.0))
+        # Queues of this run whose jobs could run here.
+        self._queues: tuple[str, ...] = ()
+        self.misfits: dict[str, str] = {}
+        runner.wanted_now = self._wanted
+        room.on_free.append(runner.intake.room_again)
+
+    async def look(self) -> Document:
+        """Takes the run if no runner drives it, and learns on which queues it offers lots."""
+        document, _ = await self._driver.tend()
+        if document.placement != "batch":
+            raise WrongState(f"run {self._run_id} is no batch run; only a run of `buoy submit` has jobs for runners")
+        await self._serve(document)
+        return document
+
+    def done(self, document: Document) -> bool:
+        """Whether nothing is left for this runner."""
+        if document.ended:
+            return True
+        rests = document.status is Status.PAUSED and not self._driver.driven_here
+        return rests and not self._room.running and not self._runner.executions
+
+    @property
+    def out_of_time(self) -> bool:
+        """Whether the time of this runner is nearly over."""
+        left = self._room.time_left_s
+        return left is not None and left <= self._margin_s
+
+    async def _serve(self, document: Document) -> None:
+        served = []
+        for queue in document.lots:
+            resources = queue_resources(self._run_id, queue)
+            if resources is None:
+                continue
+            why = self._room.lack(resources)
+            if why is None:
+                served.append(queue)
+            else:
+                self.misfits[queue] = why
+        queues = tuple(sorted(served))
+        if queues != self._queues and not self._runner.stopping.is_set():
+            self._queues = queues
+            self._runner.info = msgspec.structs.replace(self._runner.info, queues=queues)
+            await self._runner.store.register(self._runner.info)
+        if queues:
+            self._runner.intake.room_again()
+
+    def _wanted(self) -> tuple[tuple[str, ...], int]:
+        """The queues whose jobs could begin now, and one lot at a time: the next one may not fit any more."""
+        fitting = []
+        for queue in self._queues:
+            resources = queue_resources(self._run_id, queue)
+            if resources is not None and self._room.takes(resources):
+                fitting.append(queue)
+        return tuple(fitting), 1
+
+
+def runner_options() -> RunnerOptions:
+    """A runner of jobs waits for those that stop in good order."""
+    return RunnerOptions(cancel_s=RUNNER_CANCEL_S)
