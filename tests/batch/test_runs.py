@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import signal
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from click.testing import CliRunner
 
-from buoy.cli.main import main
+from tests.batch.conftest import Batch
 from tests.patience import PATIENCE_S, wait_until
 
 CHAIN = {
@@ -28,61 +21,6 @@ CHAIN = {
         {"id": "join", "needs": ["train_{k}"], "run": "echo join >> witness"},
     ],
 }
-
-
-class Batch:
-    """A store, a spec and its runners, as real processes."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.store = f"sqlite:///{folder / 'buoy.db'}"
-        self.runners: list[subprocess.Popen[bytes]] = []
-
-    def __call__(self, *words: str, code: int = 0) -> str:
-        done = CliRunner().invoke(main, [*words, "--store", self.store])
-        assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.output}\n{done.exception!r}"
-        return done.output
-
-    def json(self, *words: str, code: int = 0) -> Any:
-        return json.loads(self(*words, "--json", code=code))
-
-    def submit(self, spec: dict[str, Any], run_id: str = "r1", code: int = 0) -> str:
-        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec))
-        return self("submit", "spec.yaml", "--id", run_id, code=code)
-
-    def runner(self, *words: str, run_id: str = "r1") -> subprocess.Popen[bytes]:
-        with (self.folder / f"runner-{len(self.runners)}.txt").open("w") as out:
-            made = subprocess.Popen(
-                [sys.executable, "-m", "buoy", "runner", "--run", run_id, "--store", self.store, *words],
-                cwd=self.folder, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
-        self.runners.append(made)
-        return made
-
-    def jobs(self, run_id: str = "r1") -> dict[str, dict[str, Any]]:
-        return {job["job"]: job for job in self.json("jobs", run_id)["jobs"]}
-
-    def status(self, run_id: str = "r1") -> str:
-        return str(self.json("jobs", run_id)["status"])
-
-    def seen(self) -> list[str]:
-        witness = self.folder / "witness"
-        return witness.read_text().splitlines() if witness.exists() else []
-
-    def end(self) -> None:
-        for each in self.runners:
-            if each.poll() is None:
-                os.killpg(each.pid, signal.SIGCONT)
-                os.killpg(each.pid, signal.SIGKILL)
-            each.wait(PATIENCE_S)
-
-
-@pytest.fixture
-def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Batch]:
-    monkeypatch.chdir(tmp_path)
-    made = Batch(tmp_path)
-    yield made
-    made.end()
 
 
 def _one(run: str, **more: Any) -> dict[str, Any]:
@@ -269,3 +207,22 @@ def test_a_bad_spec_is_refused_before_anything_is_stored(batch: Batch, steps: li
     parameters = {"k": "1:100001"} if "{k}" in steps[0]["id"] else {}
     assert said in batch.submit({"name": "bad", "parameters": parameters, "steps": steps}, code=2)
     assert batch.json("ps", "--all", code=0)["runs"] == [] if (batch.folder / "buoy.db").exists() else True
+
+
+def test_why_names_what_failed_and_what_no_runner_can_give(batch: Batch) -> None:
+    steps = [
+        {"id": "bad", "run": "exit 3"},
+        {"id": "big", "needs": [], "run": "true", "resources": {"cpus": 64, "memory": "900GiB"}},
+    ]
+    batch.submit({"name": "whys", "steps": steps})
+    runner = batch.runner()
+    wait_until(lambda: batch.jobs()["bad"]["status"] == "failed" and batch.jobs()["big"]["status"] == "ready")
+    said = batch("why", "r1")
+    assert "Job bad failed on " in said
+    assert "no live runner takes jobs that need 64 cpus, 900 GiB of memory" in said
+    batch("cancel", "r1", "big")
+    assert runner.wait(PATIENCE_S) == 4
+    said = batch("why", "r1")
+    assert "r1 is paused: 1 job failed, and nothing else can run." in said
+    assert "buoy recover r1 --dry-run" in said
+    assert "failed" in batch("watch", "r1", code=4)

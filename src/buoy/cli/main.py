@@ -17,6 +17,7 @@ VERBS = {
     "submit": "submit:submit",
     "runner": "runner:runner",
     "jobs": "jobs:jobs",
+    "watch": "watch:watch",
     "reset": "reset:reset",
     "disable": "disable:disable",
     "ps": "ps:ps",

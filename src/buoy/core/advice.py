@@ -45,6 +45,8 @@ _KINDS: dict[str, Kind] = {
     "sweeper": "recover",
     "migrate": "migrate",
     "worker": "start_worker",
+    "runner": "start_worker",
+    "jobs": "look",
     "run": "drive",
     "purge": "purge",
     "why": "look",

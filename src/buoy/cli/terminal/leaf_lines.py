@@ -19,7 +19,7 @@ _SPAN_MS_MAX = 1.0
 
 def step_counts(views: Iterable[LeafView]) -> str:
     """Counts steps as their author does: a step of a spec is one, with all its modules and questions."""
-    steps = [each.status for each in views if each.kind in ("step", "group")]
+    steps = [each.status for each in views if each.kind in ("step", "group", "job")]
     under_way = len(steps) - sum(status in ("completed", "failed", "cancelled") for status in steps)
     return f"{steps.count('completed')} completed, {steps.count('failed')} failed, {under_way} open"
 

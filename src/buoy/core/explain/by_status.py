@@ -12,6 +12,7 @@ from buoy.core.explain import phrases
 from buoy.core.explain.compensation import names as undoable
 from buoy.core.explain.compensation import standing
 from buoy.core.explain.ended import cancelled, cause_of, completed, failed, moved, undone_lines
+from buoy.core.explain.jobs import jobs_waiting
 from buoy.core.explain.narrative import (
     Narrative,
     Teller,
@@ -186,6 +187,8 @@ def _waiting_signal(facts: Facts, words: Wording) -> Narrative:
 
 def _waiting(facts: Facts, words: Wording) -> Narrative:
     document = facts.document
+    if document.lots:
+        return jobs_waiting(facts, words)
     lines = [wait_line(each, facts, words) for each in document.open]
     retrying = [each for each in document.open if each.retrying]
     if retrying:

@@ -11,6 +11,7 @@ from buoy.core.diagnosis.facts import Facts
 from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.durations import in_words
 from buoy.core.explain import phrases
+from buoy.core.explain.jobs import jobs_paused
 from buoy.core.explain.narrative import Narrative
 from buoy.core.explain.phrases import Wording
 from buoy.core.limits import SWEEP_S
@@ -59,6 +60,8 @@ _MOVES = (e.StepCompleted, e.ModuleCompleted, e.StepStarted, e.ModuleStarted, e.
 
 def paused(facts: Facts, words: Wording) -> Narrative:
     document, pause = facts.document, facts.document.pause
+    if pause is not None and pause.reason == "jobs":
+        return jobs_paused(facts, words)
     run_id = document.run_id
     reason = "user" if pause is None else pause.reason
     detail = "" if pause is None or pause.detail is None else pause.detail

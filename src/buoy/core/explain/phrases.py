@@ -73,6 +73,10 @@ def leaf_text(leaf: OpenLeaf) -> str:
     match leaf.kind:
         case "step" | "module":
             return f"step {leaf.name} (attempt {leaf.attempt})"
+        case "job" if leaf.error is not None:
+            return f"job {leaf.name}, which failed"
+        case "job":
+            return f"job {leaf.name}"
         case "group":
             return f"step {leaf.name}, by its parts"
         case "ask":

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from buoy.core.batch.lots import is_lot
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.state import Leaf, fold
@@ -30,20 +31,22 @@ class LeafView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def leaf_views(run_id: RunId, log: Sequence[e.Event]) -> list[LeafView]:
-    """In the order in which they began."""
+    """In the order in which they began. A lot stands for its jobs, which are there by themselves."""
     events = {event.seq: event for event in log}
-    return [_view(leaf, events) for leaf in fold(run_id, log).leaves.values()]
+    return [_view(leaf, events) for leaf in fold(run_id, log).leaves.values() if not is_lot(leaf.id)]
 
 
 def _view(leaf: Leaf, events: dict[int, e.Event]) -> LeafView:
     began, ended = events.get(leaf.started_seq), events.get(leaf.ended_seq)
-    waits = leaf.phase == "open" and leaf.kind in _WAITING
+    waits = leaf.phase == "open" and (leaf.kind in _WAITING or leaf.kind == "job")
     outcome = None if ended is None else ended.body
     return LeafView(
         leaf=leaf.id,
         kind=leaf.kind,
         name=leaf.name,
-        status="waiting" if waits else {"open": "running"}.get(leaf.phase, leaf.phase),
+        status="waiting"
+        if waits
+        else {"open": "running", "held": "failed", "reset": "waiting"}.get(leaf.phase, leaf.phase),
         attempt=leaf.attempt,
         started_at=leaf.since if began is None else began.at,
         ended_at=None if ended is None else ended.at,

@@ -1,0 +1,112 @@
+"""Jobs of batch runs in words: what is offered, what failed, and which jobs no runner can take.
+
+Invariant: a failed job is told with its cause, its machine and its time, before the jobs that wait for it.
+"""
+
+from __future__ import annotations
+
+from buoy.core.batch.jobs import cause_of
+from buoy.core.batch.resources import queue_resources
+from buoy.core.diagnosis.facts import Facts
+from buoy.core.explain.narrative import Narrative
+from buoy.core.explain.phrases import Wording, listed
+from buoy.core.log.state import Leaf, fold
+from buoy.core.log.wording import counted
+from buoy.core.spec.model import Resources
+
+_SHOWN_MAX = 5
+_CAUSES = {
+    "oom": "ran out of memory",
+    "timeout": "met its time limit",
+    "missing_output": "did not make a file that it should make",
+    "signal": "was ended by a signal",
+    "exit_code": "failed",
+}
+
+
+def jobs_paused(facts: Facts, words: Wording) -> Narrative:
+    """A run that rests because failed or cancelled jobs keep all others waiting."""
+    document, held = facts.document, held_jobs(facts)
+    run_id = document.run_id
+    what = f"{counted(len(held), 'job')} failed" if held else "cancelled jobs keep others waiting"
+    return Narrative(
+        headline=f"{run_id} is paused: {what}, and nothing else can run.",
+        now=" ".join(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]) + _more(held),
+        wrong=(what,),
+        next=("Nothing until a job is reset or disabled. After that it needs a runner.",),
+        you_can=(
+            words.advise("see what a recovery would do", "recover", run_id, "--dry-run"),
+            words.advise("list what failed and what waits", "jobs", run_id, "--status", "failed"),
+            words.advise("cancel the run", "cancel", run_id),
+        ),
+    )
+
+
+def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
+    """A run whose jobs are on offer."""
+    document, held = facts.document, held_jobs(facts)
+    run_id, lots = document.run_id, sum(document.lots.values())
+    open_jobs = max(0, document.open_count - lots - len(held))
+    failed = f"; {counted(len(held), 'job')} failed" if held else ""
+    missing = unserved(facts)
+    return Narrative(
+        headline=f"{run_id} has {counted(open_jobs, 'job')} on offer in {counted(lots, 'lot')}{failed}.",
+        now=" ".join(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]) + _more(held),
+        wrong=tuple(missing),
+        next=("It continues as runners tell how their jobs ended.",),
+        you_can=(
+            *(
+                [words.advise("start a runner on a machine that has what they need", "runner", "--run", run_id)]
+                if missing
+                else []
+            ),
+            words.advise("list its jobs", "jobs", run_id),
+            words.advise("cancel it", "cancel", run_id),
+        ),
+    )
+
+
+def held_jobs(facts: Facts) -> list[Leaf]:
+    """The jobs that failed for good."""
+    if not facts.log or not facts.document.held_count:
+        return []
+    return [leaf for leaf in fold(facts.document.run_id, facts.log).open.values() if leaf.phase == "held"]
+
+
+def unserved(facts: Facts) -> list[str]:
+    """The queues with lots that no living runner serves, by what their jobs need."""
+    served = {queue for each in facts.runners if not each.gone for queue in each.queues}
+    found = []
+    for queue in facts.document.lots:
+        resources = queue_resources(facts.document.run_id, queue)
+        if resources is not None and queue not in served:
+            found.append(f"no live runner takes jobs that need {needs_text(resources)}")
+    return found
+
+
+def needs_text(resources: Resources) -> str:
+    """What a job needs, for people."""
+    parts = [counted(resources.cpus, "cpu")]
+    if resources.memory_bytes is not None:
+        parts.append(f"{resources.memory_bytes / 2**30:.3g} GiB of memory")
+    if resources.gpus:
+        parts.append(counted(resources.gpus, "gpu"))
+    if resources.nodes > 1:
+        parts.append(counted(resources.nodes, "node"))
+    if resources.time_s is not None:
+        parts.append(f"{resources.time_s:g} s")
+    return listed(parts)
+
+
+def _failed_text(leaf: Leaf, facts: Facts, words: Wording) -> str:
+    error = leaf.error
+    if error is None:
+        return f"Job {leaf.name} failed."
+    host = error.facts.get("host")
+    ended = next((event.at for event in facts.log or () if event.seq == leaf.ended_seq), facts.now)
+    place = f" on {host}" if host else ""
+    return f"Job {leaf.name} {_CAUSES.get(cause_of(error), 'failed')}{place}, {words.past(ended, facts.now)}."
+
+
+def _more(held: list[Leaf]) -> str:
+    return f" And {len(held) - _SHOWN_MAX} more." if len(held) > _SHOWN_MAX else ""

@@ -1,0 +1,74 @@
+"""What the tests of batch runs share: a store, the program in this process, and runners as real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from buoy.cli.main import main
+from tests.patience import PATIENCE_S
+
+
+class Batch:
+    """A store, a spec and its runners, as real processes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = f"sqlite:///{folder / 'buoy.db'}"
+        self.runners: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, [*words, "--store", self.store])
+        assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.output}\n{done.exception!r}"
+        return done.output
+
+    def json(self, *words: str, code: int = 0) -> Any:
+        return json.loads(self(*words, "--json", code=code))
+
+    def submit(self, spec: dict[str, Any], run_id: str = "r1", code: int = 0) -> str:
+        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+        return self("submit", "spec.yaml", "--id", run_id, code=code)
+
+    def runner(self, *words: str, run_id: str = "r1") -> subprocess.Popen[bytes]:
+        with (self.folder / f"runner-{len(self.runners)}.txt").open("w") as out:
+            made = subprocess.Popen(
+                [sys.executable, "-m", "buoy", "runner", "--run", run_id, "--store", self.store, *words],
+                cwd=self.folder, stdout=out, stderr=out, start_new_session=True,
+            )  # fmt: skip
+        self.runners.append(made)
+        return made
+
+    def jobs(self, run_id: str = "r1") -> dict[str, dict[str, Any]]:
+        return {job["job"]: job for job in self.json("jobs", run_id)["jobs"]}
+
+    def status(self, run_id: str = "r1") -> str:
+        return str(self.json("jobs", run_id)["status"])
+
+    def seen(self) -> list[str]:
+        witness = self.folder / "witness"
+        return witness.read_text().splitlines() if witness.exists() else []
+
+    def end(self) -> None:
+        for each in self.runners:
+            if each.poll() is None:
+                os.killpg(each.pid, signal.SIGCONT)
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Batch]:
+    monkeypatch.chdir(tmp_path)
+    made = Batch(tmp_path)
+    yield made
+    made.end()
