@@ -1,6 +1,6 @@
 """Jobs of batch runs in words: what is offered, what failed, and which jobs no runner can take.
 
-Invariant: a failed job is told with its cause, its machine and its time, before the jobs that wait for it.
+Invariant: the text names the cause, the machine and the time of a failed job before the jobs that wait for it.
 """
 
 from __future__ import annotations

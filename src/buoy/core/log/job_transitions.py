@@ -19,6 +19,9 @@ def _reset(state: State, event: e.Event, body: e.JobsReset) -> None:
     for leaf in body.leaves:
         state.stopped.pop(leaf, None)
         state.let_go(leaf)
+        known = state.leaves.get(leaf)
+        if known is not None and known.phase == "cancelled":
+            known.phase = "reset"
 
 
 def _stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:

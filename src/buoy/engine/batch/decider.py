@@ -135,9 +135,6 @@ class BatchDecider(SpecDecider):
         if end.error is None:
             execution.record(e.StepCompleted(end.leaf, end.result, end.attempt))
             self._completed(node, end.result)
-        elif end.leaf in execution.state.stopped:
-            execution.record(e.LeafCancelled(leaf=end.leaf))
-            self._given_up(node, end.leaf)
         elif self._plan.spec.on_failure == "fail":
             failed = e.StepFailed(leaf=end.leaf, error=end.error, attempt=end.attempt)
             execution.record(failed)
@@ -210,14 +207,26 @@ class BatchDecider(SpecDecider):
 
     def _stop(self, number: int, body: JobsStop, by: str | None) -> None:
         cause = e.JobsStopped(leaves=body.leaves, disabled=body.disable, reason=body.reason, message=number, by=by)
-        in_lots: dict[int, list[LeafId]] = {}
+        in_lots: dict[int, list[int]] = {}
         for node in self._nodes(body.leaves):
             if node in self._offered:
-                in_lots.setdefault(self._offered[node], []).append(self._leaf(node))
+                in_lots.setdefault(self._offered[node], []).append(node)
         self._execution.record(cause)
         self._stopped(cause)
-        for lot, leaves in in_lots.items():
-            self._tell_lot(lot, JobsStop(tuple(leaves), reason=body.reason), number)
+        for lot, nodes in in_lots.items():
+            self._take_back(lot, nodes, body.reason, number)
+
+    def _take_back(self, lot: int, nodes: Sequence[int], reason: str | None, number: int) -> None:
+        """Jobs that are in a lot are cancelled here at once: it may be that no runner ever claims that lot."""
+        for node in nodes:
+            self._execution.record(e.LeafCancelled(leaf=self._leaf(node)))
+            self._given_up(node, self._leaf(node))
+        if lot in self._offered.values():
+            leaves = tuple(self._leaf(node) for node in nodes)
+            self._tell_lot(lot, JobsStop(leaves, reason=reason), number)
+        else:
+            self._lots.pop(lot_leaf(lot), None)
+            self._execution.cancel_leaf(lot_leaf(lot))
 
     def _tell_lot(self, lot: int, body: JobsStop, number: int) -> None:
         execution = self._execution
