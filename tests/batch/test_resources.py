@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from buoy.core.batch.lots import Measured, cut, lot_leaf, lot_number, lot_size
+from buoy.core.batch.lots import JobTimes, cut, lot_leaf, lot_number, lot_size
 from buoy.core.batch.resources import (
     Capacity,
     Correction,
@@ -97,7 +97,7 @@ def test_a_lot_is_about_a_minute_of_work() -> None:
     assert lot_size(short, 0.001) == 256
     assert lot_size(hours, None) == 1
     assert lot_size(hours, 6.0) == 10
-    measured = Measured()
+    measured = JobTimes()
     assert measured.mean_s is None
     measured.add(1.0)
     measured.add(3.0)

@@ -32,7 +32,7 @@ def runner(**given: object) -> int:
 
     Exit code: 0 completed or stopped, 1 failed, 2 bad input, 3 cancelled, 4 paused, 5 store unusable.
     """
-    options = msgspec.convert(given, Options)
+    options = msgspec.convert(given, RunnerChoice)
     from buoy.cli.terminal.job_session import run_jobs
 
     url = check_store(options.store)
@@ -43,7 +43,7 @@ def runner(**given: object) -> int:
     return code
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What the person asked for."""
 
     run_id: str

@@ -20,7 +20,7 @@ from buoy.core.batch.jobs import JobStatus
 from buoy.core.durations import in_words
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import TERMINAL, Status
-from buoy.operations.batch.watch import Progress, Watch
+from buoy.operations.batch.watch import BatchProgress, JobWatch
 
 _COLOURS = {
     JobStatus.COMPLETED: "green",
@@ -56,7 +56,7 @@ async def _watch(run_id: RunId, poll_s: float, store: str | None, *, once: bool,
     console = Console(no_color=not colours_wanted())
     shown = ""
     async with inspected(store) as at:
-        watching = Watch(at, run_id)
+        watching = JobWatch(at, run_id)
         with Live(console=console, transient=False, auto_refresh=False) as live:
             while True:
                 found = await watching.look()
@@ -70,13 +70,13 @@ async def _watch(run_id: RunId, poll_s: float, store: str | None, *, once: bool,
                 await asyncio.sleep(poll_s)
 
 
-def _line(found: Progress) -> str:
+def _line(found: BatchProgress) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in found.counts.items())
     last = f"; last failure: {found.failures[0].job} ({job_cause(found.failures[0])})" if found.failures else ""
     return f"{found.status}: {counts}{last}"
 
 
-def _view(found: Progress) -> Group:
+def _view(found: BatchProgress) -> Group:
     total = max(1, sum(found.counts.values()))
     bar = Text()
     for status, count in sorted(

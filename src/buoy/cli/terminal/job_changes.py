@@ -7,7 +7,7 @@ import click
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go
 from buoy.core.ids import RunId
-from buoy.operations.batch.changes import Change, Changed, change_jobs
+from buoy.operations.batch.changes import Change, JobsChanged, change_jobs
 
 
 def tell_changed(
@@ -24,6 +24,6 @@ def tell_changed(
 
 async def _change(
     change: Change, run_id: str, names: tuple[str, ...], reason: str | None, store: str | None
-) -> Changed:
+) -> JobsChanged:
     async with connected(store) as client:
         return await change_jobs(client, RunId(run_id), change, names, reason)

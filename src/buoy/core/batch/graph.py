@@ -15,12 +15,12 @@ from buoy.core.batch.resources import ONE_CPU
 from buoy.core.limits import SPEC_EDGES_MAX, SPEC_STEPS_MAX
 from buoy.core.spec import graph
 from buoy.core.spec.model import Resources
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 from buoy.core.spec.problems import names
 from buoy.errors import BadInput, TooLarge
 
 
-class Job(msgspec.Struct, frozen=True):
+class GraphJob(msgspec.Struct, frozen=True):
     """One job as a graph sees it. `seconds`: the time that it is expected to take."""
 
     name: str
@@ -53,7 +53,7 @@ class CriticalPath(msgspec.Struct, frozen=True):
 class WorkflowGraph:
     """Jobs and what each of them depends on, by number."""
 
-    def __init__(self, jobs: Sequence[Job], needs: Sequence[Sequence[int]]) -> None:
+    def __init__(self, jobs: Sequence[GraphJob], needs: Sequence[Sequence[int]]) -> None:
         self.jobs = jobs
         self.needs = needs
         self.after = graph.dependents(needs)
@@ -66,7 +66,7 @@ class WorkflowGraph:
         self.order = order
 
     @classmethod
-    def from_jobs(cls, jobs: Iterable[Job]) -> WorkflowGraph:
+    def from_jobs(cls, jobs: Iterable[GraphJob]) -> WorkflowGraph:
         """The graph of these jobs. A dependency on an unknown job, a cycle or too many of them are refused."""
         given = list(jobs)
         if len(given) > SPEC_STEPS_MAX:
@@ -82,10 +82,12 @@ class WorkflowGraph:
         return cls(given, needs)
 
     @classmethod
-    def from_plan(cls, plan: Plan) -> WorkflowGraph:
+    def from_plan(cls, plan: SpecPlan) -> WorkflowGraph:
         """The graph of a planned spec."""
         jobs = [
-            Job(planned.id, resources=planned.step.resources or ONE_CPU, seconds=_expected_s(planned.step.resources))
+            GraphJob(
+                planned.id, resources=planned.step.resources or ONE_CPU, seconds=_expected_s(planned.step.resources)
+            )
             for planned in plan.steps
         ]
         return cls(jobs, plan.needs)
@@ -168,7 +170,7 @@ class WorkflowGraph:
         return found
 
 
-def _number(index: dict[str, int], job: Job, need: str) -> int:
+def _number(index: dict[str, int], job: GraphJob, need: str) -> int:
     found = index.get(need)
     if found is None:
         raise BadInput(f"job {job.name!r} needs {need!r}, which is no job; {names(index, need)}")

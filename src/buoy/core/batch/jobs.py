@@ -20,7 +20,7 @@ from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.log.lineage import visible
 from buoy.core.log.state import Leaf, State, fold
 from buoy.core.spec.graph import topological
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 
 
 class JobStatus(StrEnum):
@@ -71,7 +71,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     blocked_by: str | None = None
 
 
-def job_views(run_id: RunId, plan: Plan, log: Sequence[e.Event], lots: Mapping[int, LotFacts]) -> list[JobView]:
+def job_views(run_id: RunId, plan: SpecPlan, log: Sequence[e.Event], lots: Mapping[int, LotFacts]) -> list[JobView]:
     """All jobs of a run, in the order of its spec."""
     state = fold(run_id, log)
     results = {event.body.leaf: event.body for event in visible(log) if isinstance(event.body, e.StepCompleted)}
@@ -179,7 +179,7 @@ def _dated(view: JobView, ends: Mapping[LeafId, float]) -> JobView:
     return view if at is None or view.since is not None else msgspec.structs.replace(view, since=at)
 
 
-def _with_blocks(plan: Plan, state: State, views: list[JobView]) -> list[JobView]:
+def _with_blocks(plan: SpecPlan, state: State, views: list[JobView]) -> list[JobView]:
     """Tells what is ready from what waits, and for whom it waits."""
     order = topological(plan.needs) or []
     blame: dict[int, str | None] = {}

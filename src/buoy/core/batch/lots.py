@@ -61,21 +61,21 @@ class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     error: e.ErrorInfo | None = None
 
 
-class JobsEnded(msgspec.Struct, frozen=True, tag="ended"):
+class EndedJobs(msgspec.Struct, frozen=True, tag="ended"):
     """Body of a message: jobs of a lot that ended."""
 
     lot: RunId
     ends: tuple[JobEnd, ...]
 
 
-class JobsReset(msgspec.Struct, frozen=True, tag="reset", omit_defaults=True):
+class ResetJobs(msgspec.Struct, frozen=True, tag="reset", omit_defaults=True):
     """Body of a message: jobs that failed are to run again, some of them with other limits."""
 
     leaves: tuple[LeafId, ...]
     limits: dict[LeafId, e.JobLimits] = {}
 
 
-class JobsStop(msgspec.Struct, frozen=True, tag="stop", omit_defaults=True):
+class StopJobs(msgspec.Struct, frozen=True, tag="stop", omit_defaults=True):
     """Body of a message: jobs that are not to run. `disable`: what needs them runs without them."""
 
     leaves: tuple[LeafId, ...]
@@ -83,7 +83,7 @@ class JobsStop(msgspec.Struct, frozen=True, tag="stop", omit_defaults=True):
     reason: str | None = None
 
 
-JobsMessage = JobsEnded | JobsReset | JobsStop
+JobsMessage = EndedJobs | ResetJobs | StopJobs
 
 
 def lot_leaf(number: int) -> LeafId:
@@ -101,7 +101,7 @@ def lot_number(leaf: LeafId) -> int:
     return int(leaf.rpartition("-")[2].partition("#")[0])
 
 
-class Measured:
+class JobTimes:
     """How long the jobs of one group took so far."""
 
     def __init__(self) -> None:

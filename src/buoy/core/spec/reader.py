@@ -265,11 +265,12 @@ _STEP = Keys(
         "resources": Key(FieldKind(_resources, _RESOURCES.schema()), "What the step needs of a cluster."),
         "supports_termination": Key(FLAG, "The command stops in good order on SIGTERM."),
         "retry_on": Key(
-            Kind(_exit_codes, {"type": "array", "minItems": 1, "items": _EXIT_CODE.schema}),
+            FieldKind(_exit_codes, {"type": "array", "minItems": 1, "items": _EXIT_CODE.schema}),
             "Batch runs: the exit codes after which the job is tried again. Without it: all.",
         ),
         "before_retry": Key(
-            Kind(plain_text, {"type": "string", "pattern": r"\S"}), "Batch runs: a command that runs before each retry."
+            FieldKind(plain_text, {"type": "string", "pattern": r"\S"}),
+            "Batch runs: a command that runs before each retry.",
         ),
         "cancel_with_needs": Key(FLAG, "Batch runs: cancel the job when a job that it needs fails for good."),
     },

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import JobEnd, JobsEnded, JobsMessage, JobsReset, JobsStop, is_lot, lot_leaf
+from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf
 from buoy.core.ids import LeafId, leaf_id
 from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_OFFERED_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.wording import counted
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.failures import step_failed
 from buoy.engine.batch.offers import Offers
 from buoy.engine.batch.protocol import JobExecution, jobs_message, step_of
@@ -36,7 +36,7 @@ class BatchDecider(SpecDecider):
 
     _execution: JobExecution
 
-    def __init__(self, execution: JobExecution, plan: Plan, kit: SpecKit) -> None:
+    def __init__(self, execution: JobExecution, plan: SpecPlan, kit: SpecKit) -> None:
         super().__init__(execution, plan, kit, slots=JOBS_OFFERED_MAX)
         self._offers = Offers(execution, plan, self._walk.frontier)
         # Jobs that are in a lot now, by node: the lot's number.
@@ -92,6 +92,10 @@ class BatchDecider(SpecDecider):
         what = f"{counted(len(held), 'job')} failed ({names})" if held else "cancelled jobs keep others waiting"
         self._execution.record(e.Paused(reason="jobs", detail=what))
 
+    def resume_code(self) -> None:
+        """After the commit: a message that ended the pause has its effect before the run may rest again."""
+        self._execution.after_commit(self._go)
+
     # ---- what lots tell
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
@@ -115,13 +119,13 @@ class BatchDecider(SpecDecider):
     def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
         """A message about jobs."""
         match body:
-            case JobsEnded():
+            case EndedJobs():
                 self._execution.record(e.JobsEnded(lot=body.lot, message=number))
                 for end in body.ends:
                     self._job_ended(body.lot, end)
-            case JobsReset():
+            case ResetJobs():
                 self._reset(number, body, by)
-            case JobsStop():
+            case StopJobs():
                 self._stop(number, body, by)
         self._go()
 
@@ -188,7 +192,7 @@ class BatchDecider(SpecDecider):
 
     # ---- what a person asks for
 
-    def _reset(self, number: int, body: JobsReset, by: str | None) -> None:
+    def _reset(self, number: int, body: ResetJobs, by: str | None) -> None:
         state = self._execution.state
         nodes = self._nodes(body.leaves)
         held = {leaf.id for leaf in state.open.values() if leaf.phase == "held"}
@@ -205,7 +209,7 @@ class BatchDecider(SpecDecider):
         for node in self._nodes(reset.leaves):
             self._walk.frontier.again(node)
 
-    def _stop(self, number: int, body: JobsStop, by: str | None) -> None:
+    def _stop(self, number: int, body: StopJobs, by: str | None) -> None:
         cause = e.JobsStopped(leaves=body.leaves, disabled=body.disable, reason=body.reason, message=number, by=by)
         in_lots: dict[int, list[int]] = {}
         for node in self._nodes(body.leaves):
@@ -223,12 +227,12 @@ class BatchDecider(SpecDecider):
             self._given_up(node, self._leaf(node))
         if lot in self._offered.values():
             leaves = tuple(self._leaf(node) for node in nodes)
-            self._tell_lot(lot, JobsStop(leaves, reason=reason), number)
+            self._tell_lot(lot, StopJobs(leaves, reason=reason), number)
         else:
             self._lots.pop(lot_leaf(lot), None)
             self._execution.cancel_leaf(lot_leaf(lot))
 
-    def _tell_lot(self, lot: int, body: JobsStop, number: int) -> None:
+    def _tell_lot(self, lot: int, body: StopJobs, number: int) -> None:
         execution = self._execution
         child = execution.state.child_id(lot_leaf(lot))
         message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))

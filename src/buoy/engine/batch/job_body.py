@@ -14,7 +14,7 @@ from buoy.core.batch.lots import Lot, LotJob
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.context import step_context
 from buoy.engine.authoring.declaration import Retry
-from buoy.engine.services.room import Place, Room
+from buoy.engine.services.room import JobPlace, Room
 from buoy.engine.spec.commands import Commander, Facts, identity, need_files
 from buoy.engine.spec.runtime import Work
 from buoy.errors import CommandFailed
@@ -63,7 +63,7 @@ class JobBody:
             except CommandFailed as error:
                 raise await self._judged(error, attempt, place) from error
 
-    async def _command(self, attempt: int, place: Place) -> dict[str, Any]:
+    async def _command(self, attempt: int, place: JobPlace) -> dict[str, Any]:
         job, limit = self._job, asyncio.timeout(self._limit_s)
         order = self._order(self._lot.commands[job.command], attempt, place)
         told: Facts = {"host": self._room.host} if self._room.host else {}
@@ -77,7 +77,7 @@ class JobBody:
             facts: Facts = {**told, "limit_s": self._limit_s, "duration_s": self._limit_s, "cause": "timeout"}
             raise NotRetried(text, type="TimeLimit", kind="resource", facts=facts) from error
 
-    def _order(self, command: str, attempt: int, place: Place) -> Command:
+    def _order(self, command: str, attempt: int, place: JobPlace) -> Command:
         lot, job = self._lot, self._job
         own = identity(lot.run, job.leaf, attempt, lot.key(job))
         if self._room.capacity.gpus:
@@ -93,7 +93,7 @@ class JobBody:
             memory_max_bytes=lot.resources.memory_bytes or 0,
         )
 
-    async def _judged(self, error: CommandFailed, attempt: int, place: Place) -> CommandFailed:
+    async def _judged(self, error: CommandFailed, attempt: int, place: JobPlace) -> CommandFailed:
         """The failure, and whether another attempt makes sense; before that attempt a command may have to run."""
         job = self._job
         code = error.facts.get("exit_code")

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import JobEnd, JobsEnded, JobsMessage, JobsStop, Lot, LotJob
+from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, Lot, LotJob, StopJobs
 from buoy.core.ids import LeafId
 from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX, REPLAY_SLICE_S
 from buoy.core.log import codec
@@ -69,7 +69,7 @@ class LotDecider:
 
     def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
         """A message about jobs. A lot is only ever asked to stop some."""
-        if not isinstance(body, JobsStop):
+        if not isinstance(body, StopJobs):
             raise BadInput("a lot takes no such message about jobs")
         stopped = e.JobsStopped(leaves=body.leaves, reason=body.reason, message=number, by=by)
         self._execution.record(stopped)
@@ -87,7 +87,7 @@ class LotDecider:
             self._execution.cancel_leaf(leaf)
         self._execution.code_raised(Cancelled(""))
 
-    def go_on(self) -> None:
+    def resume_code(self) -> None:
         self._go()
 
     def detach(self) -> None:
@@ -183,7 +183,7 @@ class LotDecider:
                 break
             ends.append(end)
         last = self._sent + len(ends)
-        body = codec.encode(JobsEnded(self._execution.run_id, tuple(ends)), "results of jobs")
+        body = codec.encode(EndedJobs(self._execution.run_id, tuple(ends)), "results of jobs")
         message = jobs_message(self._lot.run, self._execution.run_id, f"{self._sent}-{last}", body)
         done = partial(self._execution.turn, self._was_sent, last)
         self._execution.after_commit(lambda: self._execution.host.outbox.send(message, done))

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import LotBuilder, LotJob, Measured, cut, lot_leaf, lot_size
+from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, cut, lot_leaf, lot_size
 from buoy.core.batch.resources import ONE_CPU, job_queue
 from buoy.core.ids import LeafId, leaf_id
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.spec.model import DIRECTORY, Resources, Step
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.model import DIRECTORY, Resources, SpecStep
+from buoy.core.spec.plan import SpecPlan
 from buoy.engine.batch.lot import LOT_VERSION
 from buoy.engine.batch.protocol import JobExecution
 from buoy.engine.spec.ready_set import Frontier
@@ -31,11 +31,11 @@ OnLot = Callable[[e.ChildStarted, int, Sequence[int]], None]
 class Offers:
     """The jobs of one run, on their way to runners."""
 
-    def __init__(self, execution: JobExecution, plan: Plan, frontier: Frontier) -> None:
+    def __init__(self, execution: JobExecution, plan: SpecPlan, frontier: Frontier) -> None:
         self._execution = execution
         self._plan = plan
         self._frontier = frontier
-        self._measured: dict[Resources, Measured] = {}
+        self._measured: dict[Resources, JobTimes] = {}
 
     def make(self, nodes: Sequence[int], on_lot: OnLot) -> Iterator[tuple[int, e.ErrorInfo]]:
         """Offers these jobs. Gives back those that cannot even be offered, with the reason."""
@@ -64,7 +64,7 @@ class Offers:
         """A job has shown how long it takes."""
         seconds = result.get("duration_s") if isinstance(result, dict) else None
         if isinstance(seconds, int | float):
-            self._measured.setdefault(self.resources(node), Measured()).add(float(seconds))
+            self._measured.setdefault(self.resources(node), JobTimes()).add(float(seconds))
 
     def _lot(self, resources: Resources, nodes: Sequence[int], on_lot: OnLot) -> Iterator[tuple[int, e.ErrorInfo]]:
         execution = self._execution
@@ -107,7 +107,7 @@ class Offers:
 
     def _job(self, node: int, builder: LotBuilder) -> LotJob:
         planned = self._plan.steps[node]
-        step: Step = planned.step
+        step: SpecStep = planned.step
         args = command_args(planned, step, self._frontier.scope(node), None)
         leaf, before = self._leaf(node), step.before_retry
         changed = self._execution.state.limits.get(leaf)

@@ -18,7 +18,7 @@ from buoy.core.spec.model import Resources
 from buoy.ports.host import Clock
 
 
-class Place(msgspec.Struct, frozen=True):
+class JobPlace(msgspec.Struct, frozen=True):
     """What one job has. `gpus`: the names of its devices."""
 
     resources: Resources
@@ -39,7 +39,7 @@ class Room:
         self.pending: dict[Resources, int] = {}
         self._clock = clock
         self._ends_at = None if capacity.time_left_s is None else clock.monotonic() + capacity.time_left_s
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, JobPlace] = {}
         self._free = capacity
         self._gpus = list(self._devices[: capacity.gpus])
         self._waiting: deque[tuple[Resources, asyncio.Future[None]]] = deque()
@@ -103,7 +103,7 @@ class Room:
             self.release(key)
 
     @asynccontextmanager
-    async def place(self, key: str, resources: Resources) -> AsyncIterator[Place]:
+    async def place(self, key: str, resources: Resources) -> AsyncIterator[JobPlace]:
         """The place of a job, for as long as it runs. A further attempt may have to wait for it."""
         while key not in self._places:
             if fits(resources, self._now()) and not self._waiting:
@@ -124,7 +124,7 @@ class Room:
         gpus = tuple(sorted(self._gpus)[: resources.gpus])
         self._gpus = [each for each in self._gpus if each not in gpus]
         self._free = less(self._free, resources)
-        self._places[key] = Place(resources, gpus)
+        self._places[key] = JobPlace(resources, gpus)
 
     def _now(self) -> Capacity:
         return msgspec.structs.replace(self._free, time_left_s=self.time_left_s)

@@ -160,9 +160,7 @@ class SpecKit:
         return calls
 
 
-def command_args(
-    planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None
-) -> dict[str, object]:
+def command_args(planned: Planned, action: Action, scope: PlanScope, recorded: msgspec.Raw | None) -> dict[str, object]:
     """The arguments of a command. A log of an older Buoy has its values in the text itself, and they stay there."""
     step = planned.step
     given = {name: text_of(value) for name, value in scope.inputs(action).items()}

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from buoy.core.batch.jobs import JobStatus, JobView, job_views
-from buoy.core.batch.lots import JobsMessage, JobsReset, JobsStop
+from buoy.core.batch.lots import JobsMessage, ResetJobs, StopJobs
 from buoy.core.ids import RunId, leaf_id
 from buoy.core.log import codec
 from buoy.core.spec.problems import names
@@ -26,7 +26,7 @@ Change: TypeAlias = Literal["reset", "cancel", "disable"]
 _RESETTABLE = (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.DISABLED)
 
 
-class Changed(msgspec.Struct, frozen=True):
+class JobsChanged(msgspec.Struct, frozen=True):
     """A request about jobs that the run has, or will have. `text` says who will see to it."""
 
     run_id: RunId
@@ -37,7 +37,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 async def change_jobs(
     client: Client, run_id: RunId, change: Change, jobs: Sequence[str], reason: str | None = None
-) -> Changed:
+) -> JobsChanged:
     """Asks the run to reset, cancel or disable these jobs."""
     batch = await read_batch(client, run_id)
     if batch.document.ended:
@@ -46,8 +46,8 @@ async def change_jobs(
     for name in jobs:
         _check(batch, views, name, change)
     leaves = tuple(leaf_id("", name, 1) for name in jobs)
-    body = JobsReset(leaves) if change == "reset" else JobsStop(leaves, disable=change == "disable", reason=reason)
-    return Changed(run_id, change, tuple(jobs), await send_jobs(client, run_id, body))
+    body = ResetJobs(leaves) if change == "reset" else StopJobs(leaves, disable=change == "disable", reason=reason)
+    return JobsChanged(run_id, change, tuple(jobs), await send_jobs(client, run_id, body))
 
 
 def _check(batch: BatchLog, views: dict[str, JobView], name: str, change: Change) -> None:

@@ -15,7 +15,7 @@ from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
 from buoy.core.log.state import State, fold
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 from buoy.engine.read_log import read_log
 from buoy.engine.spec.workflow import stored_workflow
 from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
@@ -32,7 +32,7 @@ class BatchLog(msgspec.Struct, frozen=True):
     document: Document
     log: list[e.Event]
     state: State
-    plan: Plan
+    plan: SpecPlan
 
 
 class Jobs(msgspec.Struct, frozen=True):

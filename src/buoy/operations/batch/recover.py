@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core.batch.jobs import cause_of
-from buoy.core.batch.lots import JobsReset
+from buoy.core.batch.lots import ResetJobs
 from buoy.core.batch.resources import ONE_CPU, Correction, Shortage, check_correction, corrected
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
@@ -61,7 +61,7 @@ async def recover_jobs(
             for each in again
             if each.memory_bytes is not None or each.time_s is not None
         }
-        text = await send_jobs(client, run_id, JobsReset(tuple(each.leaf for each in again), limits))
+        text = await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits))
     return JobsRecovered(run_id, dry_run, tuple(plan), text)
 
 

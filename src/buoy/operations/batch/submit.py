@@ -12,7 +12,7 @@ import msgspec
 from buoy.core.batch.graph import SchedulerGroup, WorkflowGraph
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.limits import BATCH_ID_CHARS_MAX
-from buoy.core.spec.plan import Plan
+from buoy.core.spec.plan import SpecPlan
 from buoy.engine.client.client import Client
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput
@@ -43,7 +43,7 @@ async def submit(client: Client, target: Target, run_id: str | None = None) -> S
     return Submitted(checked, workflow.name, there is None, len(plan.steps), tuple(groups))
 
 
-def check_jobs(plan: Plan) -> None:
+def check_jobs(plan: SpecPlan) -> None:
     """Refuses a spec with a command inside of a step's modules: a job is a whole step."""
     for step in plan.spec.steps:
         inner = next((module for module in step.modules if module.run is not None), None)

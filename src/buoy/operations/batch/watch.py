@@ -22,7 +22,7 @@ class RunnerJobs(msgspec.Struct, frozen=True):
     jobs: tuple[str, ...]
 
 
-class Progress(msgspec.Struct, frozen=True):
+class BatchProgress(msgspec.Struct, frozen=True):
     """One look at a batch run. `left_s`: at the present rate, if there is one."""
 
     run_id: RunId
@@ -34,7 +34,7 @@ class Progress(msgspec.Struct, frozen=True):
     left_s: float | None = None
 
 
-class Watch:
+class JobWatch:
     """Looks at one run."""
 
     def __init__(self, access: StoreAccess, run_id: RunId) -> None:
@@ -42,7 +42,7 @@ class Watch:
         self._run_id = run_id
         self._looks: list[tuple[float, int]] = []
 
-    async def look(self) -> Progress:
+    async def look(self) -> BatchProgress:
         found = await list_jobs(self._access, self._run_id)
         running: dict[str, list[JobView]] = {}
         for job in found.jobs:
@@ -56,7 +56,7 @@ class Watch:
         )
         rate_s = self._rate(found.counts.get(JobStatus.COMPLETED, 0))
         left = sum(count for status, count in found.counts.items() if status not in SETTLED)
-        return Progress(
+        return BatchProgress(
             run_id=self._run_id,
             status=found.status,
             counts=found.counts,
