@@ -1,7 +1,7 @@
-"""PostgreSQL: Buoy beside the driver's raw commits, beside DBOS, and with one process beside two.
+"""PostgreSQL: Buoy beside the driver's raw commits, beside DBOS and Absurd, and with one process beside two.
 
 All on one real server, which is started for it, interleaved, as ratios of medians. A missed target is printed, not
-asserted. Needs the extra `dev`; DBOS is left out unless `setup_dbos.sh` was run.
+asserted. Needs the extra `dev`; DBOS and Absurd are left out unless `setup_dbos.sh` and `setup_absurd.sh` were run.
 
 Usage: python benchmarks/postgres.py [--rounds R] [--runs N] [--steps S] [--json]
 """
@@ -32,6 +32,7 @@ import buoy  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 DBOS_PYTHON = HERE / ".venv-dbos" / "bin" / "python"
+ABSURD_PYTHON = HERE / ".venv-absurd" / "bin" / "python"
 FLOWS = HERE / "buoy_worker.py"
 LOOK_S = 0.1
 # How long a worker that is ready may still be busy with its start.
@@ -42,6 +43,7 @@ TIMEOUT_S = 600.0
 TARGETS = {
     "sequential steps / raw commits": 0.6,
     "runs / DBOS": 10.0,
+    "runs / Absurd": 4.0,
     "2 processes / 1": 1.5,
 }
 
@@ -134,12 +136,17 @@ def one_round(server: Server, number: int, args: argparse.Namespace) -> dict[str
     found["runs: Buoy steps/s"] = of_worker(
         mine, FLOWS.name, server.url(f"c{number}"), "concurrent", str(runs), str(steps)
     )
+    # A tenth of the runs for the others: their rates do not depend on the number, and it would take minutes.
+    few = str(max(1, runs // 10))
     if DBOS_PYTHON.exists():
-        # A tenth of the runs: its rate does not depend on their number, and it takes minutes.
-        few = str(max(1, runs // 10))
         _make_database(server, f"dbos{number}")
         url = f"postgresql://postgres@/dbos{number}?host={server.folder}"
         found["runs: DBOS steps/s"] = of_worker(str(DBOS_PYTHON), "dbos_worker.py", url, "concurrent", few, str(steps))
+    if ABSURD_PYTHON.exists():
+        url = _absurd_database(server, f"absurd{number}")
+        found["runs: Absurd steps/s"] = of_worker(
+            str(ABSURD_PYTHON), "absurd_worker.py", url, "concurrent", few, str(steps)
+        )
     for processes in (1, 2):
         pool = of_pool(server, f"p{number}_{processes}", processes, runs, steps)
         found[f"{processes} process(es) steps/s"] = pool.steps_per_s
@@ -153,10 +160,21 @@ def _make_database(server: Server, name: str) -> None:
         session.execute(f'CREATE DATABASE "{name}"')
 
 
+def _absurd_database(server: Server, name: str) -> str:
+    """A database with Absurd's schema in it."""
+    _make_database(server, name)
+    url = f"postgresql://postgres@/{name}?host={server.folder}"
+    env = {**os.environ, "PATH": f"{server.bin}:{os.environ['PATH']}"}
+    command = [str(ABSURD_PYTHON.parent / "absurdctl"), "init", "-d", url]
+    subprocess.run(command, env=env, check=True, capture_output=True)
+    return url
+
+
 def ratios(medians: dict[str, float]) -> dict[str, float]:
     pairs = {
         "sequential steps / raw commits": ("sequential steps/s", "raw commits/s"),
         "runs / DBOS": ("runs: Buoy steps/s", "runs: DBOS steps/s"),
+        "runs / Absurd": ("runs: Buoy steps/s", "runs: Absurd steps/s"),
         "2 processes / 1": ("2 process(es) steps/s", "1 process(es) steps/s"),
     }
     return {name: medians[a] / medians[b] for name, (a, b) in pairs.items() if a in medians and b in medians}
