@@ -130,12 +130,10 @@ def read(line: str) -> Seen:
     return Seen(float(at), int(pid), run, leaf, int(attempt), key, what)
 
 
-def check_executions(
-    seen: list[Seen], log: list[e.Event], run: str, killed_at: dict[int, float], *, own_clock: bool = False
-) -> int:
+def check_executions(seen: list[Seen], log: list[e.Event], run: str, killed_at: dict[int, float]) -> int:
     """What law 11 says about one run. The number of bodies that ran once more because of a kill.
 
-    `own_clock`: the store has a clock. Then a run's times are not the witness's, and only their order counts.
+    The log is dated by the clock of the witness.
     """
     completed = {event.body.leaf: event.at for event in log if isinstance(event.body, e.StepCompleted)}
     claims = sum(isinstance(event.body, e.Claimed) for event in log)
@@ -147,7 +145,7 @@ def check_executions(
     for (leaf, attempt), times in starts.items():
         where = f"{run} {leaf} attempt {attempt}"
         assert {each.key for each in times} == {f"{run}/{leaf}/0"}, where
-        if leaf in completed and not own_clock:
+        if leaf in completed:
             late = [each for each in times if each.at > completed[leaf]]
             assert not late, f"{where} was executed again after its completion was recorded: {late}"
         assert len(times) <= claims, f"{where} ran {len(times)} times under {claims} claims"

@@ -19,8 +19,8 @@ from tests.patience import LOOK_S, wait_until
 from tests.postgres_server import UNPRIVILEGED, Server, fresh_schema, query, start_server
 
 from .flows import WITNESS
-from .test_postgres_faults import at_work, judge, logs_at_the_end, start, takeovers
 from .harness import CrashHarness
+from .test_postgres_faults import at_work, judge, logs_at_the_end, start, takeovers
 
 pytestmark = pytest.mark.slow
 ROOM = "24m"
