@@ -162,7 +162,7 @@ async def open_worker(
     queues: tuple[str, ...] = ("default",),
     options: RunnerOptions | None = None,
 ) -> AsyncIterator[Worker]:
-    """A worker for those who start and stop it themselves. At the end its store is closed."""
+    """A worker that the caller starts and stops. At the end its store is closed."""
     store = await open_configured(url or default_store(), SystemClock())
     try:
         yield host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())

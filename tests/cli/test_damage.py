@@ -124,5 +124,5 @@ def test_a_spoiled_document_of_a_folder_is_named_and_mended(buoy: Buoy, tmp_path
     told = buoy("doctor", code=1).stdout
     assert "index s1: its document, workflow/s1/state.json, cannot be read" in told and "buoy doctor --fix" in told
     assert state.read_text() == "{garbage", "looking changes nothing"
-    assert "mended index s1" in buoy("doctor", "--fix").stdout
+    assert "repaired index s1" in buoy("doctor", "--fix").stdout
     assert buoy.json("doctor")["healthy"] and state.read_text() != "{garbage"

@@ -23,7 +23,7 @@ def test_a_store_is_examined_and_mended(buoy: Buoy) -> None:
     told = buoy("doctor", code=1).stdout
     assert "Q1 s1: it is active and has no task" in told and "buoy doctor --fix" in told
     assert "The document and the log disagree" in told
-    assert "2 troubles mended, none left" in buoy("doctor", "--fix").stdout
+    assert "2 troubles repaired, none left" in buoy("doctor", "--fix").stdout
     assert buoy.json("doctor", "--rebuild")["rebuilt"] == 1
     buoy.drive()
     assert buoy.json("show", "s1")["document"]["status"] == "awaiting_input"

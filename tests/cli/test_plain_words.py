@@ -114,12 +114,12 @@ def test_the_doctor_has_nothing_to_say_about_a_run_that_was_brought_back(
 ) -> None:
     killed(buoy, spawn)
     assert buoy.json("doctor", code=1)["counts"] == {"H1": 1}
-    assert "is dead (lock free) and not struck off yet" in buoy("doctor", code=1).stdout
+    assert "is dead (lock free) but still registered" in buoy("doctor", code=1).stdout
     buoy("recover", "p1", "--dry-run")
     assert buoy.json("doctor", code=1)["counts"] == {"H1": 1}, "looking changes nothing"
     buoy(command, "p1")
     assert buoy.json("doctor")["counts"] == {}
-    assert "struck off" not in buoy("status", code=1).stdout and "is dead" not in buoy("status", code=1).stdout
+    assert "still registered" not in buoy("status", code=1).stdout and "is dead" not in buoy("status", code=1).stdout
 
 
 def lost(buoy: Buoy, spawn: Spawn, name: str) -> None:

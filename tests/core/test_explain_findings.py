@@ -105,7 +105,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "an owner elsewhere that was looked at",
         facts_of(BUSY, holder=RunnerFacts(id="far", host="other", pid=3, suspected=True)),
-        ["may hang: the process that drives it has been silent.", "looked at from another machine"],
+        ["may hang: the process that drives it has been silent.", "no heartbeat since another machine looked at it"],
     ),
     (
         "a child in trouble",

@@ -49,7 +49,7 @@ def test_a_long_step_under_a_living_owner_is_a_notice() -> None:
             ],
         ),
         ({"beat_age_s": 130.0}, {}, "silent", ["silent for 2 min", "kill -CONT 7"]),
-        ({"beat_age_s": None, "suspected": True}, {}, "noted", ["looked at from another machine"]),
+        ({"beat_age_s": None, "suspected": True}, {}, "noted", ["no heartbeat since another machine looked at it"]),
         ({}, {"wake_at": NOW - 41.0}, "overdue", ["was due 41 s ago", "does not react", "blocking call"]),
     ],
 )

@@ -90,7 +90,7 @@ def _show(report: DoctorReport, *, mended: bool) -> None:
         out.print(f"{code:<10} {number:,}  {_OF_THE_STORE.get(code, '') if entry is None else entry.title}".rstrip())
     for each in report.troubles[:_SHOWN_MAX]:
         whose = "" if each.run_id is None else f"{each.run_id}: "
-        out.print(Text(f"  {'mended ' if each.fixed else ''}{each.code} {whose}{each.text}"))
+        out.print(Text(f"  {'repaired ' if each.fixed else ''}{each.code} {whose}{each.text}"))
     hidden = len(report.troubles) + report.untold - _SHOWN_MAX
     if hidden > 0:
         out.print(f"  and {hidden:,} more")
@@ -99,12 +99,12 @@ def _show(report: DoctorReport, *, mended: bool) -> None:
 
 def _end(report: DoctorReport, *, mended: bool) -> str:
     if not report.left:
-        return f"{counted(report.fixed, 'trouble')} mended, none left"
+        return f"{counted(report.fixed, 'trouble')} repaired, none left"
     if all(code in NEVER_MENDED for code in report.counts):
         advice = (
-            "nothing of that can be mended here, keep a copy of the store; about a run: `buoy why RUN`; "
+            "none of these can be repaired here; keep a copy of the store; about a run: `buoy why RUN`; "
             "to give such a run up: `buoy purge RUN --broken`"
         )
     else:
-        advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "mend what can be mended: buoy doctor --fix"
-    return f"{counted(report.left, 'trouble')} left, {report.fixed:,} mended; {advice}"
+        advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "repair them: buoy doctor --fix"
+    return f"{counted(report.left, 'trouble')} left, {report.fixed:,} repaired; {advice}"

@@ -27,7 +27,7 @@ os.register_at_fork(after_in_child=_forked)
 
 
 class SystemIds:
-    """Unique without asking anybody."""
+    """Unique without coordination."""
 
     def __init__(self) -> None:
         self._begin()

@@ -3,8 +3,8 @@
 Invariants: a runner of this very process is never dead. A lock counts as held only if the kernel says so; what cannot
 be opened or read is unknown, and proves neither life nor death. Looking needs no more than permission to read.
 The file names the process that holds it, so that its end can be proven without the runner's record.
-A file goes with a good-bye, or after the burial of its runner. An empty one is left alone: its process may be about to
-lock it.
+A runner removes its file when it stops. The file of a runner that was declared dead is removed too. An empty file
+stays: its process may be about to lock it.
 """
 
 from __future__ import annotations

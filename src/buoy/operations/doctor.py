@@ -280,7 +280,7 @@ class Doctor:
             elif proof is not None:
                 fixed = self._fix and await detector.declare_dead(record, proof) is not None
                 self._tell(
-                    "H1", f"runner {record.info.id} is dead ({proof['proof']}) and not struck off yet", fixed=fixed
+                    "H1", f"runner {record.info.id} is dead ({proof['proof']}) but still registered", fixed=fixed
                 )
 
 

@@ -60,7 +60,7 @@ class CommandEnd(msgspec.Struct, frozen=True, kw_only=True):
     out_of_memory: bool = False
     # What it wrote into its result file.
     result: bytes | None = None
-    # A signal told the guard to stop it. That was not this process: it asks in another way.
+    # A signal asked the guard to stop it. This process asks in another way, so another process sent it.
     stopped: bool = False
     # It was killed because it had more memory than it may have.
     over_memory: bool = False
@@ -75,7 +75,7 @@ class Clock(Protocol):
 
 
 class Ids(Protocol):
-    """New ids and nonces. Unique without asking anybody."""
+    """New ids and nonces. Unique without coordination."""
 
     def new(self, prefix: str = "") -> str: ...
 

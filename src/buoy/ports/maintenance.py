@@ -127,7 +127,7 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive(Protocol):
-    """Whole runs: brought from elsewhere, and removed. Never used by those who drive runs.
+    """Whole runs: brought from elsewhere, and removed. Code that drives runs never uses it.
 
     The id of a purged run is used up: a commit that would create it again is `FencedOut`, a copy of it is refused.
     """

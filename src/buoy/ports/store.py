@@ -221,19 +221,19 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
 
     @property
     def archive(self) -> Archive:
-        """The same data, for those who bring and remove whole runs."""
+        """The same data, for code that imports and removes whole runs."""
 
     @property
     def integrity(self) -> IntegrityChecks:
-        """The same data, for those who look whether the store itself is sound."""
+        """The same data, for checks of the store itself."""
 
     @property
     def schedules(self) -> ScheduleStore:
-        """The same data, for those who start runs by the clock."""
+        """The same data, for schedules."""
 
     @property
     def tokens(self) -> TokenStore:
-        """The same data, for a server that looks who asks. A store behind a server does not show it."""
+        """The same data, for a server that authenticates requests. A store behind a server does not show it."""
 
     def met(self) -> tuple[Broken, ...]:
         """What this process met and could not read. Each is reported once, unless it is unreadable in another way."""

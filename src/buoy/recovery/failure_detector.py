@@ -149,7 +149,7 @@ async def strike_unregistered(store: Store, liveness: Liveness, *, dry_run: bool
 async def retire(store: Store, liveness: Liveness, keep: int) -> None:
     """Removes what is left of runners that are gone: old records, and lock files that are free.
 
-    The living are read after the files: a file of one that is not among them by then proves nothing to anybody.
+    The living runners are read after the files, so the file of a runner that is not among them proves nothing.
     """
     await store.retire(keep, RUNNERS_RETIRED_MAX)
     left = await liveness.left_behind()

@@ -33,7 +33,7 @@ _CHAIN_MAX = 1_000
 async def apply(client: Client, record: RunRecord, facts: Facts, plan: RecoveryPlan, actor: str) -> bool:
     """Does what the plan says. False: another process moved the run on and owns it."""
     if facts.live_owner:
-        # It is his. All that can be missing is a message.
+        # The live owner acts itself. Only a message can be missing.
         return plan.finding.code == "Q4" and await send_again(client, plan.run_id, facts) > 0
     if plan.finding.remedy == "rebuild":
         return await _rebuild(client, facts, plan, actor)

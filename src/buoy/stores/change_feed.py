@@ -29,13 +29,13 @@ def wakes_others(write: Write) -> bool:
 
 
 class ChangeFeed:
-    """Who waits for a change, and what was already told to whom."""
+    """The tasks that wait for a change, and the last change that each received."""
 
     def __init__(self, data_version: Callable[[], int | None]) -> None:
         self._data_version = data_version
         self._last_data_version = data_version()
         self._quiet_looks = 0
-        # How many changes there were, and how many of them were told to whom.
+        # The number of changes, and the last number that each task received.
         self._count = 0
         self._told_to: WeakKeyDictionary[asyncio.Task[object], int] = WeakKeyDictionary()
         self._waiting: set[asyncio.Future[None]] = set()
@@ -49,7 +49,7 @@ class ChangeFeed:
             waiter.get_loop().call_soon_threadsafe(_wake, waiter)
 
     async def wait(self, timeout_s: float) -> bool:
-        """True as soon as something may have changed since this task was last told; False after that long."""
+        """True as soon as something may have changed since this task's last wait; False after that long."""
         self._look()
         task = asyncio.current_task()
         assert task is not None, "a coroutine that waits belongs to a task"

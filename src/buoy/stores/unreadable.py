@@ -22,12 +22,12 @@ T = TypeVar("T")
 GARBLED = (msgspec.MsgspecError, UnicodeError, RecursionError)
 # What the code that makes a record of stored values raises when these are not what it ever wrote.
 UNREADABLE = (CorruptLog, *GARBLED, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError)
-# Of a store full of garbage so many are remembered, to be told once; a listing names all of them.
+# So many unreadable records are remembered, to report each once; a listing names all of them.
 MET_MAX = 1_000
 
 
 class Met:
-    """What one store of this process could not read, each told once: it is met again at every look."""
+    """What one store of this process could not read. Each is reported once, though every look meets it again."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}

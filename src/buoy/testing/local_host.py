@@ -41,7 +41,7 @@ _COUNTED = frozenset(
 
 
 class Hints:
-    """Tells those who wait that something was written. Here that is certain: all writers are in this process."""
+    """Wakes waiting tasks after a write. Here that is certain: all writers are in this process."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock

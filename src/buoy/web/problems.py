@@ -47,7 +47,7 @@ KINDS: dict[type[BaseException], Kind] = {
     errors.Unclear: Kind("unclear", 503, "Make the same request again with this key."),
     errors.Unavailable: Kind("unavailable", 503, "Read before you try again."),
     errors.StoreLost: Kind("store_lost", 500, "Restore the files of the store."),
-    errors.StoreUnusable: Kind("store_unusable", 500, "Mend the store; `buoy doctor` tells how."),
+    errors.StoreUnusable: Kind("store_unusable", 500, "Repair the store; `buoy doctor` says how."),
     errors.CorruptLog: Kind("corrupt_log", 500, "Look at the run with `buoy doctor`."),
     errors.UserError: Kind("refused", 422, "Correct the request."),
     errors.Problem: Kind("problem", 500, "Look at the server's log."),

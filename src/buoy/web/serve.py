@@ -36,7 +36,7 @@ _HEADERS_MAX_BYTES = 64 * 1024
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a server listens, and whom it lets in."""
+    """How a server listens, and which callers it accepts."""
 
     store: str | None = None
     host: str = "127.0.0.1"

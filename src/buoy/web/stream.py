@@ -100,7 +100,7 @@ def message(name: str, data: bytes, number: int | None = None) -> bytes:
 
 
 class Source(NamedTuple):
-    """What a stream reads from, and for whom."""
+    """What a stream reads from, and for which caller."""
 
     opened: OpenedServer
     client: Client

@@ -41,7 +41,7 @@ class Typed:
             descriptor = sys.stdin.fileno()
             await _readable(descriptor)
         except (OSError, ValueError):
-            # A file, or no real descriptor at all: it never makes anybody wait.
+            # A file, or no real descriptor at all: reading it never blocks.
             return sys.stdin.readline().encode()
         return os.read(descriptor, _READ_BYTES)
 

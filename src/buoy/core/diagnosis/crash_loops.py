@@ -76,7 +76,7 @@ def blameless(evidence: Mapping[str, str | int | float | bool | None]) -> bool:
 
 
 def signature(evidence: Mapping[str, str | int | float | bool | None]) -> str:
-    """How the process ended, as far as anybody could see."""
+    """How the process ended, as far as the evidence shows."""
     for name in ("exit", "signal", "exit_code", "proof"):
         value = evidence.get(name)
         if value is not None:

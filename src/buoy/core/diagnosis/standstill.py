@@ -44,7 +44,7 @@ def standing_still(facts: Facts) -> Standstill | None:
             "silent", f"runner {holder.id} holds it and has been silent for {in_words(holder.beat_age_s)}"
         )
     if holder.suspected:
-        seen = "has not beaten since it was looked at from another machine"
+        seen = "has sent no heartbeat since another machine looked at it"
         return Standstill("noted", f"runner {holder.id} holds it and {seen}")
     return _late(facts, holder)
 

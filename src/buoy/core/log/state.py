@@ -98,7 +98,7 @@ class State(msgspec.Struct):
     owner: str | None = None
     claims: int = 0
     pause: Pause | None = None
-    # Versions of the code that do not fit the log, as far as anybody tried and the run has not changed since.
+    # Versions of the code that do not fit the log, if they were tried since the run last changed.
     misfits: tuple[str, ...] = ()
     interrupted: bool = False
     cancel: e.CancelRequested | None = None

@@ -28,7 +28,7 @@ DELIVERED = frozenset({*ENDS, e.CancelRequested}) - {
 # What only the code does, at its first attempt; whatever it saw before, it saw by then.
 _ASKED = frozenset({*BEGINS, *e.ENDINGS})
 _GATES = frozenset({e.Claimed, e.Resumed})
-# Claims of those who only append something and let go: no code runs.
+# Claims by processes that only append something and release the run: no code runs.
 _IN_PASSING = ("requested", "recovered")
 
 

@@ -1,6 +1,6 @@
-"""Spec problems: everything that is wrong with a spec, each with its place, told all at once.
+"""Spec problems: everything that is wrong with a spec, each with its place, reported at once.
 
-Invariant: a place is a path into the data; only who read the file knows its lines, and only a refusal asks for them.
+Invariant: a place is a path into the data; only the reader of the file knows its lines, and only a refusal needs them.
 """
 
 from __future__ import annotations

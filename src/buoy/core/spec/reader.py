@@ -170,7 +170,7 @@ def _parameters(data: object, place: Place, problems: Problems) -> tuple[Paramet
             problems.add(here, f"{key!r} is no name for a parameter: letters, digits and '_'")
             continue
         made = attempt(lambda key=key, value=value: parameter(key, value), here, problems)  # type: ignore[misc]
-        # A parameter that is wrong is still there: those who use it are not wrong too.
+        # Keep a wrong parameter, so that the steps that use it are not reported as wrong too.
         made = made or Parameter(key, ("0",), plain=True)
         if key == DIRECTORY and not made.plain:
             problems.add(here, "expected one folder")

@@ -21,7 +21,7 @@ _ONE_BRACE = re.compile(r"(?<![\\${])\{\s*([A-Za-z_][\w-]*)((?:\.[\w-]+)+)\s*\}(
 
 
 def warnings_of(spec: Spec) -> list[tuple[Place, str]]:
-    """What a person should look at again, each with its place; not more than anybody reads."""
+    """Warnings for a person, each with its place; as many as a person would read."""
     steps = {step.id for step in spec.steps}
     parameters = {each.name for each in spec.parameters}
     found: list[tuple[Place, str]] = []

@@ -132,7 +132,7 @@ async def _check_free(client: Client, record: RunRecord, state: State) -> None:
 
 
 async def _target(client: Client, state: State, version: str | None, spec: SpecWorkflow | None) -> str:
-    """The version to bind to: as told, or the one that did not fit, or the only other one that is alive."""
+    """The version to bind to: the requested one, the one that did not fit, or the only other one alive."""
     assert state.created is not None
     name = state.created.workflow
     if is_spec(name):

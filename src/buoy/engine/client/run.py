@@ -1,4 +1,4 @@
-"""Run: a run by its id, for those who wait for it and speak to it."""
+"""Run: a handle of one run by its id, to wait for it and to send to it."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Generators: to whom an async generator belongs that was left before its end, a run's private loop or the real one.
+"""Async generators: finalizes abandoned ones on the loop that they began on, a run's private loop or the real one.
 
 Python has one pair of hooks for this in each thread, and setting them is an audited event: doing so at every entry into
 workflow code costs a run of one step 9 % more processor time, a sequential step 4 % (`benchmarks/speed_tricks.py`). So
 the pair is set once, stays, and hands on what is not a workflow's.
 
-Invariants: a generator belongs to the loop that ran when it was first asked for a value. One is known by its address,
-which may be used again; whatever has our last hook came by our first one, which forgets what stood at the address.
+Invariants: a generator belongs to the loop that ran when it was first asked for a value. A generator is
+known by its address. Python may use an address again, so the first hook forgets the generator that had it before.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ ENDS_KEPT_BYTES_MAX = 32 * 2**20
 
 
 class Waiters:
-    """Futures by run, and the last ends, for those who ask a moment too late to wait."""
+    """Futures by run, and the last ends, for callers that ask a moment after the end."""
 
     def __init__(self) -> None:
         self._last: OrderedDict[RunId, tuple[State, e.Ending]] = OrderedDict()

@@ -54,7 +54,7 @@ def child_creation(run_id: RunId, parent: e.WorkflowCreated, started: e.ChildSta
 def duties_of(state: State, ending: e.Ending, done: Collection[RunId] = ()) -> list[Owed]:
     """What this end makes necessary. `state` is that before the end: it still knows the open leaves.
 
-    `done`: children that are known to have been created, or told.
+    `done`: children that are known to be created or notified.
     """
     created = state.created
     assert created is not None

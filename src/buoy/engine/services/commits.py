@@ -18,7 +18,7 @@ from buoy.errors import Unavailable
 from buoy.ports.records import Committed, Message, Outcome, Receipt, TaskChange, Write
 from buoy.ports.store import Store
 
-# Told of each error on the way to a certain outcome.
+# Called with each error on the way to a certain outcome.
 Note = Callable[[Exception], None]
 
 

@@ -42,7 +42,7 @@ class StepTasks:
     def __init__(self) -> None:
         self._queue: deque[Carried] = deque()
         self._context = Context()
-        # Who takes the next body; a number that grows when he is done; whether the loop is about to make another.
+        # The task that takes the next body; a number that grows when it is done; whether the loop will make another.
         self._taker: asyncio.Task[None] | None = None
         self._shift = 0
         self._called = False

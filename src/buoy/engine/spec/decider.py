@@ -104,7 +104,7 @@ class SpecDecider:
         self._catch_up()
 
     def _catch_up(self) -> None:
-        """Does whatever follows from what the log has told so far."""
+        """Does what follows from the events delivered so far."""
         if not self._ended:
             for active in list(self._walk.active.values()):
                 self._walk.advance(active)

@@ -163,7 +163,7 @@ class Sweep:
     # ---- orphans
 
     async def orphans(self) -> None:
-        """What a burial could not see: runs without a task, or held by those who were never registered."""
+        """Recovers what no declared death releases: runs without a task, or held by an unregistered runner."""
         found = await self._store.orphans(SWEEP_ORPHANS_MAX)
         if found:
             await self._fleet()

@@ -135,7 +135,7 @@ class Sweeper:
         self.last_error = f"{type(error).__name__}: {error}"
 
     async def sweep(self, *, orphans: bool = True) -> Swept:
-        """A quick look for the dead, and for orphans. Safe at any time, by anybody."""
+        """Looks quickly for dead runners and orphans. Any process may call it at any time."""
         began = self._monotonic()
         sweep = Sweep(self._client, self._detector, self._options, told=self._tell_recovered)
         if self._options.limit is not None or self._options.rate is not None:

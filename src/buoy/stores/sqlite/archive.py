@@ -136,7 +136,7 @@ def _summary(document: Document, updated_at: float | None) -> Row:
 
 
 def _rewrite_work(run_id: RunId, document: Document, head_seq: int, clock: StoreClock) -> Work[bool]:
-    # A clock of its own has told when the last commit came.
+    # A store with a clock has stamped the last commit already.
     summary = _summary(document, None if clock.own else document.updated_at)
     sorted_by = (document.workflow, document.queue, document.stack, document.env)
 

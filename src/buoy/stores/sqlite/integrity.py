@@ -46,7 +46,7 @@ _OBJECTS = "SELECT type, name, sql FROM sqlite_master WHERE type IN ('trigger', 
 _NEWEST = """SELECT max(at) FROM (
     SELECT max(updated_at) AS at FROM (SELECT updated_at FROM runs ORDER BY number DESC LIMIT 100)
     UNION ALL SELECT max(beat_at) FROM runners WHERE gone_at IS NULL)"""
-# By name: what finds the trouble (number, run id, and what its text tells), and what mends it.
+# By name: what finds the trouble (number, run id, and what its text tells), and what repairs it.
 _FINDS = {
     "task without run": """SELECT t.run, t.run_id FROM tasks t LEFT JOIN runs r ON r.number = t.run
         WHERE r.number IS NULL""",

@@ -1,4 +1,4 @@
-"""The contract of tasks: one holder each, fair queues, and only to those who can do them."""
+"""The contract of tasks: one holder each, fair queues, and only runners that can do the work."""
 
 from __future__ import annotations
 

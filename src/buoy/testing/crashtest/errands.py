@@ -1,4 +1,4 @@
-"""Errands: what one process of a scenario has to do, told to a fresh interpreter, and doing it there.
+"""Errands: what one process of a scenario does in a fresh interpreter.
 
 The parent writes the errand into the scenario's folder. The child writes its notes into the same folder, one line at a
 time, so that they survive a kill.
