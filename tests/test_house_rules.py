@@ -91,6 +91,7 @@ BAD: list[tuple[Rule, str, str]] = [
     (house.sql_is_constant, "stores/x.py", "Q = 'SELECT ' + a\ndb.execute(Q)\n"),
     (house.sql_is_constant, "stores/x.py", "Q = ','.join(['SELECT 1'])\ndb.execute(Q)\n"),
     (house.tests_wait_for_conditions, "tests/test_x.py", "await asyncio.sleep(0.05)\n"),
+    (house.tests_wait_for_conditions, "tests/test_x.py", "from asyncio import sleep\n"),
     (house.tests_wait_for_conditions, "tests/test_x.py", "import time\ntime.sleep(1)\n"),
     (house.commits_are_certain, "engine/x.py", "await client.store.commit([write])\n"),
     (house.commits_are_certain, "recovery/x.py", "await self._store.commit([write])\n"),
