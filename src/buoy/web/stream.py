@@ -36,7 +36,8 @@ _SNAPSHOT_RUNS = 500
 JOINED_MAX = 20
 STILL_THERE = b": still there\n\n"
 SERVER_STOPS = b": the server stops\n\n"
-_RETRY = b"retry: %d\n\n" % RETRY_MS
+# Part of the first message: some clients hand on a block without data as an event of its own.
+_RETRY = b"retry: %d\n" % RETRY_MS
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-store"),

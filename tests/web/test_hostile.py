@@ -1,0 +1,91 @@
+"""Hostile input: what a server must refuse without harm, and must answer after it."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import pytest
+
+from tests.patience import PATIENCE_S
+
+from .live_server import TOKEN
+from .served import Served
+
+AUTH = f"Authorization: Bearer {TOKEN}\r\n"
+SIGNAL = "POST /api/v1/runs/r1/signal HTTP/1.1\r\nHost: x\r\n" + AUTH
+
+
+def exchange(served: Served, data: bytes) -> bytes:
+    """What the server answers to raw bytes, until it closes or has said enough."""
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=PATIENCE_S) as raw:
+        raw.sendall(data)
+        return raw.recv(65536)
+
+
+def status_of(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "statuses"),
+    [
+        # Two lengths, or a length and chunks: where the body ends must not be a matter of opinion.
+        (SIGNAL + "Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello", {400}),
+        (SIGNAL + "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\nGET / HTTP/1.1\r\n\r\n", {400, 422}),
+        (SIGNAL + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", {400, 422, 499}),
+        (SIGNAL + "Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n", {400, 422, 501}),
+        (SIGNAL + "Content-Length: -1\r\n\r\n", {400}),
+        (SIGNAL + "X: a\r\n b\r\nContent-Length: 2\r\n\r\n{}", {400, 422}),
+        ("GET /api/v1/runs HTTP/9.9\r\nHost: x\r\n\r\n", {400, 401, 505}),
+        ("GARBAGE\r\n\r\n", {400}),
+        ("GET /api/v1/runs/..%2f..%2fetc/why HTTP/1.1\r\nHost: x\r\n" + AUTH + "\r\n", {404, 422}),
+        ("GET /api/v1/runs/%00/why HTTP/1.1\r\nHost: x\r\n" + AUTH + "\r\n", {404, 422}),
+        ("GET /api/v1/runs/" + "a" * 3000 + " HTTP/1.1\r\nHost: x\r\n" + AUTH + "\r\n", {404, 414, 422}),
+        ("GET /api/v1//runs HTTP/1.1\r\nHost: x\r\n" + AUTH + "\r\n", {404}),
+        ("GET /store/v1/../../api/v1/runs HTTP/1.1\r\nHost: x\r\n" + AUTH + "\r\n", {404, 405}),
+        ("POST /store/v1/__class__ HTTP/1.1\r\nHost: x\r\n" + AUTH + "Content-Length: 2\r\n\r\n{}", {422}),
+        ("POST /store/v1/close HTTP/1.1\r\nHost: x\r\n" + AUTH + "Content-Length: 2\r\n\r\n{}", {422}),
+        ("POST /store/v1/tokens.tokens HTTP/1.1\r\nHost: x\r\n" + AUTH + "Content-Length: 2\r\n\r\n{}", {422}),
+        ("GET /api/v1/runs/r1/stream HTTP/1.1\r\nHost: x\r\nLast-Event-ID: 1e9\r\n" + AUTH + "\r\n", {404, 422}),
+        ("GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer\r\n\r\n", {401}),
+        ("GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + "x" * 5000 + "\r\n\r\n", {401}),
+        ("GET /api/v1/runs HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n", {401, 400}),
+    ],
+)
+async def test_a_hostile_request_is_refused_and_the_server_answers_the_next(
+    served: Served, text: str, statuses: set[int]
+) -> None:
+    answer = exchange(served, text.encode("latin-1"))
+    assert status_of(answer) in statuses, answer
+    assert (await served.ask("GET", "/counts"))[0] == 200
+
+
+async def test_a_body_in_chunks_is_cut_off_at_its_limit_although_it_names_no_length(served: Served) -> None:
+    with socket.create_connection(("127.0.0.1", served.server.port), timeout=PATIENCE_S) as raw:
+        raw.sendall((SIGNAL + "Transfer-Encoding: chunked\r\n\r\n").encode())
+        part = b"x" * 65536
+        try:
+            for _ in range(40):
+                raw.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it has closed the connection, as it may
+        assert status_of(raw.recv(65536)) == 413
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\xff\xfe",
+        b'{"name": "\\ud800"}',
+        b'{"name": NaN}',
+        b'{"name": 1e999}',
+        b"[" * 100_000,
+        b'{"a":' * 50_000,
+        b"null",
+    ],
+)
+async def test_odd_json_is_refused_with_a_problem(served: Served, body: bytes) -> None:
+    code, told = await served.ask("POST", "/runs/r1/signal", body)
+    assert code in (404, 422) and told["code"] in ("bad_input", "unknown_run")
+    assert "Traceback" not in json.dumps(told)
