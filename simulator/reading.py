@@ -1,7 +1,7 @@
 """Reading: what a log amounts to, by a way of its own, so that a fold of the engine that is wrong is noticed.
 
-Invariants: nothing of `core.lineage`, `core.state` and `core.transitions` is used. Each branch continues from the one
-before it. A leaf that a release renamed is read under its old name.
+Invariants: nothing of `core.log.lineage`, `core.log.state` and `core.log.transitions` is used. Each branch continues
+from the one before it. A leaf that a release renamed is read under its old name.
 """
 
 from __future__ import annotations

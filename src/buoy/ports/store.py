@@ -124,7 +124,7 @@ class TaskQueue(Protocol):
         """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it,
         or if the log does not end at `head_seq`: then the run moved on, and what the caller knows of it is stale.
 
-        A run may end and keep its task for a while: as long as something is owed to others (see `engine.duties`).
+        A run may end and keep its task for a while: as long as something is owed to others (see `engine.run.owed`).
         """
         ...
 

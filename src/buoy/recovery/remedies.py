@@ -1,7 +1,7 @@
 """Remedies: how a plan of recovery becomes true. One commit for each, with the run's task in it.
 
 Invariants: a remedy is appended to the very log that was diagnosed, so of several sweepers one wins and the others
-lose. Every outcome is certain (`engine.commits`). Everything here may be cut off at any point and done again.
+lose. Every outcome is certain (`engine.services.commits`). Everything here may be cut off at any point and done again.
 """
 
 from __future__ import annotations

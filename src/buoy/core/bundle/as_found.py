@@ -3,7 +3,7 @@
 The log must be one that a store can keep. A document that contradicts it is only doubtful, because that is what
 incidents look like. Checks cover the form of all kept values: terminals show them and lists sort by them.
 A foreign document has no log, because Buoy never drove its run. It is kept as it is, and no worker drives it.
-Absent on purpose: whether the run is in trouble. `core.diagnose` judges what was brought.
+Absent on purpose: whether the run is in trouble. `core.diagnosis.diagnose` judges what was brought.
 """
 
 from __future__ import annotations

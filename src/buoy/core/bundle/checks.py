@@ -55,7 +55,7 @@ class BundleFinding(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """What the checks found; `state` is None if the log is wrong (or not there: see `core.bundle_found`)."""
+    """What the checks found; `state` is None if the log is wrong (or not there: see `core.bundle.as_found`)."""
 
     findings: tuple[BundleFinding, ...]
     state: State | None = None

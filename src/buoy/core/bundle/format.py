@@ -4,7 +4,7 @@ Invariants: what is written is the same for the same run, byte for byte; what is
 is wrong, or is a run that a store can keep. The log is the run: document, tasks and envelope are caches, written for
 readers; only an import that is to bring an incident as it was found keeps them as they are. docs/bundle.md describes
 the format for people.
-Absent on purpose: files and stores. `core.bundle_checks` judges what was read.
+Absent on purpose: files and stores. `core.bundle.checks` judges what was read.
 """
 
 from __future__ import annotations

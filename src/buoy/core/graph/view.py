@@ -110,7 +110,7 @@ def graph_view(
     nodes_max: int = NODES_MAX,
     fold_nodes: Callable[[Sequence[Node]], list[Node]] | None = None,
 ) -> GraphView:
-    """The picture of a log. `fold_nodes` makes one node of several that are alike (`core.graph_alike`)."""
+    """The picture of a log. `fold_nodes` makes one node of several that are alike (`core.graph.folding`)."""
     events = named_now(events)
     state = fold(run_id, events)
     nodes = _nodes(events, ended=state.ending_seq > 0)

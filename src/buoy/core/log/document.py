@@ -2,7 +2,8 @@
 
 Invariants: `document(state)` of the same log is always the same document. Its lists are cut at a limit and counted
 beyond it, since it is written again at every commit. A document of an earlier form stays valid until the next commit:
-it says nothing about the fields that came later (`core.drift`). Its times are the run's, as those of events.
+it says nothing about the fields that came later (`core.diagnosis.document_drift`). Its times are the run's, as those of
+events.
 """
 
 from __future__ import annotations

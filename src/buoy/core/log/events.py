@@ -1,9 +1,9 @@
 """Events: the facts that a run's log is made of.
 
 Invariants: names and meanings never change once stored; a payload that must change gets a higher version in `VERSIONS`
-and an upcast in `core.codec`. Every leaf event names its leaf, so that a branch can keep or drop it.
+and an upcast in `core.log.codec`. Every leaf event names its leaf, so that a branch can keep or drop it.
 All times in events are the run's (see `times`): its writers tell them, and they never go back.
-Absent on purpose: any reading of them. `core.state` folds, `core.lineage` hides.
+Absent on purpose: any reading of them. `core.log.state` folds, `core.log.lineage` hides.
 """
 
 from __future__ import annotations

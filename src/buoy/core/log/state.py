@@ -1,5 +1,5 @@
 """State: what a run's log amounts to. `fold(run_id, events)` reads a whole log, `State.apply` adds one event.
-What each event does to the state stands in `core.transitions`.
+What each event does to the state stands in `core.log.transitions`.
 
 Invariants: leaf events count only on the current branch's lineage; run-level events count over the whole log; a message
 number is consumed once and remembered for the run's life. Folding never raises on odd orders: `anomalies` names them.
@@ -32,7 +32,7 @@ RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status
 _MEANINGS: dict[str, str] = {"ask": "ask", "signal": "signal", "compensation": "compensation", "group": "group"}
 _BODIES = frozenset({"step", "module"})
 
-# Filled by `core.transitions`, one handler for each payload. True: the status is what it has to be already.
+# Filled by `core.log.transitions`, one handler for each payload. True: the status is what it has to be already.
 Handler: TypeAlias = Callable[["State", e.Event, Any], bool | None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
 

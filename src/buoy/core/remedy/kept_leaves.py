@@ -3,7 +3,7 @@
 Invariants: a completed leaf is dropped only if it was undone, or depends on one that runs again. Answers are kept
 wherever a replay can place them. Waits (timers, signals, children, questions) stay open: no time-out restarts. A part
 of a spec depends on another if the graph says so. A leaf of code depends on another if it began after that outcome.
-Absent on purpose: where to cut (`core.recovery_plan`), and going back on a user's word (`core.branching`).
+Absent on purpose: where to cut (`core.remedy.plan`), and going back on a user's word (`core.remedy.rewind`).
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Invariants: a `Spec` was read whole and is sound by itself; its stored form is normalised JSON, so that layout, comments
 and the order of keys change neither it nor its hash. Templates stay as they were written: they are filled in when a run
-is planned (`core.spec_plan`), since parameters may be given at the start of each run.
-Absent on purpose: files and YAML (`engine.spec_file`), functions (`engine.spec_calls`).
+is planned (`core.spec.plan`), since parameters may be given at the start of each run.
+Absent on purpose: files and YAML (`engine.spec.source`), functions (`engine.spec.functions`).
 """
 
 from __future__ import annotations

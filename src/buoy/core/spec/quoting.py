@@ -1,7 +1,7 @@
 """Spec quoting: in which quoting of the shell each value of a command stands.
 
 A command is scanned once, from left to right, as `/bin/sh` reads it: quotes, `$( )`, `${ }`, `$(( ))`, backticks,
-here-documents and comments. `core.spec_command` then refers to each value in a form that is right in its place.
+here-documents and comments. `core.spec.command` then refers to each value in a form that is right in its place.
 Invariant: what this scanner does not read with certainty is refused for the values in it and after it.
 Absent on purpose: variables of the shell. What an author does with `$name` is the author's own program.
 """

@@ -1,10 +1,10 @@
-"""Returns: brings a run back to an earlier step, on the user's word. What will run again is known before it is done.
+"""Rewind: brings a run back to an earlier step when a person asks for it. The plan shows first what will run again.
 
 Invariants: all or nothing. The way back is planned before the run is touched, and the branch is one commit on a log
-that no worker drives. A run that a worker drives is held first (`engine.rewind_hold`); whatever fails after that, the
-hold is taken back. A run of a spec keeps the definition that it is bound to; another one is bound in the same commit,
-and only if it fits what stays. A request that is made again makes no second branch: its key is the nonce of its commit,
-and without a key it is known by its branch, as long as nothing has run there.
+that no worker drives. A run that a worker drives is held first (`engine.client.rewind_hold`); whatever fails after
+that, the hold is taken back. A run of a spec keeps the definition that it is bound to; another one is bound in the same
+commit, and only if it fits what stays. A request that is made again makes no second branch: its key is the nonce of its
+commit, and without a key it is known by its branch, as long as nothing has run there.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The private event loop: one per async run. Workflow code runs here, and nothing else does.
 
 Invariants: its ready queue moves only in `drain`, after one outcome was delivered, so that the same outcomes in the
-same order always do the same; its time is when the code saw the last delivered event (`core.timeline`); timers become
-recorded leaves.
+same order always do the same; its time is when the code saw the last delivered event (`core.log.timeline`); timers
+become recorded leaves.
 It cannot do I/O: each of those methods refuses, with the advice to put it in a step.
 """
 

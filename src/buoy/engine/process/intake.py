@@ -1,6 +1,6 @@
-"""Intake: where a runner's work comes from: due tasks. Messages for the runs that it holds come by `engine.inboxes`.
+"""Intake: takes due tasks for a runner. `engine.process.inboxes` brings the messages for the runs that it holds.
 
-Invariant: on any trouble a task is given back, it must not hang on this runner.
+Invariant: after any error the task is given back. It must not stay with a runner that does not drive it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class Code:
         self._decider: Decider | None = None
         # Outcomes that the code has not seen yet; None stands for a cancel request.
         self._withheld: list[tuple[LeafId | None, Any, float]] = []
-        # What was withheld is seen then (see `core.timeline`).
+        # What was withheld is seen then (see `core.log.timeline`).
         self.resumed_at = 0.0
 
     @property

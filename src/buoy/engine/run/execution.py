@@ -1,7 +1,7 @@
 """Execution: one run in this process, from its claim until it ends, is released or is lost. One incarnation.
 
 Invariants:
-- All that one stimulus leads to (an outcome, a message, a due time) is one commit (see `engine.ledger`).
+- All that one stimulus leads to (an outcome, a message, a due time) is one commit (see `engine.run.ledger`).
 - After `detach` nothing is recorded: late results, alarms and commits of this incarnation count for nothing.
 - While the run is paused, or its runner stops, outcomes are recorded but withheld from the code.
 - Every stimulus enters through `turn`, the one door. Workflow code that misbehaves ends or pauses its run; an

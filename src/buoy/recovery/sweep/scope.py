@@ -1,4 +1,4 @@
-"""Scope: whose runs a sweep may touch, by the rules of `core.scoping`."""
+"""Scope: whose runs a sweep may touch, by the rules of `core.scope`."""
 
 from __future__ import annotations
 

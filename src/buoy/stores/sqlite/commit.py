@@ -1,7 +1,7 @@
 """Commit: the appends of many runs in one transaction, each of them all or nothing.
 
 Invariants: the fence is the run's `head_seq`, read under the write lock, so it cannot change before it is raised. For
-the next append of a single run it is a condition of the one statement that writes (see the trigger in `sqlite_schema`).
+the next append of a single run it is a condition of the one statement that writes (see the trigger in `schema`).
 A fenced write adds no row to any of the lists below, so it changes nothing, and its neighbours go through.
 Rows are written by statement, not by run: `executemany` with a constant statement is what makes a batch cheap. Blobs
 are handed over as `bytearray`, and booleans as numbers. For `bytes` and `bool` the driver looks for an adapter each
