@@ -70,18 +70,22 @@ class GuardedShell:
         return await asyncio.to_thread(lambda: [path for path in paths if not (Path(directory) / path).exists()])
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
-        lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
         guard = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(_GUARD),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             cwd=command.directory, env=environment(command, result), start_new_session=True,
         )  # fmt: skip
-        limits = [str(round(command.grace_s * 1000)), str(command.memory_max_bytes)]
-        parts = [*limits, str(lock), str(log), command.command]
-        data = [part.encode() for part in parts]
         assert guard.stdin is not None
-        guard.stdin.write(b"".join([f"{len(part):010}".encode() for part in data] + data))
+        guard.stdin.write(guard_input(command, log))
         return guard
+
+
+def guard_input(command: Command, log: Path) -> bytes:
+    """What a guard reads first: the lengths of its orders, then the orders."""
+    lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
+    limits = [str(round(command.grace_s * 1000)), str(command.memory_max_bytes)]
+    data = [part.encode() for part in (*limits, str(lock), str(log), command.command)]
+    return b"".join([f"{len(part):010}".encode() for part in data] + data)
 
 
 def environment(command: Command, result: Path) -> dict[bytes, bytes]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from buoy.host.shell.shell import _GUARD, GuardedShell, environment
+from buoy.host.shell.shell import _GUARD, GuardedShell, environment, guard_input
 from buoy.host.threads import SystemThreads
 from buoy.ports.host import Clock, Command, CommandEnd
 from buoy.testing.crashtest.watch import BodyWatch
@@ -52,10 +52,7 @@ class StageShell(GuardedShell):
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
         guard = _Guard(command.directory, environment(command, result))
         self._guards.append(guard)
-        lock = log.with_name(f"{command.leaf.replace('/', '.')}.lock")
-        parts = [str(round(command.grace_s * 1000)), str(lock), str(log), command.command]
-        data = [part.encode() for part in parts]
-        guard.write(b"".join([f"{len(part):010}".encode() for part in data] + data))
+        guard.write(guard_input(command, log))
         return cast(asyncio.subprocess.Process, guard)
 
     def drop(self) -> None:
