@@ -8,11 +8,12 @@ from simulator.evidence import Check, Evidence
 from simulator.families import FAMILIES
 from simulator.invariants import CHECKS
 from simulator.mail import MAIL
+from simulator.pauses import PAUSES
 from simulator.refusals import REFUSALS
 from simulator.times import TIMES
 from simulator.witness import Violation
 
-ALL_CHECKS: dict[str, Check] = {**CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS}
+ALL_CHECKS: dict[str, Check] = {**CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES}
 
 
 def broken(found: Evidence) -> list[Violation]:

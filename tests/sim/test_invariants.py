@@ -249,6 +249,10 @@ BREAKS: list[tuple[str, Callable[[], Evidence]]] = [
     ("no process acts outside its scope", lambda: sound(runners={"w1": W1, "w2": _runner("w2", queues=("side",))})),
     ("only what ended is purged", lambda: sound(COMMITS[:3], purged=True)),
     ("completed steps did run", lambda: sound(bodies=[])),
+    (
+        "nothing moves in a pause",
+        lambda: sound([*COMMITS[:3], (e.Paused(reason="user"), e.SignalWaited(leaf=LeafId("x#1"), name="x"))]),
+    ),
     ("code and log agree", lambda: sound(_paused("nondeterminism"))),
     ("code and log agree", lambda: sound(_paused("poison"))),
     ("code and log agree", lambda: sound([*COMMITS[:3], (e.Paused(reason="version"),)], deployed=True)),
