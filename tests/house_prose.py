@@ -13,6 +13,9 @@ from collections.abc import Iterator
 # Fields, and variables, that hold sentences.
 _FIELDS = frozenset({"detail", "message", "text", "headline", "note", "why", "sentence", "last_error", "you_can"})
 _NAMES = frozenset({"detail", "headline", "why", "sentence"})
+# Their `reason` is a sentence; that of a pause or of a refusal is a word for programs.
+_REASONED = frozenset({"broken", "done", "finding", "found", "recovery", "seen", "told", "wanted"})
+_ERRORS = ("Error", "Exception", "Problem")
 # Text in, text out: a sentence stays one.
 _SAME = frozenset({"lower", "upper", "casefold", "strip", "lstrip", "rstrip", "replace"})
 _SEARCHES = frozenset(
@@ -26,12 +29,39 @@ _PATTERNS = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
 
 def decisions_on_prose(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Where code decides on a sentence: the line and the expression. What a test asserts of a text decides nothing."""
-    caught = {node.name for node in ast.walk(tree) if isinstance(node, ast.ExceptHandler) and node.name}
+    errors = set(_errors(tree))
+    # The text of an error is a sentence; the error itself is matched by its class.
+    caught = errors | {f"str {name}" for name in _texts(tree, errors)}
     asserted = {id(each) for node in ast.walk(tree) if isinstance(node, ast.Assert) for each in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.Match) and id(node) not in asserted and _decides(node, caught):
             shown = node.subject if isinstance(node, ast.Match) else node
             yield node.lineno, ast.unparse(shown)
+
+
+def _errors(tree: ast.AST) -> Iterator[str]:
+    """Names of errors: those that were caught, and parameters that are errors by their type."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler) and node.name:
+            yield node.name
+        elif (
+            isinstance(node, ast.arg) and node.annotation is not None and ast.unparse(node.annotation).endswith(_ERRORS)
+        ):
+            yield node.arg
+
+
+def _texts(tree: ast.AST, errors: set[str]) -> Iterator[str]:
+    """Names that were given the text of an error."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_text_of(node.value, errors):
+            yield from (each.id for each in node.targets if isinstance(each, ast.Name))
+
+
+def _is_text_of(node: ast.expr, errors: set[str]) -> bool:
+    match node:
+        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
+            return name in errors
+    return False
 
 
 def _decides(node: ast.expr | ast.Match, caught: set[str]) -> bool:
@@ -56,16 +86,20 @@ def _is_words(node: ast.expr) -> bool:
 
 def _is_prose(node: ast.expr, caught: set[str]) -> bool:
     match node:
+        case ast.Attribute(value=ast.Name(id=owner), attr="reason"):
+            return owner in _REASONED
         case ast.Attribute(attr=attr):
             return attr in _FIELDS
         case ast.Name(id=name):
-            return name in _NAMES
+            return name in _NAMES or f"str {name}" in caught
         case ast.BoolOp(values=values):
             return any(_is_prose(each, caught) for each in values)
-        case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
-            return name in caught
+        case ast.Call(func=ast.Name(id="str")):
+            return _is_text_of(node, caught)
+        case ast.Call(func=ast.Name(id=function)):
+            return function.endswith("_text")
         case ast.Call(func=ast.Attribute(value=value, attr=attr)):
-            return attr in _SAME and _is_prose(value, caught)
+            return attr == "text" or (attr in _SAME and _is_prose(value, caught))
         case ast.Subscript(value=value):
             return _is_prose(value, caught)
     return False

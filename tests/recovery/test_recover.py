@@ -249,3 +249,23 @@ def test_a_foreign_document_is_taken_in_only_when_that_is_asked_for(tmp_path: Pa
         return found.skipped, found.resumed
 
     play(tmp_path, test, kind)
+
+
+def test_a_remedy_that_removes_nothing_is_applied_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding is known again by its facts, however its sentence reads by then and however old it is."""
+    applied: list[str] = []
+
+    async def test(harness: RecoveryHarness) -> None:
+        async def apply(client: object, record: object, facts: object, plan: RecoveryPlan, actor: str) -> bool:
+            applied.append(plan.finding.code)
+            harness.clock.advance(7.0)
+            return True
+
+        monkeypatch.setattr(remedies, "apply", apply)
+        dead = await harness.runner("r1", dead=True)
+        await harness.left_by(dead, "one", created(), *UNDER_WAY)
+        done = await recover_run(harness.client, "one")
+        assert applied == ["H1"] and done.needed
+        assert str(done.error).startswith("H1: ")
+
+    play(tmp_path, test)

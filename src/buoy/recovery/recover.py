@@ -7,12 +7,14 @@ does not remove its finding is not applied twice. A document that lags behind it
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 from msgspec.structs import replace
 
 from buoy.core.diagnosis.diagnose import diagnose
 from buoy.core.diagnosis.facts import Facts
-from buoy.core.diagnosis.findings import Finding, first_notice, first_trouble
+from buoy.core.diagnosis.findings import Finding, Scalar, first_notice, first_trouble
 from buoy.core.ids import BranchId, RunId
 from buoy.core.limits import RECOVERY_PASSES_MAX
 from buoy.core.log.document import Document
@@ -26,6 +28,9 @@ from buoy.recovery import remedies
 from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet
 
 UNREADABLE = "R1"
+# How the names of ages in evidence end.
+AGE = "_s"
+Mark: TypeAlias = tuple[str, str, frozenset[tuple[str, Scalar]]]
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +136,7 @@ async def _recover(
     shown: str | None,
 ) -> Recovery:
     done = Recovery(run_id=run)
-    tried: set[str] = set()
+    tried: set[Mark] = set()
     for _ in range(RECOVERY_PASSES_MAX):
         try:
             seen = await _examined(client, run, look)
@@ -144,9 +149,10 @@ async def _recover(
                 return _end(done, _with_others(wanted))
             if shown is not None and done.needed:
                 return _end(done, replace(wanted, note=wanted.reason))  # the next remedy was not shown
-            if wanted.reason in tried:
+            mark = _mark(wanted.plan)
+            if mark in tried:
                 return replace(done, error=f"{wanted.reason}, though its remedy was applied")
-            tried.add(wanted.reason or "")
+            tried.add(mark)
             if not await remedies.apply(client, seen.record, seen.facts, wanted.plan, by):
                 lost = replace(wanted, action="lost", new_branch_id=None, error="another process moved it on")
                 return done if done.needed else lost
@@ -155,6 +161,12 @@ async def _recover(
             return replace(done, error=unread.error) if done.needed else unread
         done = _joined(done, wanted)
     return replace(done, error=f"it needed more than {RECOVERY_PASSES_MAX} remedies")
+
+
+def _mark(plan: RecoveryPlan) -> Mark:
+    """By which the same finding is known again: its facts without their ages, which grow from look to look."""
+    facts = {name: value for name, value in plan.finding.evidence.items() if not name.endswith(AGE)}
+    return plan.finding.code, plan.action, frozenset(facts.items())
 
 
 def _check_shown(wanted: Recovery, shown: str) -> None:
