@@ -31,6 +31,25 @@ SETTLE_S = 20.0
 TIMEOUT_S = 60.0
 ROUND = 2_000
 STEPS = 5
+LOOK_S = 0.1
+MODEL = "model-run"
+_COPIES = (
+    """INSERT INTO {schema}.runs (run_id, workflow, stack, env, status, ended, head_seq, created_at, updated_at,
+        generation, orchestrator_task_id, parent_run, parent_leaf, doc)
+        SELECT r.run_id || n, workflow, stack, env, status, ended, head_seq, created_at, updated_at, generation,
+            r.run_id || n || ':orchestrate:' || generation, parent_run, parent_leaf,
+            convert_to(replace(convert_from(doc, 'UTF8'), r.run_id, r.run_id || n), 'UTF8')
+        FROM {schema}.runs r, generate_series(1, %(runs)s) n WHERE r.run_id = %(model)s""",
+    """INSERT INTO {schema}.log (run, first_seq, last_seq, tx, nonce, body)
+        SELECT c.number, l.first_seq, l.last_seq, l.tx, l.nonce, l.body
+        FROM {schema}.runs r JOIN {schema}.log l ON l.run = r.number
+        JOIN {schema}.runs c ON c.run_id <> r.run_id WHERE r.run_id = %(model)s AND %(runs)s > 0""",
+    """INSERT INTO {schema}.tasks (run, task_id, run_id, workflow, queue, stack, env, due_at, seen, inbox_head, cause,
+        evidence)
+        SELECT c.number, c.orchestrator_task_id, c.run_id, t.workflow, t.queue, t.stack, t.env, t.due_at, t.seen,
+            t.inbox_head, t.cause, t.evidence FROM {schema}.tasks t JOIN {schema}.runs c ON c.run_id <> t.run_id
+        WHERE t.run_id = %(model)s AND %(runs)s > 0""",
+)
 _SIZES = """SELECT relname, pg_relation_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup, n_tup_hot_upd,
     n_tup_upd FROM pg_stat_user_tables WHERE schemaname = %s AND n_live_tup + n_dead_tup > 0 ORDER BY relname"""
 
@@ -53,19 +72,24 @@ async def waits() -> None:
     await buoy.sleep("30d")
 
 
-async def _start(url: str, runs: int) -> None:
-    """By one worker of this process: each run begins, sleeps, and is given back."""
-    async with buoy.open(url, workflows=[waits], options=buoy.RunnerOptions(waiting_runs_max=1_000)) as app:
-        for first in range(0, runs, ROUND):
-            names = [f"w{number}" for number in range(first, min(first + ROUND, runs))]
-            await asyncio.gather(*(app.start_as(name, waits) for name in names))
-        while (await app.store.counts()).get("waiting", 0) < runs:
-            await asyncio.sleep(1.0)
+async def _start(url: str) -> None:
+    """One run that begins, sleeps, and is given back."""
+    async with buoy.open(url, workflows=[waits]) as app:
+        await app.start_as(MODEL, waits)
+        while (await app.store.counts()).get("waiting", 0) < 1:
+            await asyncio.sleep(LOOK_S)
+
+
+def _copy(url: str, runs: int) -> None:
+    """Copies the rows of that run: driving 100,000 runs takes minutes, and leaves the same rows."""
+    for statement in _COPIES:
+        query(url, statement, {"model": MODEL, "runs": runs - 1})
 
 
 def idle(server: Server, runs: int, seconds: float) -> str:
     url = server.url("idle")
-    asyncio.run(_start(url, runs))
+    asyncio.run(_start(url))
+    _copy(url, runs)
     query(url, "VACUUM ANALYZE")
     words = [sys.executable, "-m", "buoy", "worker", str(FLOWS), "--no-specs"]
     worker = subprocess.Popen(words, env={**os.environ, "BUOY_STORE": url}, stdout=subprocess.DEVNULL)

@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,7 +118,7 @@ def timed_url(version: int = VERSIONS[-1]) -> str:
     return url
 
 
-def query(url: str, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+def query(url: str, statement: str, values: Sequence[object] | Mapping[str, object] = ()) -> list[tuple[Any, ...]]:
     """Rows, or nothing, by a session of its own. `{schema}` stands for the schema of the URL."""
     address = address_of(url)
     with psycopg.connect(address.conninfo, autocommit=True) as session:

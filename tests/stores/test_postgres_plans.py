@@ -16,6 +16,7 @@ import pytest
 
 import buoy
 from buoy.core.ids import RunId, RunnerId
+from buoy.core.log.lifecycle import ACTIVE
 from buoy.ports.records import Held, Released, RunQuery, Wants, Write
 from buoy.recovery.sweep.sweep import sweep
 from buoy.stores.postgres import logs, runs, tasks
@@ -119,6 +120,11 @@ def hot(drafts: list[Write]) -> dict[str, tuple[Callable[[Connection], object], 
         "page of ended": (
             lambda c: runs.page_of_runs(c, RunQuery(statuses=("completed",)), None, 50),
             {"runs_ended", "tasks_pkey"},
+        ),
+        # As a sweep asks, which goes through all that waits page by page.
+        "page of active": (
+            lambda c: runs.page_of_runs(c, RunQuery(statuses=tuple(ACTIVE), env=None), str(10**9), 50),
+            {"runs_active", "tasks_pkey"},
         ),
         "page of held": (
             lambda c: runs.page_of_runs(c, RunQuery(holder=RUNNER), None, 50),
@@ -241,3 +247,20 @@ def _cost_of_a_sweep(ended: int, monkeypatch: pytest.MonkeyPatch) -> Cost:
     rows = sum(after[table][1] - before[table][1] for table in TABLES)
     del statements["notify"]
     return Cost(statements, rows)
+
+
+def test_a_page_of_waiting_runs_is_read_in_order_where_nearly_all_runs_wait() -> None:
+    """The planner took the condition on the environment for a rare one, and read and sorted the table for each page."""
+    url = timed_url()
+    _filled(url, 0, 20_000)
+    session = session_of(url)
+    explaining = Explaining(session.raw, session.STATEMENTS)
+    explaining.plans = {}
+    try:
+        runs.page_of_runs(explaining, RunQuery(statuses=tuple(ACTIVE), env=None), "15000", 200)
+    finally:
+        session.close()
+    nodes = list(_nodes(explaining.plans["page_active"]))
+    assert not {"Seq Scan", "Sort"} & {node["Node Type"] for node in nodes}
+    # An estimate of one row made the planner choose that way where rows are wide.
+    assert all(node["Plan Rows"] > 1_000 for node in nodes if node.get("Relation Name") == "runs")

@@ -7,7 +7,8 @@ r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
     coalesce(t.inbox_head, (SELECT max(i.number) FROM {schema}.inbox i WHERE i.run = r.number), 0),
     t.run IS NOT NULL, r.updated_at, r.run_id
 
--- Parameters that are NULL narrow nothing: the planner sees the values and leaves such conditions out.
+-- Parameters that are NULL narrow nothing: the planner sees the values and leaves such conditions out. It takes
+-- IS NOT DISTINCT FROM for a condition that one row meets, so that each page of 100,000 runs read and sorted them all.
 -- fragment: narrow
 (%(workflow)s::text IS NULL OR r.workflow = %(workflow)s)
     AND (%(parent)s::text IS NULL OR r.parent_run = %(parent)s)
@@ -16,7 +17,7 @@ r.number, r.doc, r.orchestrator_task_id, r.generation, t.holder,
     AND (%(created_before)s::double precision IS NULL OR r.created_at < %(created_before)s)
     AND (%(updated_before)s::double precision IS NULL OR r.updated_at < %(updated_before)s)
     AND (%(stack)s::text IS NULL OR r.stack IS NULL OR r.stack = %(stack)s)
-    AND (NOT %(by_env)s::boolean OR r.env IS NOT DISTINCT FROM %(env)s::text)
+    AND (NOT %(by_env)s::boolean OR r.env = %(env)s::text OR (r.env IS NULL AND %(env)s::text IS NULL))
     AND r.number < %(before)s
 
 -- fragment: page
