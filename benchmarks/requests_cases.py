@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from counting_bucket import Requests
+from requests_many import looks_at_many, sweep_of_many
 from requests_world import (
     World,
     claim,
@@ -26,8 +28,13 @@ from buoy.operations.status import store_status
 
 STEPS = 50
 RUNS = 30
-# After a quiet minute, and between the first whole sweep, which comes within 15 s, and the next one.
-_QUIET_AFTER_S, _MINUTE_S = 90.0, 60.0
+IDLE_WORKERS = 5
+# Within so many seconds an idle worker, or a busy one, has what another process started.
+IDLE_PICKUP_S, BUSY_PICKUP_S = 15.0, 2.0
+# After a quiet minute; then two whole sweeps of each worker, and two looks of its other loops.
+_QUIET_AFTER_S, _LONG_IDLE_S = 90.0, 600.0
+# Right after a look of an idle worker for work and a look at its fleet, so that it hears as late as it ever does.
+_OUT_OF_STEP_S = 600.5
 # Longer than a writer trusts what it saw of a run.
 _LONG_S = 31.0
 
@@ -221,18 +228,38 @@ async def lists(world: World) -> Found:
 
 
 async def idle(world: World) -> Found:
-    """One worker with all of its loops, and nothing to do; then beside four others."""
+    """One worker with all of its loops, and nothing to do; then five of them. Two whole sweeps of each are counted."""
     found: Found = {}
-    async with idle_worker(world, "worker"):
+    async with AsyncExitStack() as workers:
+        await workers.enter_async_context(idle_worker(world, "worker-0"))
         await asyncio.sleep(_QUIET_AFTER_S)
         with world.counted() as alone:
-            await asyncio.sleep(_MINUTE_S)
-        for number in range(4):
-            await world.worker(f"other-{number}")
+            await asyncio.sleep(_LONG_IDLE_S)
+        for number in range(1, IDLE_WORKERS):
+            await workers.enter_async_context(idle_worker(world, f"worker-{number}"))
+        await asyncio.sleep(_QUIET_AFTER_S)
         with world.counted() as among:
-            await asyncio.sleep(_MINUTE_S)
-        found["idle worker, a minute"] = alone.requests
-        found["the same beside 4 others"] = among.requests
+            await asyncio.sleep(_LONG_IDLE_S)
+        found["idle worker, ten minutes"] = alone.requests
+        found[f"{IDLE_WORKERS} idle workers, ten minutes"] = among.requests
+    return found
+
+
+async def pickup(world: World) -> Found:
+    """How soon a worker takes what another process starts: after a long idle time, and while it is busy."""
+    found: Found = {}
+    async with idle_worker(world, "worker", waiting) as runner:
+        client = await world.client()
+        for kind, idle_s, soon_s in (("idle", _OUT_OF_STEP_S, IDLE_PICKUP_S), ("busy", 1.5, BUSY_PICKUP_S)):
+            await asyncio.sleep(idle_s)
+            started_at = world.clock.monotonic()
+            with world.counted() as span:
+                await client.start_as(f"run-{kind}", waiting)
+                while RunId(f"run-{kind}") not in runner.executions:
+                    await asyncio.sleep(0.05)
+            took_s = world.clock.monotonic() - started_at
+            assert took_s <= soon_s, f"a worker that was {kind} took it after {took_s:.1f} s"
+            found[f"start elsewhere, until a worker that was {kind} has it"] = span.requests
     return found
 
 
@@ -273,7 +300,10 @@ CASES: dict[str, Callable[[World], Awaitable[Found]]] = {
     "remote": remote_steps,
     "lists": lists,
     "idle": idle,
+    "pickup": pickup,
     "sweep": sweeps_of_nothing,
     "sweep-held": sweeps_of_waiting(parked=False),
     "sweep-parked": sweeps_of_waiting(parked=True),
+    "sweep-many": sweep_of_many,
+    "looks": looks_at_many,
 }

@@ -157,9 +157,9 @@ async def read_inboxes(world: World, runner: Runner) -> None:
 
 
 @asynccontextmanager
-async def idle_worker(world: World, name: str) -> AsyncIterator[Runner]:
+async def idle_worker(world: World, name: str, *workflows: Workflow[..., object]) -> AsyncIterator[Runner]:
     """A worker with all of its loops, as `buoy worker` has them."""
-    runner = await world.runner(name)
+    runner = await world.runner(name, *workflows)
     sweeper, scheduler = sweeper_of(runner), Scheduler(runner.store, clock=world.clock, ids=runner.ids)
     beats = Heartbeat(runner, runner.store.reopen, fences=not runner.store.single_host)
     runner.sweep_health = sweeper.health

@@ -12,7 +12,7 @@ from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
-from buoy.ports.records import Pace
+from buoy.ports.pace import Pace
 from buoy.recovery.sweep.sweeper import Sweeper
 from tests.patience import until
 

@@ -12,7 +12,8 @@ from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.state import fold
 from buoy.engine.services.journal import Journal
-from buoy.ports.records import Committed, Lanes, Outcome, Write
+from buoy.ports.pace import Lanes
+from buoy.ports.records import Committed, Outcome, Write
 from tests.patience import until
 
 from .test_pieces import NULL, created

@@ -257,12 +257,12 @@ def test_events_of_no_run_are_told_and_kept(tmp_path: Path) -> None:
     played(test, tmp_path, "sqlite")
 
 
-@pytest.mark.parametrize("prefix", ["active", "tasks", "held", "living", "index"])
+@pytest.mark.parametrize("prefix", ["active", "tasks", "held", "parked", "index"])
 def test_truth_without_its_index_entry_gets_it_back(tmp_path: Path, prefix: str) -> None:
     async def test(harness: DoctorHarness) -> None:
         before = harness.files(prefix)
         assert before
-        deep = prefix in ("active", "index", "living")
+        deep = prefix in ("active", "index")
         for path in before:
             path.unlink()
         report = await harness.look(rebuild=True) if deep else await harness.look()

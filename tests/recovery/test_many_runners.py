@@ -23,7 +23,7 @@ from buoy.recovery.recover import examine
 from buoy.recovery.sweep.scan import scan
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from buoy.stores import open_store
-from buoy.stores.objects import layout
+from buoy.stores.objects import layout, runner_keys
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.records import RunnerObject
 from buoy.stores.objects.store import ObjectStore
@@ -68,9 +68,9 @@ async def _many_dead(dead: int, *, entries: bool = True) -> tuple[Counting, Reco
         )
         gone_at = float(number)
         found = RunnerRecord(info, gone_at, gone_at, Beat(number=1), gone_at=gone_at, gone_why="stopped")
-        await bucket.create(layout.runner_key(name), msgspec.json.encode(RunnerObject(1, found)))
+        await bucket.create(runner_keys.runner_key(name), msgspec.json.encode(RunnerObject(1, found)))
         if entries:
-            await bucket.create(layout.gone_key(name, gone_at), b"{}")
+            await bucket.create(runner_keys.gone_key(name, gone_at), b"{}")
     alive = await harness.runner("alive")
     await harness.left_by(alive, "held", created(), claimed("alive"), started("a#1"))
     bucket.counts.clear()
@@ -126,7 +126,7 @@ def test_sweeps_remove_all_records_but_the_newest(entries: bool) -> None:
         bucket, harness = await _many_dead(FEW, entries=entries)
         for _ in range(20):
             await sweep(harness.client)
-            if len(await bucket.list(layout.RUNNERS)) == RUNNERS_GONE_KEPT + 1:
+            if len(await bucket.list(layout.RUNNERS)) == RUNNERS_GONE_KEPT:
                 break
         found = [one.info.id for one in await harness.store.runners(gone=FEW)]
         assert found == ["alive", *(f"runner-{number:06}" for number in reversed(range(FEW - RUNNERS_GONE_KEPT, FEW)))]

@@ -153,7 +153,7 @@ def test_a_limit_counts_recoveries_and_starves_nobody(tmp_path: Path) -> None:
 
 
 def test_a_bounded_sweep_goes_on_where_the_last_one_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.recovery.sweep.sweep.SWEEP_PAGES_MAX", 1)
+    monkeypatch.setattr("buoy.recovery.sweep.scan.SWEEP_PAGES_MAX", 1)
     monkeypatch.setattr("buoy.recovery.sweep.scan._PAGE", 2)
 
     async def test(harness: RecoveryHarness) -> None:

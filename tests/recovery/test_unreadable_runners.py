@@ -19,7 +19,7 @@ from buoy.operations.doctor import Doctor
 from buoy.ports.records import RunQuery
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep
-from buoy.stores.objects import layout
+from buoy.stores.objects import runner_keys
 from buoy.testing.contracts.harness import Author
 from buoy.wiring import open_client
 
@@ -72,7 +72,7 @@ def holder(url: str, how: str = "whole") -> Iterator[subprocess.Popen[str]]:
 
 def spoil(place: Path, kind: str) -> None:
     if kind == "file":
-        (place / "store" / layout.runner_key(RunnerId("holder"))).write_bytes(b"\x00garbage")
+        (place / "store" / runner_keys.living_key(RunnerId("holder"))).write_bytes(b"\x00garbage")
         return
     with sqlite3.connect(place / "store.db") as connection:
         changed = connection.execute("UPDATE runners SET info = x'00ff' WHERE runner_id = 'holder'").rowcount
@@ -149,7 +149,7 @@ def test_a_beat_writes_a_damaged_record_again(tmp_path: Path) -> None:
         info = runner_info(SystemIds(), "worker")
         await client.store.register(info)
         assert await client.store.beat(info.id, Beat(number=1))
-        (tmp_path / "store" / layout.runner_key(info.id)).write_bytes(b"garbage")
+        (tmp_path / "store" / runner_keys.living_key(info.id)).write_bytes(b"garbage")
         assert await client.store.beat(info.id, Beat(number=2))
         (record,) = await client.store.runners()
         assert record.unreadable is None and record.beat.number == 2 and record.info == info
@@ -160,7 +160,7 @@ def test_a_beat_writes_a_damaged_record_again(tmp_path: Path) -> None:
 def test_what_a_process_left_that_was_killed_while_it_registered_is_swept_away(tmp_path: Path) -> None:
     url = url_of(tmp_path, "file")
     on(url, one_run)
-    entry = tmp_path / "store" / layout.living_key(RunnerId("holder"))
+    entry = tmp_path / "store" / runner_keys.living_key(RunnerId("holder"))
     with holder(url, "half") as process:
 
         async def lives(client: Client) -> None:

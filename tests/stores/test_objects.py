@@ -224,7 +224,7 @@ def test_a_claim_that_was_cancelled_is_delivered_later() -> None:
     assert at > 10
 
 
-@pytest.mark.parametrize("stalls_at", ["held/", "workflow/run-1/state.json", "runners/"])
+@pytest.mark.parametrize("stalls_at", ["held/", "workflow/run-1/state.json", "living/"])
 def test_a_runner_that_is_buried_while_it_claims_keeps_nothing(stalls_at: str) -> None:
     async def play(nth: int) -> bool:
         world, store, medic = await _world_with_two()
@@ -530,7 +530,7 @@ def test_a_lost_entry_of_a_living_holder_is_written_again() -> None:
 
 
 def test_a_sweep_of_many_active_runs_goes_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.stores.objects.reclaim.SCAN_MAX", 4)
+    monkeypatch.setattr("buoy.stores.objects.reclaim.SUSPECTS_MAX", 4)
 
     async def play() -> None:
         world, store, medic = await _world_with_two()
@@ -642,7 +642,7 @@ def test_what_the_operations_cost() -> None:
         "inbox, one": (0, 1, 1),
         "mark_read": (0, 2, 2),
         "wait for a time": (3, 0, 0),
-        "wait for a message": (2, 0, 0),
+        "wait for a message": (3, 0, 0),
         "end": (2, 0, 0),
         "beat": (1, 0, 0),
         "orphans, none active": (0, 0, 2),

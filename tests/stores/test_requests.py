@@ -12,7 +12,7 @@ SCRIPT = ROOT / "benchmarks" / "requests.py"
 
 # PUT, GET, LIST, DELETE. Who makes one of them smaller writes the smaller number here and in benchmarks/README.md.
 WANTED = {
-    "register a runner": (2, 0, 0, 0),
+    "register a runner": (1, 1, 0, 0),
     "start by a client": (5, 1, 0, 0),
     "claim of one due run": (2, 4, 3, 1),
     "take it": (1, 1, 2, 0),
@@ -28,19 +28,26 @@ WANTED = {
     "owner reads it, and the run ends": (2, 2, 5, 3),
     "the next look for work": (0, 0, 2, 0),
     "a remote step": (15, 11, 12, 4),
-    "list page of 60 runs": (0, 60, 121, 0),
-    "counts, 30 ended, 30 waiting": (0, 50, 32, 0),
-    "buoy status, 30 ended, 30 waiting": (0, 81, 96, 0),
+    "list page of 60 runs": (0, 60, 33, 0),
+    "counts, 30 ended, 30 waiting": (0, 40, 33, 0),
+    "buoy status, 30 ended, 30 waiting": (0, 41, 39, 0),
     "a look at what moved": (0, 0, 4, 0),
-    "idle worker, a minute": (2, 10, 11, 0),
-    "the same beside 4 others": (2, 30, 5, 0),
-    "whole sweep, 0 runners gone": (0, 4, 12, 0),
-    "whole sweep, 20 runners gone": (0, 24, 12, 0),
-    "whole sweep, 300 runners gone": (0, 24, 12, 0),
-    "whole sweep, 30 waiting runs held": (0, 125, 192, 0),
-    "look for orphans, 30 held": (0, 31, 32, 0),
-    "whole sweep, 30 waiting runs parked": (0, 124, 222, 0),
-    "look for orphans, 30 parked": (0, 30, 62, 0),
+    "idle worker, ten minutes": (21, 0, 88, 0),
+    "5 idle workers, ten minutes": (103, 0, 440, 0),
+    "start elsewhere, until a worker that was idle has it": (10, 7, 7, 1),
+    "start elsewhere, until a worker that was busy has it": (9, 6, 8, 1),
+    "whole sweep, 0 runners gone": (0, 1, 10, 0),
+    "whole sweep, 20 runners gone": (0, 0, 10, 0),
+    "whole sweep, 300 runners gone": (0, 0, 10, 0),
+    "whole sweep, 30 waiting runs held": (0, 35, 51, 0),
+    "look for orphans, 30 held": (0, 8, 13, 0),
+    "whole sweep, 30 waiting runs parked": (0, 35, 32, 0),
+    "look for orphans, 30 parked": (0, 8, 20, 0),
+    "whole sweep, 1,000 parked, 300 finished, 300 runners gone": (0, 34, 32, 0),
+    "ps, 20 runs shown, of 12,000 and 300 runners gone": (0, 40, 5, 0),
+    "ps --all, 20 runs shown, of 12,000 and 300 runners gone": (0, 41, 5, 0),
+    "why --all, 20 active runs, of 12,000 and 300 runners gone": (0, 120, 125, 0),
+    "status, 20 active runs, of 12,000 and 300 runners gone": (0, 50, 19, 0),
 }
 
 # A count of before that is smaller than any count of now.
@@ -71,6 +78,12 @@ def _counted(*arguments: str, folder: Path = ROOT) -> dict[str, tuple[int, ...]]
 
 def test_every_operation_makes_exactly_so_many_requests() -> None:
     assert _counted() == WANTED
+
+
+def test_an_idle_worker_makes_at_most_one_request_in_five_seconds_alone_and_among_five() -> None:
+    ten_minutes_s = 600
+    assert sum(WANTED["idle worker, ten minutes"]) <= 0.2 * ten_minutes_s
+    assert sum(WANTED["5 idle workers, ten minutes"]) <= 5 * 0.2 * ten_minutes_s
 
 
 def test_a_count_that_has_grown_is_named_and_fails_the_script() -> None:

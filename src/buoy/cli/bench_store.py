@@ -12,8 +12,8 @@ from buoy.store_bench import Measured, bench_store
 
 # One sequential step, and an idle worker: docs/s3.md has the counts.
 STEP_PUTS = 1.05
-IDLE_PUTS_PER_S = 0.133
-IDLE_GETS_PER_S = 0.083
+IDLE_PUTS_PER_S = 0.182
+IDLE_GETS_PER_S = 0.0
 MONTH_S = 30 * 86_400
 
 

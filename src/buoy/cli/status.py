@@ -63,7 +63,7 @@ def _show(report: StatusReport) -> None:
     out = render.console()
     out.print(f"store     {report.store} (schema {report.schema}, buoy {report.buoy})")
     runs = ", ".join(f"{number:,} {name}{' earlier' if name == ENDED else ''}" for name, number in report.runs.items())
-    out.print(f"runs      {runs or 'none'}")
+    out.print(f"runs      {runs or 'none'}{', and more that ended' if report.more_runs else ''}")
     if report.health:
         of = "" if report.looked_at is None else f" (of the newest {report.looked_at:,})"
         out.print(f"health    {', '.join(f'{number:,} {name}' for name, number in report.health.items())}{of}")

@@ -13,12 +13,12 @@ from buoy.core.diagnosis.takers import hindrance
 from buoy.core.durations import in_words
 from buoy.core.explain.phrases import runner_text
 from buoy.core.limits import BEAT_S, RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S
-from buoy.core.log.lifecycle import Status
+from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.maintenance import CountsRequests
-from buoy.ports.records import ENDED, Broken, RunQuery
+from buoy.ports.records import ENDED, MORE, Broken, RunQuery
 from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet, store_trouble
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
 
@@ -36,6 +36,8 @@ class StatusReport(msgspec.Struct, frozen=True, kw_only=True):
     # Opening a store brings it to this Buoy's schema, or is refused.
     schema: str = "up to date"
     runs: dict[str, int]
+    # There are more runs that ended than were counted.
+    more_runs: bool = False
     health: dict[str, int]
     # Of how many of them, the newest; None: of all that have not ended.
     looked_at: int | None = None
@@ -59,6 +61,8 @@ class ActiveCounts:
 
     def __init__(self) -> None:
         self.runs: dict[str, int] = {}
+        # Those that have not ended, of the runs that were looked at.
+        self.active: dict[str, int] = {}
         self.health: dict[str, int] = {}
         # Of how many runs the health was looked at; None: of all that have not ended.
         self.looked_at: int | None = None
@@ -85,8 +89,8 @@ async def store_status(client: Client) -> StatusReport:
     fleet = await read_fleet(client.store, client.liveness)
     now = await client.store.now()
     counts = ActiveCounts()
-    counts.runs = await client.store.counts()
     await _look_at(client, fleet, counts)
+    counts.runs = await _run_counts(client, counts)
     known = {str(name): facts for name, facts in fleet.all.items()}
     sweepers = sweepers_of(tuple(fleet.records.values()), known, now)
     refused = await store_trouble(client.store)
@@ -95,6 +99,7 @@ async def store_status(client: Client) -> StatusReport:
         store=client.store.name,
         buoy=buoy_version(),
         runs={name: counts.runs[name] for name in (*Status, ENDED) if counts.runs.get(name)},
+        more_runs=MORE in counts.runs,
         health=counts.health,
         looked_at=counts.looked_at,
         runners=tuple(
@@ -116,6 +121,13 @@ async def store_status(client: Client) -> StatusReport:
     )
 
 
+async def _run_counts(client: Client, counts: ActiveCounts) -> dict[str, int]:
+    """The runs of each status. Those that have not ended were just read, unless there are too many."""
+    if counts.looked_at is not None:
+        return await client.store.counts()
+    return {**await client.store.counts(RunQuery(tuple(sorted(TERMINAL)))), **counts.active}
+
+
 async def _look_at(client: Client, fleet: Fleet, counts: ActiveCounts) -> None:
     """The health of runs that have not ended, the newest first."""
     number, cursor = 0, None
@@ -133,6 +145,8 @@ async def _look_at(client: Client, fleet: Fleet, counts: ActiveCounts) -> None:
 
 def _count(facts: Facts, counts: ActiveCounts) -> None:
     verdict = judge(facts)
+    status = facts.document.status
+    counts.active[status] = counts.active.get(status, 0) + 1
     counts.health[verdict.health] = counts.health.get(verdict.health, 0) + 1
     troubles = _run_troubles(facts)
     counts.troubles += troubles

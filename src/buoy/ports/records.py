@@ -11,7 +11,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from buoy.core.ids import RunId, RunnerId, TaskId
-from buoy.core.limits import COMMIT_WRITES_MAX
 from buoy.core.log.document import Document
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
@@ -77,29 +76,6 @@ class FencedOut(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Committed | FencedOut
 
 
-class Lanes(msgspec.Struct, frozen=True):
-    """How the journal of a process commits to a store: so many groups at once, each of so many writes at most.
-
-    One group at a time where commits share a sync (SQLite); a few where they share a round trip; groups of one write
-    where each run is a request of its own, so that a slow one holds up no other.
-    """
-
-    groups: int = 1
-    writes: int = COMMIT_WRITES_MAX
-
-
-class Pace(msgspec.Struct, frozen=True):
-    """How often the loops of a process look at a store without a hint. Where each request is billed: seldom."""
-
-    # Due tasks and unread messages.
-    look_s: float = 1.0
-    # The other runners.
-    fleet_s: float = 1.0
-    orphans_s: float = 30.0
-    # Schedules, where other machines may change them.
-    schedules_s: float = 10.0
-
-
 class Envelope(msgspec.Struct, frozen=True):
     """What belongs to a run's document but not to its log: who drives it."""
 
@@ -109,6 +85,8 @@ class Envelope(msgspec.Struct, frozen=True):
 
 class RunRecord(msgspec.Struct, frozen=True):
     """A run as the store has it now. `holder` is who holds its task; `inbox_head` the number of its last message.
+
+    In a list `inbox_head` may be the last number that an owner has looked at, if there is no unread message.
 
     `updated_at`: when the store took its last commit. The document's own times are those of the run.
     """
@@ -262,6 +240,10 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     suspected_beat: int | None = None
     # Why its record cannot be read; then only its id is certain. Such a runner may live.
     unreadable: str | None = None
+    # Of a glance: the runner has beaten since this record was read, so its beat is not the last one...
+    beaten: bool = False
+    # ...and for how long this process has seen no beat of it, by its own clock.
+    quiet_s: float = 0.0
 
 
 class Broken(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -282,6 +264,7 @@ class RunQuery(msgspec.Struct, frozen=True):
     `stack`: runs of that stack and those without one; None: of all stacks. `env`: of exactly that env, None being the
     default one; unset: of all envs.
     `created_*` are times of the runs, as their creators dated them.
+    `hinted`: for a loop that looks again. A store may then leave out a run that its index does not show as such.
     """
 
     statuses: tuple[str, ...] = ()
@@ -294,10 +277,13 @@ class RunQuery(msgspec.Struct, frozen=True):
     updated_before: StoreTime | None = None
     stack: str | None = None
     env: str | msgspec.UnsetType | None = msgspec.UNSET
+    hinted: bool = False
 
 
 # In counts: runs that ended, and of which it was not read how.
 ENDED = "ended"
+# In counts, with 0: there are more runs that ended than were counted, since each look at a thousand of them is billed.
+MORE = "more"
 
 
 class RunPage(msgspec.Struct, frozen=True):

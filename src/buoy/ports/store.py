@@ -30,16 +30,15 @@ from buoy.ports.maintenance import (
     IntegrityChecks,
     ScheduleStore,
 )
+from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
     Ended,
     Evidence,
-    Lanes,
     Message,
     Orphan,
     Outcome,
-    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -146,10 +145,12 @@ class RunnerRegistry(Protocol):
         """False: the runner was declared gone (or is unknown) and must stop."""
         ...
 
-    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+    async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
         """The living, then the newest `gone` of those that are gone. One whose record cannot be read counts as living.
 
-        Costs what these cost, however many runners there ever were, and changes nothing.
+        Costs what these cost, however many runners there ever were, and changes nothing. `glance`: for an observer
+        that looks again and again. Where reads are billed, a runner that keeps beating is then shown with an older
+        record (`beaten`); one that misses a beat is shown as it is.
         """
         ...
 

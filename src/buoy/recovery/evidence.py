@@ -77,9 +77,11 @@ class Fleet:
         return None if found is None else ProgressFacts(found.at, found.done, found.total, found.note, found.leaf)
 
 
-async def read_fleet(store: Store, liveness: Liveness, *, gone: int = RUNNERS_GONE_SHOWN) -> Fleet:
-    """The living runners of that store, and the newest of those that are gone."""
-    records = await store.runners(gone=gone)
+async def read_fleet(
+    store: Store, liveness: Liveness, *, gone: int = RUNNERS_GONE_SHOWN, glance: bool = False
+) -> Fleet:
+    """The living runners of that store, and the newest of those that are gone. `glance`: see `Store.runners`."""
+    records = await store.runners(gone=gone, glance=glance)
     sights = await liveness.look(records)
     return Fleet(records, sights, liveness, await store.now(), has_clock=store.has_clock)
 
@@ -93,7 +95,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         host=info.host,
         pid=info.pid,
         role=info.role,
-        beat_age_s=None if now is None or record.unreadable is not None else max(now - record.beat_at, 0.0),
+        beat_age_s=None if now is None or record.unreadable is not None else _beat_age_s(record, now),
         beats=record.beat.number,
         beat_at=float(record.beat_at),
         suspected=record.suspected_beat is not None and record.suspected_beat == record.beat.number,
@@ -102,7 +104,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         # A record that cannot be read may still name a held lock.
         doubt=(sight.doubt or record.unreadable) if record.gone_at is None and proof is None else None,
         stopped=record.gone_at is None and sight.stopped,
-        loop=_loop(record, 0.0 if now is None else max(now - record.beat_at, 0.0)),
+        loop=_loop(record, 0.0 if now is None else _beat_age_s(record, now)),
         stuck=record.beat.stuck,
         queues=info.queues,
         workflows=info.workflows,
@@ -113,6 +115,11 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         errors=record.beat.errors,
         last_error=record.beat.last_error,
     )
+
+
+def _beat_age_s(record: RunnerRecord, now: StoreTime) -> float:
+    """How long ago it beat. Of a runner that has beaten since it was read, this process knows only when it saw that."""
+    return record.quiet_s if record.beaten else max(now - record.beat_at, 0.0)
 
 
 def _loop(record: RunnerRecord, beat_age_s: float) -> LoopFacts | None:

@@ -77,6 +77,9 @@ class FailureDetector:
         if found.seen or record.info.proof == "allocation":
             self._watched.pop(record.info.id, None)
             return found.proof
+        if record.beaten:
+            self._watched.pop(record.info.id, None)
+            return None
         return await self._silence(record)
 
     async def declare_dead(self, record: RunnerRecord, evidence: Evidence) -> int | None:
@@ -132,7 +135,7 @@ class FailureDetector:
         return watch
 
     async def _silent_s(self, record: RunnerRecord, watch: _Watch) -> float:
-        seen_s = watch.last - watch.since
+        seen_s = max(watch.last - watch.since, record.quiet_s)
         if not self._store.has_clock:
             return seen_s
         return max(seen_s, await self._store.now() - record.beat_at)

@@ -42,6 +42,8 @@ class InboxLoop:
         """Reads every inbox with unseen messages."""
         runner = self._runner
         read_up, self._read_up = self._read_up, set()
+        if not runner.executions:
+            return  # a look is a request, and there is no run that could take a message
         for run_id in await runner.store.unread_runs(runner.id):
             execution = runner.executions.get(run_id)
             if execution is None or execution.detached:

@@ -20,7 +20,8 @@ from buoy.core.log.weight import weight
 from buoy.engine.services.begun_coroutine import BegunCoroutine
 from buoy.engine.services.commits import commit_all_surely
 from buoy.errors import Problem
-from buoy.ports.records import Committed, Lanes, Outcome, Write
+from buoy.ports.pace import Lanes
+from buoy.ports.records import Committed, Outcome, Write
 from buoy.ports.store import Store
 
 _LOG = logging.getLogger("buoy.engine")

@@ -18,10 +18,10 @@ from buoy.engine.client.client import Client
 from buoy.ports.records import RunQuery, RunRecord
 from buoy.recovery.evidence import Fleet, read_fleet
 from buoy.recovery.recover import Recovery, examine, recover_run
+from buoy.recovery.sweep.scan import sweep_pages
 from buoy.recovery.sweep.scope import Scope
 
 _ACTIVE = tuple(sorted(ACTIVE))
-_PAGE = 200
 _TROUBLES_KEPT = 100
 
 
@@ -43,20 +43,21 @@ async def reconcile(
     stale_after_s: float = 0.0,
     dry_run: bool = False,
     cursor: str | None = None,
-    pages_max: int | None = None,
+    bounded: bool = False,
 ) -> Reconciled:
     """Looks at active runs that wait for something outside, and wakes those whose wake-up was lost.
 
-    `scope` None: the stack and env of the client. `pages_max`: so many pages of active runs, from `cursor` on; the
-    answer says where to continue.
+    `scope` None: the stack and env of the client. `bounded`: as many active runs as one sweep looks at, from `cursor`
+    on; the answer says where to continue.
     """
     chosen = Scope.of(client, scope)
     replayed = skipped = pages = 0
     troubles: list[str] = []
+    size, pages_max = sweep_pages(client.store, bounded=bounded)
     while pages_max is None or pages < pages_max:
         # The sweep that comes before reports the runs of the page that cannot be read.
         query = RunQuery(statuses=_ACTIVE, stack=chosen.stack, env=chosen.env)
-        page = await client.store.find_runs(query, cursor, _PAGE)
+        page = await client.store.find_runs(query, cursor, size)
         now = await client.store.now()
         old = [record for record in page.runs if record.updated_at <= now - stale_after_s]
         waiting = [record for record in old if chosen.covers(record.document) and _waits(record, now)]

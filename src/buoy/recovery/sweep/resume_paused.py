@@ -42,7 +42,8 @@ async def go_on_with_this_code(client: Client) -> int:
 async def _paused(client: Client, workflow: str | None = None) -> AsyncIterator[Document]:
     """Those of the client's stack and env."""
     cursor: str | None = None
-    query = RunQuery(statuses=("paused",), workflow=workflow, stack=client.stack, env=client.env)
+    # Without a workflow: for each sweep of each worker.
+    query = RunQuery(("paused",), workflow, stack=client.stack, env=client.env, hinted=workflow is None)
     while True:
         page = await client.runs(query, cursor, RUNS_PAGE_MAX)
         for record in page.runs:

@@ -15,7 +15,7 @@ import msgspec
 
 from buoy.core.durations import in_words
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_ORPHANS_MAX
+from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S, SUSPECT_AFTER_S, SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
 from buoy.core.log.lifecycle import ACTIVE
 from buoy.core.remedy.policy import Lookup
 from buoy.engine.client.client import Client
@@ -177,9 +177,19 @@ def mixed(items: Sequence[T], by: str, run_of: Callable[[T], RunId]) -> Sequence
     return sorted(items, key=lambda item: crc32(f"{by} {run_of(item)}".encode())) if by else items
 
 
-async def stale_page(store: Store, scope: Scope, stale_after_s: float, cursor: str | None) -> RunPage:
+def sweep_pages(store: Store, *, bounded: bool) -> tuple[int, int | None]:
+    """The size of a page of active runs, and how many of them one sweep looks at; None: all."""
+    if not bounded:
+        return _PAGE, None
+    looks = store.pace.sweep_looks
+    return (_PAGE, SWEEP_PAGES_MAX) if looks is None else (looks, 1)
+
+
+async def stale_page(
+    store: Store, scope: Scope, stale_after_s: float, cursor: str | None, limit: int = _PAGE
+) -> RunPage:
     """The next active runs, those that have not moved for long. Bounded by what is looked at, not by what is found."""
-    page = await store.find_runs(RunQuery(statuses=_ACTIVE, stack=scope.stack, env=scope.env), cursor, _PAGE)
+    page = await store.find_runs(RunQuery(statuses=_ACTIVE, stack=scope.stack, env=scope.env), cursor, limit)
     before = await store.now() - stale_after_s
     stale = tuple(record for record in page.runs if record.updated_at <= before)
     return RunPage(stale, page.cursor, page.broken)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 
 from buoy.core.ids import RunId, RunnerId
-from buoy.core.limits import RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX, SWEEP_PAGES_MAX
+from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.client.client import Client
 from buoy.engine.services.recovery_log import note_burial, note_release
@@ -24,7 +24,7 @@ from buoy.recovery.evidence import Fleet, read_fleet
 from buoy.recovery.failure_detector import FailureDetector, retire, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.sweep.recent_fleet import RecentFleet
-from buoy.recovery.sweep.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page
+from buoy.recovery.sweep.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page, sweep_pages
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.tally import Swept, Tally
 
@@ -59,9 +59,12 @@ class Sweep:
         self._scope = Scope.of(client, self._options.scope)
         self._told = told
         self._seen: set[RunId] = set()
-        # The runners as they were a moment ago.
+        # The runners as they were a moment ago, and when that was by our own clock. A glance shows who they are and
+        # who is silent; what they do is read before a run is recovered.
         self._people: Fleet | None = None
         self._recent = RecentFleet(client)
+        self._glance: Fleet | None = None
+        self._glanced_at = 0.0
         self.cursor = cursor
         self.tally = Tally(self._options.limit)
 
@@ -80,7 +83,8 @@ class Sweep:
 
     async def dead(self) -> None:
         """Releases what the dead held. All runners are looked at once, however many of them are dead."""
-        self._people = fleet = await read_fleet(self._store, self._client.liveness, gone=0)
+        self._glance = fleet = await read_fleet(self._store, self._client.liveness, gone=0, glance=True)
+        self._glanced_at = self._client.clock.monotonic()
         self._coroner.forget(set(fleet.records))
         for record in fleet.registered:
             if record.info.id == self._client.actor:
@@ -90,11 +94,21 @@ class Sweep:
             except Problem as error:
                 self.tally.trouble(f"runner {record.info.id}: {error}", error)
         self._people = None
+        if self.tally.dead_runners:
+            self._glance = None
 
     async def _fleet(self) -> Fleet:
         """The runners, the newest of the gone too. A sweep that takes long looks again."""
         self._people = await self._recent.get()
         return self._people
+
+    async def _at_a_glance(self) -> Fleet:
+        """The living runners. A sweep that takes long looks again."""
+        now = self._client.clock.monotonic()
+        if self._glance is None or now - self._glanced_at > LOOKS_SLACK_S:
+            self._glance = await read_fleet(self._store, self._client.liveness, gone=0, glance=True)
+            self._glanced_at = now
+        return self._glance
 
     async def _runner(self, record: RunnerRecord, sight: Sight) -> None:
         if record.unreadable is not None and not sight.seen:
@@ -120,7 +134,7 @@ class Sweep:
 
     async def watch(self) -> None:
         """Looks at the runners elsewhere, and does nothing: two looks must not be too far apart."""
-        records = await self._store.runners()
+        records = await self._store.runners(glance=True)
         sights = await self._client.liveness.look(records)
         for record in records:
             await self._proof(record, sights[record.info.id])
@@ -194,7 +208,7 @@ class Sweep:
 
     async def _silent(self) -> None:
         """Reports runs whose owner lives and is silent, however lately they moved. No sweep may touch them."""
-        async for record, why in held_in_silence(self._client, await self._fleet()):
+        async for record, why in held_in_silence(self._client, await self._at_a_glance()):
             if self._scope.covers(record.document):
                 self._note(Recovery(run_id=record.document.run_id, action="report", note=f"H3: {why}"))
 
@@ -202,9 +216,10 @@ class Sweep:
         """Goes through active runs, newest first, from where the last sweep ended to their end."""
         looks = pages = 0
         most = self._options.looks_max
-        while not self.tally.full() and (most is None or (looks < most and pages < SWEEP_PAGES_MAX)):
-            page = await stale_page(self._store, self._scope, self._options.stale_after_s, self.cursor)
-            living = {record.info.id for record in (await self._fleet()).registered}
+        size, pages_max = sweep_pages(self._store, bounded=most is not None)
+        while not self.tally.full() and (most is None or looks < most) and (pages_max is None or pages < pages_max):
+            page = await stale_page(self._store, self._scope, self._options.stale_after_s, self.cursor, size)
+            living = {record.info.id for record in (await self._at_a_glance()).registered}
             for broken in page.broken:
                 self._note(Recovery.of_broken(broken))
             for record in page.runs:
@@ -240,7 +255,7 @@ class Sweep:
                 policy=options.policy,
                 adopt=options.adopt,
                 stale_after_s=options.stale_after_s,
-                fleet=self._people,
+                fleet=await self._fleet(),
             )
         except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop a sweep
             found = Recovery.unread(run_id, error)

@@ -21,7 +21,6 @@ from buoy.core.limits import (
     LOOKS_SLACK_S,
     SWEEP_DELAY_S,
     SWEEP_LOOKS_MAX,
-    SWEEP_PAGES_MAX,
     SWEEP_S,
     SWEEP_SPREAD_MAX_S,
 )
@@ -191,7 +190,7 @@ class Sweeper:
             stale_after_s=options.stale_after_s,
             dry_run=options.dry_run,
             cursor=self._waiting,
-            pages_max=None if options.looks_max is None else SWEEP_PAGES_MAX,
+            bounded=options.looks_max is not None,
         )
         self._waiting = done.cursor
         return done

@@ -20,16 +20,15 @@ from buoy.core.times import StoreTime
 from buoy.core.urls import shown_url
 from buoy.errors import Problem, StoreUnusable, TooLarge
 from buoy.ports.host import Clock
+from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
     Ended,
     Evidence,
-    Lanes,
     Message,
     Orphan,
     Outcome,
-    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -211,7 +210,7 @@ class HttpStore:
         done: bool = await self._call("beat", runner=runner, beat=beat)
         return done
 
-    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+    async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
         found: list[RunnerRecord] = await self._call("runners", gone=gone)
         return found
 

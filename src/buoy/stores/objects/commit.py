@@ -91,6 +91,7 @@ class Commits:
             now = await self._runs.load(write.run_id)
             return FencedOut(0 if now is None else now.head_seq)
         await self._finish(write, base, made, last_seq)
+        await self._runs.segments.committed(write.run_id, made, write.after_seq + 1)
         return Committed(last_seq)
 
     async def _base(self, write: Write) -> StoredRun | FencedOut | None:

@@ -1,8 +1,9 @@
 """Counts in objects: how many runs there are of each status, in one pass.
 
-What has not ended is read, by `active/`: two or three requests for each run, as for a list. What ended is read by
+What has not ended is read, by `active/`: one or two requests for each run, as for a list. What ended is read by
 `index/`, the newest first: one request for each, for so many as a count may read. Older ones are counted by their names
-alone, a thousand for one request; that they ended is certain, how they ended is not told.
+alone, a thousand for one request; that they ended is certain, how they ended is not told. Where each request is billed,
+a count reads a bounded number of names, and says that there are more.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from buoy.core.limits import COUNTED_MAX
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.times import StoreTime
-from buoy.ports.records import ENDED, RunQuery
+from buoy.ports.records import ENDED, MORE, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import each
@@ -25,7 +26,9 @@ from buoy.stores.objects.runs import Runs
 
 PAGE = 1_000
 # Runs that ended whose documents a count reads where each read is billed.
-COUNTED_METERED = 20
+COUNTED_METERED = 10
+# Listings of a thousand names each that a count makes there.
+PAGES_METERED = 10
 
 
 class Counts:
@@ -41,22 +44,34 @@ class Counts:
             held = await self._lists.held_by(query.holder, query, None)
             return dict(Counter(str(one.run.document.status) for one in held if isinstance(one.run, StoredRun)))
         counts, active, counted = Counter[str](), set[RunId](), set[RunId]()
+        purges = await self._lists.under_purge()
         async for entries in self._pages(layout.ACTIVE):
             active.update(entry.run_id for entry in entries)
-            for run in await each(entries, self._lists.listed) if _of_active(query) else ():
+            read = entries if _of_active(query) else []
+            for run in await each(read, lambda entry: self._lists.listed(entry, purges)):
                 if isinstance(run, StoredRun) and not run.document.ended:
                     counted.add(run.run_id)
                     counts[run.document.status] += fits(run.document, run.updated_at, query)
         if not query.statuses or TERMINAL.intersection(query.statuses):
-            await self._ended(query, active, counted, counts)
-        return {status: number for status, number in counts.items() if number}
+            more = await self._ended(query, active, counted, counts)
+        else:
+            more = False
+        found = {status: number for status, number in counts.items() if number}
+        return {**found, MORE: 0} if more else found
 
-    async def _ended(self, query: RunQuery, active: set[RunId], counted: set[RunId], counts: Counter[str]) -> None:
-        """`counted`: runs that had not ended a moment ago. One that ends now is not counted twice."""
-        read = 0
+    async def _ended(self, query: RunQuery, active: set[RunId], counted: set[RunId], counts: Counter[str]) -> bool:
+        """`counted`: runs that had not ended a moment ago. One that ends now is not counted twice.
+
+        Whether there are more than were counted.
+        """
+        read = pages = 0
+        metered = self._bucket.pulse() is None
         async for entries in self._pages(layout.INDEX):
+            if metered and pages == PAGES_METERED:
+                return bool(entries)
+            pages += 1
             chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
-            told = chosen[: max((COUNTED_METERED if self._bucket.pulse() is None else COUNTED_MAX) - read, 0)]
+            told = chosen[: max((COUNTED_METERED if metered else COUNTED_MAX) - read, 0)]
             read += len(told)
             for found in await each(told, lambda entry: self._document(entry, active)):
                 if found is not None and found[0].ended and fits(*found, query):
@@ -64,13 +79,14 @@ class Counts:
             rest = sum(entry.run_id not in active for entry in chosen[len(told) :])
             if rest:
                 counts[ENDED] += rest
+        return False
 
     async def _document(self, entry: layout.RunEntry, active: set[RunId]) -> tuple[Document, StoreTime] | None:
         """Of a run that ended; a run is active for a moment after that, until its entry is removed."""
         found = await self._runs.summary(entry.run_id)
         if found is not None and found[0].ended and entry.run_id not in active:
             return found if layout.index_key(found[0].run_id, found[0].created_at) == entry.key else None
-        run = await self._lists.listed(entry)
+        run = await self._lists.listed(entry, frozenset({entry.run_id}))
         return (run.document, run.updated_at) if isinstance(run, StoredRun) else None
 
     async def _pages(self, prefix: str) -> AsyncIterator[list[layout.RunEntry]]:

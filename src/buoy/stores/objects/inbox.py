@@ -28,7 +28,7 @@ from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import GARBLED, decoded
 
 # A sender that lost a race for a number waits for up to twice that long, then for up to four times...
-PAUSE_S = 0.3
+PAUSE_S = 0.5
 PAUSE_DOUBLINGS = 5
 
 _MESSAGES = msgspec.json.Decoder(Message)
@@ -68,17 +68,22 @@ class Inboxes:
         sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
         message = msgspec.structs.replace(message, sent_at=sent_at)
         number = await self._begin(message, head)
-        lost = 0
+        lost = contended = 0
         while True:
             if lost and number > head:
                 # A look is cheaper than two writes for a number that another sender has taken.
                 head = await self._runs.inbox_ends.end(message.run_id, number - 1)
             if number > head:
-                receipt = await self._put(msgspec.structs.replace(message, number=number))
-                if receipt is not None:
-                    return receipt
-                lost += 1
+                # A wake-up that stands there tells that another sender is after this number, so this one makes way
+                # once. If the number is still free after the pause, that sender was killed, or is very slow.
+                if await self._wake(message.run_id, number) or number == contended:
+                    receipt = await self._put(msgspec.structs.replace(message, number=number))
+                    if receipt is not None:
+                        return receipt
+                lost, makes_way, contended = lost + 1, number != contended, number
                 await asyncio.sleep(_pause_s(message.dedupe, lost))
+                if makes_way:
+                    continue
             if (await self._message(message.run_id, number)).dedupe == message.dedupe:
                 return Receipt(number, duplicate=True)
             number += 1
@@ -120,11 +125,18 @@ class Inboxes:
             return head + 1 if found is None else min(_first(found[0]), head + 1)
         return head + 1
 
+    async def _wake(self, run_id: RunId, number: int) -> bool:
+        """Writes the wake-up of a message that is about to be written. False: it stands there already."""
+        key, since = layout.wake_key(run_id, number), self._clock.monotonic()
+        try:
+            await self._bucket.create(key, b"{}")
+        except Exists:
+            return False
+        await self._index.refresh([(key, b"{}")], since)
+        return True
+
     async def _put(self, message: Message) -> Receipt | None:
-        """Takes this number for the message; None if it is taken."""
-        wake = [(layout.wake_key(message.run_id, message.number), b"{}")]
-        since = await self._index.add(wake)
-        await self._index.refresh(wake, since)
+        """Takes this number for the message, whose wake-up is there; None if it is taken."""
         data = msgspec.json.encode(message)
         key = layout.inbox_key(message.run_id, message.number)
         try:

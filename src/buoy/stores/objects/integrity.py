@@ -20,24 +20,23 @@ from buoy.ports.host import Clock
 from buoy.ports.maintenance import IndexTrouble, Refusal, StoreCheck
 from buoy.ports.records import Broken
 from buoy.stores.clock_check import clock_check
-from buoy.stores.objects import layout
+from buoy.stores.objects import layout, runner_keys
 from buoy.stores.objects.bucket import Bucket, Changed
-from buoy.stores.objects.index import LATE_AFTER_S, Entry, Index, each
+from buoy.stores.objects.index import Entry, Index, each
 from buoy.stores.objects.records import StoredRun, entry_of, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
-from buoy.stores.objects.strays import FOREIGN, STRAY, strange, stray_of
+from buoy.stores.objects.strays import FOREIGN, STRAY, alone, left, strange, stray_of
 
 PAGE = 256
-# Longer than the oldest entry whose writer has not written it again.
-SURE_AFTER_S = LATE_AFTER_S + 5.0
 Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
 
 # These grow with all that ever ran.
 _DEEP = frozenset({layout.INDEX, layout.RUNNERS})
 # Of the runners that are gone the newest are looked at; a sweep checks the others when it removes them.
 _GONE_PAGES = RUNNERS_GONE_KEPT // PAGE + 1
-_LEFT, _ALONE, _MISSING, _DAMAGED = "left over", "without truth", "missing entry", "damaged document"
+_MISSING = "missing entry"
+_DAMAGED = "damaged document"
 
 
 class ObjectCheckup:
@@ -90,6 +89,7 @@ class ObjectCheckup:
             layout.ACTIVE: self._active,
             layout.TASKS: self._task,
             layout.HELD: self._held,
+            layout.PARKED: self._parked,
             layout.WAKE: self._wake,
             layout.LIVING: self._living,
             layout.GONE: self._gone,
@@ -119,10 +119,10 @@ class ObjectCheckup:
             return strange(key)
         view = await self._runs.look(entry.run_id)
         if not isinstance(view, StoredRun):
-            return _alone(key, entry.run_id) if view is None else None
+            return alone(key, entry.run_id) if view is None else None
         valid = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
         over = view.task.kind == "none" and view.document.ended
-        return None if (key == valid and not over) or entry.seq > view.head_seq else _left(key, entry.run_id)
+        return None if (key == valid and not over) or entry.seq > view.head_seq else left(key, entry.run_id)
 
     async def _indexed(self, key: str) -> IndexTrouble | None:
         entry = layout.run_entry(key)
@@ -130,8 +130,8 @@ class ObjectCheckup:
             return strange(key)
         view = await self._runs.look(entry.run_id)
         if not isinstance(view, StoredRun):
-            return _alone(key, entry.run_id) if view is None else None
-        return None if key == layout.index_key(view.run_id, view.document.created_at) else _left(key, entry.run_id)
+            return alone(key, entry.run_id) if view is None else None
+        return None if key == layout.index_key(view.run_id, view.document.created_at) else left(key, entry.run_id)
 
     async def _task(self, key: str) -> IndexTrouble | None:
         return await self._versioned(key, layout.task_entry(key))
@@ -139,13 +139,18 @@ class ObjectCheckup:
     async def _held(self, key: str) -> IndexTrouble | None:
         return await self._versioned(key, layout.held_entry(key))
 
-    async def _versioned(self, key: str, entry: layout.TaskEntry | layout.HeldEntry | None) -> IndexTrouble | None:
+    async def _parked(self, key: str) -> IndexTrouble | None:
+        return await self._versioned(key, layout.parked_entry(key))
+
+    async def _versioned(
+        self, key: str, entry: layout.TaskEntry | layout.HeldEntry | layout.ParkedEntry | None
+    ) -> IndexTrouble | None:
         if entry is None:
             return strange(key)
         view = await self._runs.look(entry.run_id)
         if not isinstance(view, StoredRun):
-            return _alone(key, entry.run_id) if view is None else None
-        return _left(key, entry.run_id) if passed(key, entry.version, view) else None
+            return alone(key, entry.run_id) if view is None else None
+        return left(key, entry.run_id) if passed(key, entry.version, view) else None
 
     async def _wake(self, key: str) -> IndexTrouble | None:
         entry = layout.wake_entry(key)
@@ -155,25 +160,25 @@ class ObjectCheckup:
         if isinstance(view, Broken):
             return None
         if view is None or await self._bucket.get(layout.inbox_key(entry.run_id, entry.number)) is None:
-            return _alone(key, entry.run_id)
+            return alone(key, entry.run_id)
         seen = view.task.kind == "none" or entry.number <= view.task.seen
-        return _left(key, entry.run_id) if seen else None
+        return left(key, entry.run_id) if seen else None
 
     async def _living(self, key: str) -> IndexTrouble | None:
-        runner = layout.runner_of(key)
+        runner = runner_keys.runner_of(key)
         if runner is None:
-            return strange(key)
+            return None if key == layout.POKE else strange(key)
         stands = await self._runners.standing(runner)
         if stands == "living":
             return None
-        return _alone(key, None) if stands == "unregistered" else _left(key, None)
+        return alone(key, None) if stands == "unregistered" else left(key, None)
 
     async def _gone(self, key: str) -> IndexTrouble | None:
-        runner = layout.runner_of(key)
+        runner = runner_keys.runner_of(key)
         if runner is None:
             return strange(key)
         stands = await self._runners.gone_entry(runner)
-        return None if stands == key else _alone(key, None) if stands is None else _left(key, None)
+        return None if stands == key else alone(key, None) if stands is None else left(key, None)
 
     async def _schedule(self, key: str) -> IndexTrouble | None:
         return strange(key) if layout.schedule_of(key) is None else None
@@ -231,10 +236,10 @@ class ObjectCheckup:
 
     async def _hidden_runner(self, key: str) -> IndexTrouble | None:
         """A runner that is not gone, but whom no sweep would look at."""
-        runner = layout.runner_of(key)
+        runner = runner_keys.runner_of(key)
         if runner is None:
             return strange(key)
-        entry = layout.living_key(runner)
+        entry = runner_keys.living_key(runner)
         if await self._bucket.get(entry) is not None or await self._runners.why_not_living(runner) is not None:
             return None
         return IndexTrouble(_MISSING, f"runner {runner} has not its entry {entry}", entry)
@@ -283,8 +288,8 @@ class ObjectCheckup:
 
     async def _missing_again(self, trouble: IndexTrouble) -> IndexTrouble | None:
         if trouble.run_id is None:
-            runner = layout.runner_of(trouble.key)
-            return None if runner is None else await self._hidden_runner(layout.runner_key(runner))
+            runner = runner_keys.runner_of(trouble.key)
+            return None if runner is None else await self._hidden_runner(runner_keys.runner_key(runner))
         view = await self._view(trouble.run_id)
         return None if view is None else await self._missing(view)
 
@@ -294,6 +299,9 @@ class ObjectCheckup:
         if trouble.name == _DAMAGED:
             return await self._write_anew(trouble)
         if trouble.name != _MISSING:
+            runner = runner_keys.runner_of(trouble.key) if trouble.key.startswith(layout.LIVING) else None
+            if runner is not None:
+                return await self._runners.lay_down(runner)
             await self._bucket.delete(trouble.key)
             return True
         view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
@@ -310,11 +318,3 @@ class ObjectCheckup:
         except Changed:
             return False
         return True
-
-
-def _alone(key: str, run_id: RunId | None) -> IndexTrouble:
-    return IndexTrouble(_ALONE, f"{key} points at nothing", key, run_id, waits_s=SURE_AFTER_S)
-
-
-def _left(key: str, run_id: RunId | None) -> IndexTrouble:
-    return IndexTrouble(_LEFT, f"{key} is left over from an earlier state", key, run_id)

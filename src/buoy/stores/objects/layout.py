@@ -1,9 +1,9 @@
 """Layout: under which keys the object store keeps what, and how they are read back.
 
     buoy.json                               what this bucket is
-    poke                                    changes after there is new work; only where a bucket has no pulse
     workflow/{run}/state.json               document, envelope and task; compare-and-swap
     workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
+    workflow/{run}/seg/{first}-{last}.json  the events of 256 commits once more, for readers of long logs; only added
     workflow/{run}/inbox/{number}.json      one message; create-if-absent
     workflow/{run}/dedupe/{hash}            from which number on to look for a message with that dedupe id
     workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was brought from elsewhere
@@ -12,8 +12,11 @@
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
     tasks/{queue}/0-now/{since}~{run}~{version}~{kind}     work that is due whatever the clock says
     held/{runner}/{run}~{version}           work that a runner holds
+    parked/{why}/{run}~{version}            a run that waits for a message; `why`: paused or waits
     wake/{run}~{number}                     a message that the run's owner has not yet seen
-    runners/{runner}.json, living/{runner}  runners, and those of them that are not gone
+    living/{runner}                         the record of a runner that lives, with its last beat; compare-and-swap
+    living/_poke                            changes after there is new work; only where a bucket has no pulse
+    runners/{runner}.json                   the record of a runner that is gone; keeps its id taken
     gone/{newest first}~{runner}            runners that are gone
     definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
     schedules/{name}.json                   when runs are started by the clock; compare-and-swap
@@ -38,18 +41,18 @@ from urllib.parse import quote
 from buoy.core.ids import RunId, RunnerId, is_run_id
 
 MARKER = "buoy.json"
-POKE = "poke"
 WORKFLOW = "workflow/"
 TASKS = "tasks/"
 WAKE = "wake/"
 HELD = "held/"
-ACTIVE = "active/"
-INDEX = "index/"
+PARKED, PARKED_PAUSED, PARKED_WAITS = "parked/", "parked/paused/", "parked/waits/"
+ACTIVE, INDEX = "active/", "index/"
 RUNNERS = "runners/"
 LIVING = "living/"
+# Beside the living: one listing tells who has beaten and whether there is work. No runner has an id like this.
+POKE = f"{LIVING}_poke"
 GONE = "gone/"
-PURGES = "purges/"
-SCHEDULES = "schedules/"
+PURGES, SCHEDULES = "purges/", "schedules/"
 
 # In the place of the minute; sorts before all minutes.
 _AT_ONCE = "0-now"
@@ -82,6 +85,13 @@ class TaskEntry(NamedTuple):
 class HeldEntry(NamedTuple):
     key: str
     runner: RunnerId
+    run_id: RunId
+    version: Version
+
+
+class ParkedEntry(NamedTuple):
+    key: str
+    paused: bool
     run_id: RunId
     version: Version
 
@@ -243,6 +253,17 @@ def held_entry(key: str) -> HeldEntry | None:
     return HeldEntry(key, RunnerId(runner), RunId(run_id), version)
 
 
+def parked_key(run_id: RunId, version: Version, *, paused: bool) -> str:
+    return f"{PARKED_PAUSED if paused else PARKED_WAITS}{run_id}~{version}"
+
+
+def parked_entry(key: str) -> ParkedEntry | None:
+    paused = key.startswith(PARKED_PAUSED)
+    run_id, _, text = key.removeprefix(PARKED_PAUSED if paused else PARKED_WAITS).partition("~")
+    version = version_of(text)
+    return None if version is None or not is_run_id(run_id) else ParkedEntry(key, paused, RunId(run_id), version)
+
+
 def wake_key(run_id: RunId, number: int) -> str:
     return f"{wake_prefix(run_id)}{number:012}"
 
@@ -256,22 +277,9 @@ def wake_entry(key: str) -> WakeEntry | None:
     return WakeEntry(key, RunId(run_id), int(number)) if is_run_id(run_id) and _digits(number) else None
 
 
-def runner_key(runner: RunnerId) -> str:
-    return f"{RUNNERS}{runner}.json"
-
-
-def runner_of(key: str) -> RunnerId | None:
-    """The runner that an object of `living/`, `gone/` or `runners/` is about."""
-    if key.startswith(GONE):
-        name = key.partition("~")[2]
-    else:
-        name = key.removeprefix(LIVING) if key.startswith(LIVING) else _json_name(key, RUNNERS)
-    return RunnerId(name) if is_run_id(name) else None
-
-
 def schedule_of(key: str) -> str | None:
     """The name of the schedule in this object."""
-    name = _json_name(key, SCHEDULES)
+    name = json_name(key, SCHEDULES)
     return name if is_run_id(name) else None
 
 
@@ -291,20 +299,12 @@ def definition_key(version: str) -> str:
     return f"definitions/{version}.json"
 
 
-def living_key(runner: RunnerId) -> str:
-    return f"{LIVING}{runner}"
-
-
-def gone_key(runner: RunnerId, gone_at: float) -> str:
-    return f"{GONE}{place_of_time(gone_at)}~{runner}"
-
-
 def microseconds(at: float) -> int:
     """A time as it stands in keys; beyond their range all times are the same."""
     return min(int(min(max(at, 0.0), 1e11) * 1e6), _TIME_MAX_US)
 
 
-def _json_name(key: str, prefix: str) -> str:
+def json_name(key: str, prefix: str) -> str:
     """The name of an object `{prefix}{name}.json`; empty if it has another form."""
     name = key.removeprefix(prefix)
     return name.removesuffix(".json") if name.endswith(".json") else ""

@@ -2,6 +2,7 @@
 
 Invariants: a page begins after the place where the last one ended, so it is neither shifted nor repeated by what
 happens meanwhile. Runs that have not ended are listed from `active/`, so that a million ended ones cost nothing.
+A run that no runner holds costs one read (`Runs.glimpse`). The inbox is listed only of runs that have a wake-up.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.document import Document
-from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.times import StoreTime
 from buoy.errors import BadInput, CorruptLog
 from buoy.ports.host import Clock
@@ -48,11 +49,13 @@ class Lists:
         place = _place(cursor)
         if query.holder is not None:
             found = await self.held_by(query.holder, query, place)
+        elif query.hinted and query.statuses == (Status.PAUSED,):
+            found = await self._paused(query, place)
         else:
             active = bool(query.statuses) and not TERMINAL.intersection(query.statuses)
             found = await self._indexed(layout.ACTIVE if active else layout.INDEX, query, place, limit)
-        now = self._clock.now()
-        shown = await each(found[:limit], lambda one: self._record(one.run, now))
+        now, woken = self._clock.now(), await self._woken() if found else frozenset[RunId]()
+        shown = await each(found[:limit], lambda one: self._record(one.run, now, woken))
         return RunPage(
             tuple(one for one in shown if isinstance(one, RunRecord)),
             found[limit - 1].place if len(found) > limit else None,
@@ -83,20 +86,34 @@ class Lists:
         except CorruptLog:
             return True
 
-    async def _record(self, run: StoredRun | Broken, now: float) -> RunRecord | Broken:
+    async def _woken(self) -> frozenset[RunId]:
+        """Runs with a message that their owner may not have seen. A wake-up stands from before its message on."""
+        entries = (layout.wake_entry(key) for key in await self._bucket.list(layout.WAKE))
+        return frozenset(entry.run_id for entry in entries if entry is not None)
+
+    async def _record(self, run: StoredRun | Broken, now: float, woken: frozenset[RunId]) -> RunRecord | Broken:
         if isinstance(run, Broken):
             return run
         try:
-            return await self._runs.record(run, now)
+            return await self._runs.record(run, now, all_seen=run.run_id not in woken)
         except UNREADABLE as error:
             return broken("run", run.run_id, layout.inbox_prefix(run.run_id), error)
 
     async def held_by(self, holder: RunnerId, query: RunQuery, place: str | None) -> list[ListedRun]:
         keys = await self._bucket.list(layout.held_prefix(holder))
         entries = [entry for key in keys if (entry := layout.held_entry(key)) is not None]
-        runs = await each(list(dict.fromkeys(entry.run_id for entry in entries)), self._runs.look)
-        held = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
-        return sorted((one for one in held if place is None or one.place > place), key=lambda one: one.place)
+        return await self._some([entry.run_id for entry in entries], query, place)
+
+    async def _paused(self, query: RunQuery, place: str | None) -> list[ListedRun]:
+        """By the entries of paused runs alone. One that a runner holds has none, and one of an earlier release."""
+        keys = await self._bucket.list(layout.PARKED_PAUSED)
+        entries = [entry for key in keys if (entry := layout.parked_entry(key)) is not None]
+        return await self._some([entry.run_id for entry in entries], query, place)
+
+    async def _some(self, run_ids: list[RunId], query: RunQuery, place: str | None) -> list[ListedRun]:
+        runs = await each(list(dict.fromkeys(run_ids)), self._runs.look)
+        some = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
+        return sorted((one for one in some if place is None or one.place > place), key=lambda one: one.place)
 
     async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[ListedRun]:
         """Up to one more than `limit`, so that the caller knows whether there is another page."""
@@ -105,21 +122,41 @@ class Lists:
             after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
         oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
         found: list[ListedRun] = []
+        purges: frozenset[RunId] | None = None
         while len(found) <= limit:
             keys = await self._bucket.list(prefix, after=after, limit=PAGE)
-            entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
-            runs = await each(entries, self.listed)
-            for entry, run in zip(entries, runs, strict=True):
-                if run is not None and (may_match(entry, query) if isinstance(run, Broken) else _matches(run, query)):
-                    found.append(ListedRun(entry.place, run))
+            waiting = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+            if purges is None:
+                # After the names: a run of this page whose purge begins later is shown as it was.
+                purges = await self.under_purge() if waiting else frozenset[RunId]()
+            while waiting and len(found) <= limit:
+                # Only so many are read as the page still needs.
+                part, waiting = waiting[: limit + 1 - len(found)], waiting[limit + 1 - len(found) :]
+                found += await self._fitting(part, query, purges)
             if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
                 break
             after = keys[-1]
         return found
 
-    async def listed(self, entry: layout.RunEntry) -> StoredRun | Broken | None:
+    async def _fitting(
+        self, entries: list[layout.RunEntry], query: RunQuery, purges: frozenset[RunId]
+    ) -> list[ListedRun]:
+        runs = await each(entries, lambda entry: self.listed(entry, purges))
+        return [
+            ListedRun(entry.place, run)
+            for entry, run in zip(entries, runs, strict=True)
+            if run is not None and (may_match(entry, query) if isinstance(run, Broken) else _matches(run, query))
+        ]
+
+    async def under_purge(self) -> frozenset[RunId]:
+        """Runs whose purge was begun: their `state.json` may outlive their log for a while."""
+        names = (layout.purged_run_of(key) for key in await self._bucket.list(layout.PURGES))
+        return frozenset(name for name in names if name is not None)
+
+    async def listed(self, entry: layout.RunEntry, purges: frozenset[RunId]) -> StoredRun | Broken | None:
         """The run of an entry, if it is the one entry of its index that stands for this run."""
-        view = await self._runs.look(entry.run_id)
+        look = self._runs.look if entry.run_id in purges else self._runs.glimpse
+        view = await look(entry.run_id)
         if view is None:
             await self._index.doubt(entry.key)
             return None

@@ -1,12 +1,16 @@
-"""Sweep in objects: what the dead held is made due again, and what nobody cares for is found.
+"""Sweep in objects: what the dead held is made due again, and runs that no process will ever drive are found.
 
-Invariants: every step can be repeated after a crash at any point, by anybody. A run that cannot be read is passed over
-and noted (`Runs.look`). A claim that a buried runner had under
-way is made to fail by touching its run's `state.json`. Every call of `orphans` looks at all that the dead hold, and
-at a part of all active runs, going on from where the last call ended.
+Invariants: every step can be repeated after a crash at any point, by any process. A run that cannot be read is passed
+over and noted (`Runs.look`). A claim that a buried runner had under way is made to fail by touching its run's
+`state.json`. Each active run has an entry in `held/`, `tasks/` or `parked/`: an active run without one is a suspect,
+found by listings alone. A call of `orphans` reads all that the dead hold, the suspects, and a few of the other active
+runs, beginning where the last call ended. So it costs a listing for each thousand entries, and a bounded number of
+reads.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import RUNS_PAGE_MAX
@@ -23,8 +27,10 @@ from buoy.stores.objects.runs import Runs
 from buoy.stores.unreadable import UNREADABLE, broken
 
 MOVES_MAX = 20
-# Active runs that one call of `orphans` looks at: a million waiting runs must not make a sweep expensive.
-SCAN_MAX = 1_000
+# Suspects that one call of `orphans` reads. A store of an earlier release, without entries for parked runs, has many.
+SUSPECTS_MAX = 1_000
+# Active runs that one call reads though they have an entry: an entry may be left over from an earlier state.
+LOOKS_MAX = 8
 
 
 class Sweeps:
@@ -36,6 +42,8 @@ class Sweeps:
         self._runs = runs
         self._runners = runners
         self._clock = clock
+        # Where the next look at suspects, and at the others, begins.
+        self._suspect_place: str | None = None
         self._place: str | None = None
 
     async def declare_dead(
@@ -99,13 +107,20 @@ class Sweeps:
     async def orphans(self, limit: int) -> list[Orphan]:
         limit = max(1, min(limit, RUNS_PAGE_MAX))
         held = await self._held(layout.HELD)
-        living = await self._runners.living({entry.runner for entry in held})
+        living = await self._living({entry.runner for entry in held})
         dead = [entry for entry in held if entry.runner not in living]
         found = {orphan.run_id: orphan for orphan in await each(dead, self._left_behind) if orphan is not None}
         if len(found) < limit:
-            announced = {(entry.runner, entry.run_id) for entry in held}
-            await self._scan(living, announced, limit, found)
+            await self._scan(living, {entry.key for entry in held}, limit, found)
         return list(found.values())[:limit]
+
+    async def _living(self, holders: set[RunnerId]) -> set[RunnerId]:
+        """Those of the holders that live. One that is not among the listed may have registered since: it is read."""
+        if not holders:
+            return set()
+        fleet = await self._runners.fleet.look(glance=True, among=holders)
+        living = {runner for runner, record in fleet.items() if record is not None and record.gone_at is None}
+        return (holders & living) | await self._runners.living(holders - living)
 
     async def _left_behind(self, entry: layout.HeldEntry) -> Orphan | None:
         view = await self._runs.look(entry.run_id)
@@ -120,28 +135,41 @@ class Sweeps:
             await self._index.doubt(entry.key)
         return None
 
-    async def _scan(
-        self, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]], limit: int, found: dict[RunId, Orphan]
-    ) -> None:
-        """Looks through `active/` from where the last scan ended."""
-        keys = await self._bucket.list(layout.ACTIVE, after=self._place, limit=SCAN_MAX)
-        if self._place is not None and len(keys) < SCAN_MAX:
-            begun_at = self._place
-            again = await self._bucket.list(layout.ACTIVE, limit=SCAN_MAX - len(keys))
-            keys += [key for key in again if key <= begun_at]
-        self._place = keys[-1] if len(keys) == SCAN_MAX else None
+    async def _scan(self, living: set[RunnerId], listed: set[str], limit: int, found: dict[RunId, Orphan]) -> None:
+        """Judges the active runs without an entry, and a few of those with one. `listed`: the keys of `held/`."""
+        keys = await self._bucket.list(layout.ACTIVE)
+        entries = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+        if not entries:
+            return
+        listed.update(*[await self._bucket.list(prefix) for prefix in (layout.TASKS, layout.PARKED)])
+        announced = set(map(_announced, listed))
+        times = Counter(entry.run_id for entry in entries)
+        suspects = [entry for entry in entries if entry.run_id not in announced or times[entry.run_id] > 1]
+        others = [entry for entry in entries if entry.run_id in announced and times[entry.run_id] == 1]
+        part, self._suspect_place = _from(suspects, self._suspect_place, SUSPECTS_MAX)
+        judged = await self._judge_all(part, living, listed, limit, found)
+        if judged < len(part):
+            self._suspect_place = part[judged - 1].key
+            return
+        part, self._place = _from(others, self._place, LOOKS_MAX)
+        await self._judge_all(part, living, listed, limit, found)
 
-        async def one(key: str) -> Orphan | None:
-            entry = layout.run_entry(key)
-            view = None if entry is None else await self._active(entry)
-            return None if view is None else await self._judge_one(view, living, announced)
+    async def _judge_all(
+        self, entries: list[layout.RunEntry], living: set[RunnerId], listed: set[str], limit: int,
+        found: dict[RunId, Orphan],
+    ) -> int:  # fmt: skip
+        """Adds the orphans among these, until there are enough. How many were judged."""
 
-        for begin in range(0, len(keys), 64):
-            part = keys[begin : begin + 64]
+        async def one(entry: layout.RunEntry) -> Orphan | None:
+            view = await self._active(entry)
+            return None if view is None else await self._judge_one(view, living, listed)
+
+        for begin in range(0, len(entries), 64):
+            part = entries[begin : begin + 64]
             found.update({orphan.run_id: orphan for orphan in await each(part, one) if orphan is not None})
             if len(found) >= limit:
-                self._place = part[-1]
-                return
+                return begin + len(part)
+        return len(entries)
 
     async def _active(self, entry: layout.RunEntry) -> StoredRun | None:
         """The run, if this entry is the one that it has now."""
@@ -162,20 +190,20 @@ class Sweeps:
             await self._index.doubt(entry.key)
         return None
 
-    async def _judge_one(
-        self, view: StoredRun, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
-    ) -> Orphan | None:
-        """One of many: what is wrong with it is noted, and hides no other."""
+    async def _judge_one(self, view: StoredRun, living: set[RunnerId], listed: set[str]) -> Orphan | None:
+        """One of many: what is wrong with it is noted, and hides no other. Its entry is written if it has none."""
         try:
-            return await self._judge(view, living, announced)
+            orphan = await self._judge(view, living, listed)
+            if orphan is None and view.task.kind in ("held", "parked") and await self._missing(view, listed):
+                entry = entry_of(view.document, view.task)
+                await self._index.add([] if entry is None else [entry])
+            return orphan
         except UNREADABLE as error:
             self._runs.met.note(broken("run", view.run_id, layout.run_prefix(view.run_id), error))
             return None
 
-    async def _judge(
-        self, view: StoredRun, living: set[RunnerId], announced: set[tuple[RunnerId, RunId]] | None
-    ) -> Orphan | None:
-        """Whether nobody will ever drive this run. `announced` None: the entry of a holder is not looked for."""
+    async def _judge(self, view: StoredRun, living: set[RunnerId], listed: set[str]) -> Orphan | None:
+        """Whether no runner will ever drive this run."""
         task, holder = view.task, _holder(view)
         why: str | None = None
         if task.kind == "none":
@@ -184,23 +212,16 @@ class Sweeps:
         elif holder is not None:
             reason = None if holder in living else await self._runners.why_not_living(holder)
             why = None if reason is None else f"held by {holder}, which {reason}"
-            if why is None and announced is not None and (holder, view.run_id) not in announced:
-                await self._announce(view)
-        elif task.kind == "due" and await self._missing(view):
+        elif task.kind == "due" and await self._missing(view, listed):
             why = "its task is in no queue"
         elif await self._asleep(view):
             why = "it has a message or a time that nothing will wake it for"
         return None if why is None else Orphan(view.run_id, holder, why, no_task=task.kind == "none")
 
-    async def _announce(self, view: StoredRun) -> None:
-        """Writes the `held/` entry of a living holder again, so that its burial will find the run."""
+    async def _missing(self, view: StoredRun, listed: set[str]) -> bool:
+        """Whether the run has not its entry. `listed`: keys that certainly stand there."""
         entry = entry_of(view.document, view.task)
-        if entry is not None:
-            await self._index.add([entry])
-
-    async def _missing(self, view: StoredRun) -> bool:
-        entry = entry_of(view.document, view.task)
-        return entry is None or await self._bucket.get(entry[0]) is None
+        return entry is None or (entry[0] not in listed and await self._bucket.get(entry[0]) is None)
 
     async def _asleep(self, view: StoredRun) -> bool:
         """Whether a task that waits has something to do that no entry tells anybody about."""
@@ -220,7 +241,7 @@ class Sweeps:
             view = await self._runs.load(orphan.run_id)
             if view is None:
                 return False
-            found = await self._judge(view, set(), None)
+            found = await self._judge(view, set(), set())
             if found is None or found.holder != orphan.holder:
                 return False
             lost = view.task.kind == "none"
@@ -228,6 +249,24 @@ class Sweeps:
             if await self._runs.move(view, task) is not None:
                 return True
         raise Unavailable(f"the task of {orphan.run_id} is changed by others all the time; try again")
+
+
+def _announced(key: str) -> RunId | None:
+    """The run that an entry of `held/`, `tasks/` or `parked/` announces."""
+    entry: layout.HeldEntry | layout.TaskEntry | layout.ParkedEntry | None
+    if key.startswith(layout.HELD):
+        entry = layout.held_entry(key)
+    else:
+        entry = layout.task_entry(key) if key.startswith(layout.TASKS) else layout.parked_entry(key)
+    return None if entry is None else entry.run_id
+
+
+def _from(entries: list[layout.RunEntry], place: str | None, number: int) -> tuple[list[layout.RunEntry], str | None]:
+    """So many entries after that place, round the end if need be; and the place of the next ones."""
+    later = [entry for entry in entries if place is None or entry.key > place]
+    earlier = entries[: len(entries) - len(later)]
+    part = [*later, *earlier][:number]
+    return part, part[-1].key if part and len(part) < len(entries) else None
 
 
 def _holder(view: StoredRun) -> RunnerId | None:

@@ -212,6 +212,9 @@ def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock
             created_at = write.document.created_at
             change = Released(due_at=created_at, now=created_at, cause="created")
     seen = max(seen, old.seen, write.seen)
+    if change is None and old.kind == "parked":
+        # The entry says whether the run is paused, which this commit may change; no key serves two states.
+        return msgspec.structs.replace(old, seq=first, rev=0, seen=seen)
     if change is None:
         return msgspec.structs.replace(old, seen=seen)
     if isinstance(change, Ended):
@@ -267,6 +270,8 @@ def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
         kind = layout.work_kind(document.workflow, document.stack, document.env)
         key = layout.task_key(document.queue, task.due_at, task.at_once, document.run_id, task.version, kind)
         return key, msgspec.json.encode(WorkHint(document.workflow, document.stack, document.env))
+    if task.kind == "parked":
+        return layout.parked_key(document.run_id, task.version, paused=document.status is Status.PAUSED), b"{}"
     return None
 
 

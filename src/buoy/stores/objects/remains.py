@@ -41,6 +41,9 @@ async def index_entries(bucket: Bucket, run_id: RunId) -> list[str]:
     for key in await bucket.list(layout.TASKS):
         task = layout.task_entry(key)
         found += [key] if task is not None and task.run_id == run_id else []
+    for key in await bucket.list(layout.PARKED):
+        parked = layout.parked_entry(key)
+        found += [key] if parked is not None and parked.run_id == run_id else []
     found += [key for key in await bucket.list(layout.HELD) if (one := _held(key)) is not None and one.run_id == run_id]
     return found + await bucket.list(layout.wake_prefix(run_id))
 

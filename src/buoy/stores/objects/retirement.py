@@ -9,7 +9,8 @@ Absent on purpose: looking at a clock. What is kept is a number of records, the 
 from __future__ import annotations
 
 from buoy.core.ids import RunnerId
-from buoy.stores.objects import layout
+from buoy.ports.records import RunnerRecord
+from buoy.stores.objects import layout, runner_keys
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import Index, each
 from buoy.stores.objects.runners import Runners
@@ -28,29 +29,29 @@ class Retirement:
         self._place: str | None = None
 
     async def retire(self, keep: int, limit: int) -> int:
-        living = await self._runners.names(layout.LIVING)
-        await each(living, self._tidy_living)
+        living = await self._runners.fleet.look(glance=True)
+        await each(living.items(), self._tidy_living)
         entries = await self._bucket.list(layout.GONE, limit=keep + limit)
         if len(entries) < keep + limit:
             # All entries are known. While there are more of them, there is enough to remove.
-            await self._enter({*map(layout.runner_of, entries), *living}, limit)
+            await self._enter({*map(runner_keys.runner_of, entries), *living}, limit)
         return sum(await each(entries[keep:], self._remove))
 
-    async def _tidy_living(self, runner: RunnerId) -> None:
-        """An entry of `living/` that a burial left behind, or whose runner was killed while it registered."""
-        key = layout.living_key(runner)
-        match await self._runners.standing(runner):
-            case "living":
-                self._index.trust(key)
-            case "gone":
-                await self._index.drop([key])
-            case "unregistered":
-                await self._index.doubt(key)
+    async def _tidy_living(self, listed: tuple[RunnerId, RunnerRecord | None]) -> None:
+        """Ends the burial of a runner that is gone. An entry without a record is one of an earlier release."""
+        runner, record = listed
+        key = runner_keys.living_key(runner)
+        if record is None:
+            await self._index.doubt(key)
+        elif record.gone_at is None:
+            self._index.trust(key)
+        else:
+            await self._runners.lay_down(runner)
 
     async def _enter(self, known: set[RunnerId | None], limit: int) -> None:
         """Gives those that are gone and have no entry in `gone/` theirs: they went under an earlier release."""
         keys = await self._bucket.list(layout.RUNNERS, after=self._place, limit=SCAN_MAX)
-        names = [(key, name) for key in keys if (name := layout.runner_of(key)) is not None and name not in known]
+        names = [(key, name) for key in keys if (name := runner_keys.runner_of(key)) is not None and name not in known]
         found = await each([name for _, name in names[:limit]], self._runners.gone_entry)
         await self._index.add([(entry, b"{}") for entry in found if entry is not None])
         if len(names) > limit:
@@ -59,7 +60,7 @@ class Retirement:
             self._place = keys[-1] if len(keys) == SCAN_MAX else None
 
     async def _remove(self, entry: str) -> bool:
-        runner = layout.runner_of(entry)
+        runner = runner_keys.runner_of(entry)
         if runner is None:
             return False
         stands = await self._runners.gone_entry(runner)
@@ -72,6 +73,6 @@ class Retirement:
             return False
         if await self._bucket.list(layout.held_prefix(runner), limit=1):
             return False
-        await self._bucket.delete(layout.runner_key(runner))
+        await self._bucket.delete(runner_keys.runner_key(runner))
         await self._index.drop([entry])
         return True

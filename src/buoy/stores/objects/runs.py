@@ -12,10 +12,8 @@ import math
 import msgspec
 
 from buoy.core.ids import RunId, check_run_id
-from buoy.core.log.codec import decode_events
 from buoy.core.log.document import Document
 from buoy.core.log.document import document as document_of
-from buoy.core.log.events import Event
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
 from buoy.errors import CorruptLog, Unavailable
@@ -24,7 +22,8 @@ from buoy.ports.records import Broken, RunRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.inbox_ends import InboxEnds
-from buoy.stores.objects.index import Entry, Index, each
+from buoy.stores.objects.index import Entry, Index
+from buoy.stores.objects.logs import Logs
 from buoy.stores.objects.records import (
     LogObject,
     StateObject,
@@ -37,7 +36,8 @@ from buoy.stores.objects.records import (
     saved_view,
     state_object,
 )
-from buoy.stores.unreadable import GARBLED, UNREADABLE, Met, broken, decoded
+from buoy.stores.objects.segments import Segments
+from buoy.stores.unreadable import GARBLED, UNREADABLE, Met, broken
 
 # Runs of which this process remembers what it last saw: those that it drives, and then some.
 KNOWN_MAX = 20_000
@@ -45,15 +45,14 @@ KNOWN_MAX = 20_000
 LATELY_S = 30.0
 
 _STATES = msgspec.json.Decoder(StateObject)
-_LOGS = msgspec.json.Decoder(LogObject)
 _DOCUMENTS = msgspec.json.Decoder(Document)
 
 
-class Runs:
+class Runs(Logs):
     """Reads runs, and remembers them to save reads. What is remembered is never trusted where it decides anything."""
 
     def __init__(self, bucket: Bucket, index: Index, clock: Clock) -> None:
-        self._bucket = bucket
+        super().__init__(bucket, Segments(bucket, index), self._head_seq)
         self._index = index
         self._clock = clock
         self.met = Met()
@@ -96,10 +95,29 @@ class Runs:
     async def load(self, run_id: RunId) -> StoredRun | None:
         """The run as it is now, or None if there is positively none."""
         before = self._known.get(check_run_id(run_id))
-        found = await self._bucket.get(layout.state_key(run_id))
+        return await self._load(run_id, before, await self._bucket.get(layout.state_key(run_id)))
+
+    async def glimpse(self, run_id: RunId) -> StoredRun | Broken | None:
+        """As `look`, by one request for a run that no runner holds: then `state.json` was written with its last commit.
+
+        A process that was killed in between left an older one. The next claim of the run brings it up to the log.
+        """
+        try:
+            before = self._known.get(check_run_id(run_id))
+            found = await self._bucket.get(layout.state_key(run_id))
+            saved = None if found is None else _state(found[0])
+            current = saved is not None and saved.task.kind != "held" and saved.head_seq > 0
+            if found is None or saved is None or not current or (before and before.head_seq > saved.head_seq):
+                return await self._load(run_id, before, found)
+            return saved_view(run_id, saved, found[1])
+        except UNREADABLE as error:
+            return self.met.note(broken("run", run_id, layout.run_prefix(run_id), error))
+
+    async def _load(self, run_id: RunId, before: StoredRun | None, found: tuple[bytes, str] | None) -> StoredRun | None:
+        """The run, after `found` was read as its `state.json`. `before`: what was remembered before that."""
         saved = None if found is None else _state(found[0])
         head = 0 if saved is None else saved.head_seq
-        firsts = await self._commits(run_id, head)
+        firsts = await self.commits(run_id, head)
         etag = None if found is None else found[1]
         if not firsts:
             return None if saved is None or etag is None else self._read(saved_view(run_id, saved, etag), before)
@@ -139,25 +157,6 @@ class Runs:
         saved = None if found is None else _state(found[0])
         return None if saved is None else (saved.document, saved.updated_at)
 
-    async def log_object(self, run_id: RunId, first_seq: int) -> LogObject | None:
-        key = layout.log_key(run_id, first_seq)
-        found = await self._bucket.get(key)
-        if found is None:
-            return None
-        return decoded(_LOGS.decode, found[0], key)
-
-    async def purged(self, run_id: RunId) -> bool:
-        """Whether somebody purges the run, or did. Its log begins with a tombstone before anything of it is removed."""
-        first = await self.log_object(run_id, 1)
-        return first is not None and first.purged is not None
-
-    async def buried(self, run_id: RunId) -> bool:
-        """As `purged`; what cannot be read at the first place of the log is no tombstone."""
-        try:
-            return await self.purged(run_id)
-        except CorruptLog:
-            return False
-
     async def _document(self, run_id: RunId, last: LogObject) -> Document:
         """The document of the last commit; folded anew if another version of Buoy wrote it."""
         try:
@@ -165,92 +164,9 @@ class Runs:
         except GARBLED:
             return document_of(fold(run_id, await self.events(run_id, 0, None)))
 
-    async def events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-        """The events after that number; none of a run that is purged meanwhile."""
-        try:
-            return await self._read_events(run_id, after, limit)
-        except CorruptLog:
-            if await self.purged(run_id):
-                return []
-            raise
-
-    async def _read_events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-        """Follows the numbers: a listing may miss what is written meanwhile. Reads no commit beyond the limit."""
-        listed = await self._firsts(run_id, after, limit)
-        firsts = listed if limit is None else [first for first in listed if first <= after + limit]
-        found: list[Event] = []
-        for begin in range(0, len(firsts), 64):
-            chunk = firsts[begin : begin + 64]
-            for first, log in zip(chunk, await each(chunk, lambda seq: self.log_object(run_id, seq)), strict=True):
-                if log is None:
-                    raise CorruptLog(f"the log of {run_id} has lost the commit that began with event {first}")
-                if log.purged is not None:
-                    return []
-                expected = found[-1].seq + 1 if found else first
-                if first != expected:
-                    found += await self._between(run_id, expected, first)
-                found += await self._events_of(run_id, log, after, limit)
-        if limit is not None and len(firsts) < len(listed) and found and found[-1].seq < after + limit:
-            # The listing missed a commit that is within the limit: the next one that it has is not.
-            found += await self._between(run_id, found[-1].seq + 1, listed[len(firsts)])
-        begin = next((place for place, event in enumerate(found) if event.seq > after), len(found))
-        return found[begin:] if limit is None else found[begin : begin + limit]
-
-    async def _events_of(self, run_id: RunId, log: LogObject, after: int, limit: int | None) -> list[Event]:
-        """One commit's events. Of a log that was brought from elsewhere only the parts that are asked for."""
-        where = f"the log of {run_id}"
-        found = decode_events(log.events, where)
-        if not log.parts:
-            return found
-        ends = [first - 1 for first in (*log.parts[1:], log.last_seq + 1)]
-        wanted = [
-            first
-            for first, last in zip(log.parts, ends, strict=True)
-            if last > after and (limit is None or first <= after + limit)
-        ]
-        keys = [layout.part_key(run_id, log.copy, first) for first in wanted]
-        for key, part in zip(keys, await each(keys, self._bucket.get), strict=True):
-            if part is None:
-                raise CorruptLog(f"{key} is missing, though the log refers to it")
-            found += decode_events(part[0], where)
-        return found
-
-    async def _firsts(self, run_id: RunId, after: int, limit: int | None) -> list[int]:
-        """The first numbers of the commits that hold so many events after that one, and of one commit more."""
-        check_run_id(run_id)
-        later = await self._commits(run_id, after, None if limit is None else limit + 1)
-        if later and later[0] == after + 1:
-            return later
-        if not later:
-            known = self._known.get(run_id) or await self.load(run_id)
-            if known is None or known.head_seq <= after:
-                return []
-        # `after` is no last event of a commit, so far as we know: look for the commit that it is in.
-        firsts = await self._commits(run_id)
-        inside = [first for first in firsts if first <= after + 1]
-        return firsts[max(len(inside) - 1, 0) :]
-
-    async def _commits(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[int]:
-        """The first numbers of the commits that begin after that one, at most so many."""
-        prefix = layout.log_prefix(run_id)
-        keys = await self._bucket.list(prefix, after=layout.log_key(run_id, after), limit=limit)
-        return layout.numbers_of(keys, prefix)
-
-    async def last_commit(self, run_id: RunId) -> LogObject | None:
-        """The last commit of a log, whatever stands there; None: there is no log."""
-        firsts = await self._commits(check_run_id(run_id))
-        return await self.log_object(run_id, firsts[-1]) if firsts else None
-
-    async def _between(self, run_id: RunId, first: int, end: int) -> list[Event]:
-        """Commits that a listing left out."""
-        found: list[Event] = []
-        while first < end:
-            log = await self.log_object(run_id, first)
-            if log is None:
-                raise CorruptLog(f"the log of {run_id} has no event {first}, though it has event {end}")
-            found += await self._events_of(run_id, log, 0, None)
-            first = log.last_seq + 1
-        return found
+    async def _head_seq(self, run_id: RunId) -> int:
+        known = self._known.get(run_id) or await self.load(run_id)
+        return 0 if known is None else known.head_seq
 
     async def save(self, view: StoredRun) -> StoredRun:
         """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`."""
@@ -301,9 +217,12 @@ class Runs:
         """The number of the last message."""
         return await self.inbox_ends.end(view.run_id, view.task.seen)
 
-    async def record(self, view: StoredRun, now: float) -> RunRecord:
-        """The run as the port shows it. An unseen message makes a task that nobody holds due at once."""
-        return record_of(view, await self.inbox_head(view), now)
+    async def record(self, view: StoredRun, now: float, *, all_seen: bool = False) -> RunRecord:
+        """The run as the port shows it. An unseen message makes a task that nobody holds due at once.
+
+        `all_seen`: no wake-up tells of an unseen message, so the inbox is not listed.
+        """
+        return record_of(view, view.task.seen if all_seen else await self.inbox_head(view), now)
 
 
 def _state(data: bytes) -> StateObject | None:

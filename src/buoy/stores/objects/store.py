@@ -16,16 +16,15 @@ from buoy.core.limits import COMMIT_LANES_MAX
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
 from buoy.ports.host import Clock
+from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
     Ended,
     Evidence,
-    Lanes,
     Message,
     Orphan,
     Outcome,
-    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -60,7 +59,9 @@ from buoy.stores.objects.tokens import ObjectTokens
 from buoy.stores.store_clock import StoreClock
 
 # Where each request is billed. Work of others is hinted at by the poke.
-METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=120.0, schedules_s=120.0)
+METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=240.0, schedules_s=240.0, sweep_looks=12)
+
+_WAIT_LEAST_S = 0.001
 
 
 class ObjectStore:
@@ -86,6 +87,8 @@ class ObjectStore:
         self.integrity = ObjectCheckup(bucket, self.index, self._runs, self._runners, clock)
         self._metered = bucket.pulse() is None
         self._poke = Poke(bucket, self.index, clock)
+        if self._metered:
+            self._runners.fleet.on_poke = self._poke_listed
         self.schedules = ObjectTimetable(bucket, self._changed)
         self.tokens = ObjectTokens(bucket)
         self._moves = Moves(bucket)
@@ -147,6 +150,7 @@ class ObjectStore:
         return None
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        self._poke.stir()
         outcomes = await self._commits.commit(writes)
         self._moves.note(write.run_id for write in writes)
         if any(map(wakes_others, writes)):
@@ -159,6 +163,10 @@ class ObjectStore:
         self._watch.notify()
         if self._metered and told:
             await self._poke.tell(what)
+
+    def _poke_listed(self, etag: str | None) -> None:
+        if self._poke.listed(etag):
+            self._watch.notify()
 
     async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
         return await self._commits.landed(writes)
@@ -192,7 +200,10 @@ class ObjectStore:
         return await self._lists.ids(prefix, limit)
 
     async def claim_tasks(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:
-        return await self._claims.claim(runner, wants, limit)
+        tasks = await self._claims.claim(runner, wants, limit)
+        if tasks:
+            self._poke.stir()
+        return tasks
 
     async def release(
         self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
@@ -214,8 +225,8 @@ class ObjectStore:
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         return await self._runners.beat(runner, beat)
 
-    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
-        return await self._runners.all(gone)
+    async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
+        return await self._runners.all(gone, glance=glance)
 
     async def retire(self, keep: int, limit: int) -> int:
         return await self._retirement.retire(keep, limit)
@@ -263,15 +274,25 @@ class ObjectStore:
         while True:
             left_s = until - self._clock.monotonic()
             looks_in_s = min(self._poke.due_in_s, self._claims.next_due_in_s())
+            if looks_in_s <= 0.0:
+                if await self._watch.wait(0.0):
+                    return True
+                await self._look_for_change()
+                continue
+            # A shorter wait may not move a clock at all, and this would never end.
+            looks_in_s = max(looks_in_s, _WAIT_LEAST_S)
             if await self._watch.wait(max(min(left_s, looks_in_s), 0.0)):
                 return True
-            if left_s < looks_in_s:
+            if left_s <= looks_in_s:
                 return False
-            if self._claims.next_due_in_s() <= 0.0:
-                self._claims.next_due = None
-                self._watch.notify()
-            elif self._poke.due_in_s <= 0.0 and await self._poke.look():
-                self._watch.notify()
+
+    async def _look_for_change(self) -> None:
+        """The time of a task has come, or that of the next look at the poke."""
+        if self._claims.next_due_in_s() <= 0.0:
+            self._claims.next_due = None
+            self._watch.notify()
+        elif await self._poke.look():
+            self._watch.notify()
 
     async def reopen(self) -> ObjectStore:
         clock, own_clock = self._clock.parts

@@ -1,4 +1,4 @@
-"""Strays: files among the objects of a store that Buoy did not write. They are told and left alone."""
+"""Strays: objects that do not belong where they stand: files that Buoy did not write, and entries without a truth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from buoy.core.ids import RunId
 from buoy.ports.maintenance import IndexTrouble
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
+from buoy.stores.objects.index import LATE_AFTER_S
+from buoy.stores.objects.segments import segment_of
 
+# Longer than the oldest entry whose writer has not written it again.
+SURE_AFTER_S = LATE_AFTER_S + 5.0
 STRAY = "stray file"
 FOREIGN = "not ours"
 _NUMBERED = re.compile(r"[0-9]{12,18}\.json")
@@ -32,6 +36,16 @@ def strange(key: str) -> IndexTrouble:
     return IndexTrouble(FOREIGN, f"{key}: not written by Buoy, which passes over it; move it away", key, mendable=False)
 
 
+def alone(key: str, run_id: RunId | None) -> IndexTrouble:
+    """An entry whose truth is not there. Its writer may be about to write that."""
+    return IndexTrouble("without truth", f"{key} points at nothing", key, run_id, waits_s=SURE_AFTER_S)
+
+
+def left(key: str, run_id: RunId | None) -> IndexTrouble:
+    """An entry that the truth has passed."""
+    return IndexTrouble("left over", f"{key} is left over from an earlier state", key, run_id)
+
+
 def belongs(key: str, run_id: RunId) -> bool:
     """Whether an object below a run's prefix is one that Buoy writes there."""
     folder, _, name = key.removeprefix(layout.run_prefix(run_id)).partition("/")
@@ -40,6 +54,8 @@ def belongs(key: str, run_id: RunId) -> bool:
             return not name
         case "log" | "inbox":
             return _NUMBERED.fullmatch(name) is not None
+        case "seg":
+            return segment_of(key, run_id) is not None
         case "dedupe":
             return _HASH.fullmatch(name) is not None
         case "parts":

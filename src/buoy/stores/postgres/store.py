@@ -14,16 +14,15 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
 from buoy.ports.host import Clock
+from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
     Ended,
     Evidence,
-    Lanes,
     Message,
     Orphan,
     Outcome,
-    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -190,7 +189,7 @@ class PostgresStore:
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         return await self._writer.write(tasks.beat_work(runner, beat))
 
-    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+    async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
         return await self._reader.read(lambda c: tasks.all_runners(c, gone))
 
     async def retire(self, keep: int, limit: int) -> int:

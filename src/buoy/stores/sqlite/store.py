@@ -15,17 +15,16 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
 from buoy.ports.host import Clock
+from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
     Committed,
     Ended,
     Evidence,
-    Lanes,
     Message,
     Orphan,
     Outcome,
-    Pace,
     Receipt,
     Released,
     RunnerInfo,
@@ -227,7 +226,7 @@ class SqliteStore:
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
         return await self._writer.write(tasks.beat_work(runner, beat, self._clock.now()))
 
-    async def runners(self, *, gone: int = 0) -> list[RunnerRecord]:
+    async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
         return await self._reader.read(lambda c: tasks.all_runners(c, gone))
 
     async def retire(self, keep: int, limit: int) -> int:
