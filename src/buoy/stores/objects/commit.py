@@ -72,7 +72,7 @@ class Commits:
             return base
         events, last_seq = write.events, write.after_seq + len(write.events)
         assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
-        # A document that came without a log has no task that could go on.
+        # A document that came without a log has no task.
         old = base.task if base is not None and base.head_seq else None
         task = task_after(write, old, self._runs.seen.get(write.run_id, 0), self._clock)
         log = LogObject(
@@ -101,7 +101,8 @@ class Commits:
         if lately is not None and lately.head_seq == write.after_seq:
             return lately
         if known is not None and known.head_seq == write.after_seq > 0:
-            # The create fences off whoever wrote meanwhile, unless the run was purged and its places are free again.
+            # The create fails if another writer appended since, unless the run was purged and its places are free
+            # again.
             return FencedOut(0) if await self._runs.buried(write.run_id) else self._runs.remember(known, read=False)
         if write.after_seq == 0 and known is None:
             # The fence is the create; this only spares a second starter the entries that lead nowhere.
@@ -142,7 +143,7 @@ class Commits:
                 base, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at
             )
         view = self._runs.remember(view, read=False)
-        # A new run that is due needs no `state.json`: its log says all, and whoever claims it writes one.
+        # A new run that is due needs no `state.json`: its log says all, and the runner that claims it writes one.
         if (base is not None or task.kind != "due") and _wants_saving(view):
             await self._save(view)
         if base is not None and base.task.version != task.version:
@@ -163,7 +164,7 @@ class Commits:
         return [layout.wake_key(base.run_id, number) for number in range(seen + 1, task.seen + 1)[:WAKES_MAX]]
 
     async def _save(self, view: StoredRun) -> None:
-        """Brings `state.json` up to this commit, unless somebody did so already."""
+        """Brings `state.json` up to this commit, unless another process did so already."""
         current: StoredRun | None = view
         try:
             for _ in range(SAVE_TRIES_MAX):

@@ -1,9 +1,9 @@
-"""Fleet in objects: what one listing of `living/` tells about all runners at once.
+"""Fleet in objects: what one listing of `living/` shows about all runners at once.
 
-Invariants: a runner's record is read when its runner is first met, when the listing shows another version of it, and
-in a glance only when that version has stood for longer than a beat takes. A record that is older than the version in
-the listing is marked (`beaten`): its runner has written since, so it was alive. Times are intervals of this process's
-own monotonic clock. The listing shows the poke too, so a look at the fleet is also a look for work.
+Invariants: a runner's record is read when its runner is first met, and when the listing shows another version of it. A
+glance reads it only when that version has stood for longer than a heartbeat takes. A record that is older than the
+version in the listing is marked (`beaten`): its runner has written since, so it was alive. Times are intervals of this
+process's own monotonic clock. The listing shows the poke too, so a look at the fleet is also a look for work.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Checkup of an object store: every index entry against the run that it points at, and every run against its entries.
+"""Integrity checks of an object store: every index entry against its run, and every run against its entries.
 
-Invariants: looking changes nothing. An entry that the truth has passed may be removed by anybody at once. One whose
-truth is not there may be a moment old: it is removed only if it is still so after longer than any writer goes without
-writing its entry again. Entries that are missing, and documents that cannot be read, are written as the truth has
-them; runs are never changed here. An entry of a run that cannot be read is left alone: whether it fits is not known.
-Files that something else put into the store are told and left alone.
+Invariants: a check changes nothing. Any process may at once remove an entry that the truth has passed. An entry without
+its truth may be new. It is removed only if it is still so after longer than any writer goes without writing its entry
+again. Missing entries and unreadable documents are written as the truth has them; runs are never changed here. An entry
+of a run that cannot be read is left alone: whether it fits is not known. Files that another program put into the store
+are reported and left alone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DAMAGED = "damaged document"
 
 
 class ObjectCheckup:
-    """The checkup of one object store."""
+    """The integrity checks of one object store."""
 
     def __init__(self, bucket: Bucket, index: Index, runs: Runs, runners: Runners, clock: Clock) -> None:
         self._bucket = bucket
@@ -189,7 +189,7 @@ class ObjectCheckup:
     # ---- truth without entries
 
     async def _unannounced(self, key: str) -> IndexTrouble | None:
-        """An active run whose task stands in no queue, or whose holder's burial would not find it."""
+        """An active run whose task stands in no queue, or that the death of its holder would not release."""
         entry = layout.run_entry(key)
         view = None if entry is None else await self._view(entry.run_id)
         return None if view is None else await self._missing(view)
@@ -219,7 +219,7 @@ class ObjectCheckup:
         try:
             saved, etag = await self._runs.saved(run_id)
         except CorruptLog:
-            return None  # the run cannot be read, which is told elsewhere
+            return None  # the run cannot be read, which another check reports
         if saved is not None or etag is None:
             return None
         key = layout.state_key(run_id)
@@ -277,7 +277,7 @@ class ObjectCheckup:
         if trouble.name == STRAY:
             return trouble.run_id is not None and await stray_of(self._bucket, trouble.run_id) is not None
         if trouble.name == FOREIGN:
-            return True  # nobody is about to turn it into something of ours
+            return True  # no writer is about to turn it into something of ours
         if trouble.name != _MISSING:
             look = self._looks().get(f"{trouble.key.partition('/')[0]}/")
             there = look is not None and await self._bucket.get(trouble.key) is not None
@@ -309,7 +309,7 @@ class ObjectCheckup:
         return True
 
     async def _write_anew(self, trouble: IndexTrouble) -> bool:
-        """`state.json` as the log has it; False if it has nothing, or if somebody wrote it meanwhile."""
+        """`state.json` as the log has it; False if the log is empty, or if another process wrote it since."""
         view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
         if view is None:
             return False

@@ -202,7 +202,7 @@ def created_at_place(last: str) -> float:
 
 
 def after_place(prefix: str, last: str) -> str:
-    """From where to go on listing runs after that place."""
+    """From where to continue the list of runs after that place."""
     return f"{prefix}{last}" if prefix == INDEX else f"{prefix}{last}~~"
 
 

@@ -1,8 +1,8 @@
 """Lists in objects: runs newest first, by the keys of an index that sorts so.
 
-Invariants: a page begins after the place where the last one ended, so it is neither shifted nor repeated by what
-happens meanwhile. Runs that have not ended are listed from `active/`, so that a million ended ones cost nothing.
-A run that no runner holds costs one read (`Runs.glimpse`). The inbox is listed only of runs that have a wake-up.
+Invariants: a page begins after the place where the last one ended, so later writes neither shift nor repeat it. Runs
+that have not ended are listed from `active/`, so that a million ended ones cost nothing. A run that no runner holds
+costs one read (`Runs.glimpse`). The inbox is listed only of runs that have a wake-up.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class Logs:
         return decoded(_LOGS.decode, found[0], key)
 
     async def purged(self, run_id: RunId) -> bool:
-        """Whether somebody purges the run, or did. Its log begins with a tombstone before anything of it is removed."""
+        """Whether a purge of the run has begun. Its log begins with a tombstone before anything of it is removed."""
         first = await self.log_object(run_id, 1)
         return first is not None and first.purged is not None
 
@@ -53,7 +53,7 @@ class Logs:
             return False
 
     async def events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-        """The events after that number; none of a run that is purged meanwhile."""
+        """The events after that number; none if the run is purged during the read."""
         try:
             return await self._read_events(run_id, after, limit)
         except CorruptLog:
@@ -62,7 +62,7 @@ class Logs:
             raise
 
     async def _read_events(self, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-        """Follows the numbers: a listing may miss what is written meanwhile. Reads no commit beyond the limit."""
+        """Follows the numbers: a listing may miss what is written during it. Reads no commit beyond the limit."""
         listed = await self._firsts(run_id, after, limit)
         firsts = listed if limit is None else [first for first in listed if first <= after + limit]
         found: list[Event] = []

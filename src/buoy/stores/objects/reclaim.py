@@ -1,10 +1,10 @@
 """Sweep in objects: what the dead held is made due again, and runs that no process will ever drive are found.
 
 Invariants: every step can be repeated after a crash at any point, by any process. A run that cannot be read is passed
-over and noted (`Runs.look`). A claim that a buried runner had under way is made to fail by touching its run's
+over and noted (`Runs.look`). A claim that a dead runner had under way is made to fail by touching its run's
 `state.json`. Each active run has an entry in `held/`, `tasks/` or `parked/`: an active run without one is a suspect,
 found by listings alone. A call of `orphans` reads all that the dead hold, the suspects, and a few of the other active
-runs, beginning where the last call ended. So it costs a listing for each thousand entries, and a bounded number of
+runs. It begins where the last call ended. So it costs a listing for each thousand entries, and a bounded number of
 reads.
 """
 

@@ -21,7 +21,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.layout import Version
 from buoy.stores.store_clock import StoreClock
 
-# due: at once, or from `due_at` on, for whoever comes first. held: by `holder`. parked: until a message. none: no task.
+# due: at once, or from `due_at` on, for the first claimer. held: by `holder`. parked: until a message. none: no task.
 TaskKind: TypeAlias = Literal["due", "held", "parked", "none"]
 
 
@@ -68,12 +68,12 @@ class LogObject(msgspec.Struct, frozen=True, omit_defaults=True):
     document: msgspec.Raw
     task: TaskState
     nonce: str | None = None
-    # Of a run that was brought from elsewhere: which copy, and the first numbers of the parts that its log goes on in.
+    # Of a run that was brought from elsewhere: which copy, and the first numbers of the further parts of its log.
     copy: str = ""
     parts: tuple[int, ...] = ()
     # When a store with a clock of its own took this commit.
     taken_at: float | None = None
-    # This is no commit but the end of the log for good: it fences off whoever would go on with a purged run.
+    # This is no commit but the end of the log for good: it fences every later append to a purged run.
     purged: Tombstone | None = None
 
 
@@ -187,7 +187,7 @@ def newer_task(one: TaskState, other: TaskState) -> TaskState:
 
 
 def merged(one: StoredRun, other: StoredRun, *, state: StoredRun) -> StoredRun:
-    """What is known from two looks at a run, in whichever order they happened; of `state.json` what `state` saw."""
+    """What is known from two looks at a run, in any order; of `state.json` what `state` saw."""
     # Of two with one head the later look counts: documents are put right without an event.
     head = one if one.head_seq > other.head_seq else other
     return msgspec.structs.replace(
@@ -199,16 +199,16 @@ def merged(one: StoredRun, other: StoredRun, *, state: StoredRun) -> StoredRun:
 def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock) -> TaskState:
     """The task as a commit leaves it.
 
-    A holder that holds it again makes a new version too: it may have lost the task in between, and what the log says
-    last must count, or a claimer that it fenced would hold a task that it does not drive. The entry of its claim stays;
-    if it was removed in between, `orphans` finds an active run without an entry.
+    A holder that holds it again makes a new version too, because it may have lost the task in between. What the log
+    says last must count, or a claimer that it fenced would hold a task that it does not drive. The entry of its claim
+    stays; if it was removed in between, `orphans` finds an active run without an entry.
     """
     first = write.after_seq + 1
     change = write.task
     if old is None:
         old = TaskState(kind="none", seq=first, generation=0)
         if change is None and not write.document.ended:
-            # Nobody said who drives the new run: whoever comes first.
+            # The writer named no holder for the new run: the first claimer gets it.
             created_at = write.document.created_at
             change = Released(due_at=created_at, now=created_at, cause="created")
     seen = max(seen, old.seen, write.seen)
@@ -284,7 +284,7 @@ def passed(key: str, version: Version, view: StoredRun) -> bool:
 
 
 def fits(hint: WorkHint | Document, wants: Wants) -> bool:
-    """A task without a stack is for everybody, a runner without one takes all. The env must be the same."""
+    """Any runner takes a task without a stack; a runner without a stack takes any task. The env must be the same."""
     spec = wants.specs and is_spec(hint.workflow) and hint.workflow not in wants.excluded_specs
     if wants.workflows is not None and hint.workflow not in wants.workflows and not spec:
         return False
@@ -292,7 +292,7 @@ def fits(hint: WorkHint | Document, wants: Wants) -> bool:
 
 
 def claimed_task(view: StoredRun, task: TaskState, now: float, *, by_clock: bool = False) -> Task:
-    """What the claimer is told."""
+    """The task as its claimer receives it."""
     document = view.document
     return Task(
         id=orchestrate_task_id(view.run_id, task.generation),

@@ -1,8 +1,8 @@
 """Retirement in objects: records of runners that are gone and hold nothing are removed, and their indexes tidied.
 
-Invariants: the record goes before its entry in `gone/`, so that an interrupted removal is met again. Only who is gone
-by its own record is removed, and nobody who holds something. Every call costs a bounded number of requests: it looks at
-a part of `runners/`, from where the last call ended, and at the first entries of `gone/`.
+Invariants: the record goes before its entry in `gone/`, so that an interrupted removal is met again. A runner is
+removed only if its own record says that it is gone, and only if it holds nothing. Every call costs a bounded number of
+requests: it looks at a part of `runners/`, from where the last call ended, and at the first entries of `gone/`.
 Absent on purpose: looking at a clock. What is kept is a number of records, the newest.
 """
 

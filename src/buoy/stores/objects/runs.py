@@ -86,7 +86,7 @@ class Runs(Logs):
         self._known_at.pop(run_id, None)
 
     async def look(self, run_id: RunId) -> StoredRun | Broken | None:
-        """As `load`, for those who look at many runs: one that cannot be read is told as such, and is not absent."""
+        """As `load`, for callers that look at many runs: an unreadable one is returned as `Broken`, not as absent."""
         try:
             return await self.load(run_id)
         except UNREADABLE as error:
@@ -137,7 +137,7 @@ class Runs(Logs):
         return self._read(view, before)
 
     def _read(self, view: StoredRun, before: StoredRun | None) -> StoredRun:
-        """What was read counts, even if more is remembered, which may be lost; unless that was added meanwhile."""
+        """What was read counts, even if more is remembered, which may be lost; unless it was added since."""
         if self._known.get(view.run_id) is before:
             self._known.pop(view.run_id, None)
         return self.remember(view)
@@ -158,7 +158,7 @@ class Runs(Logs):
         return None if saved is None else (saved.document, saved.updated_at)
 
     async def _document(self, run_id: RunId, last: LogObject) -> Document:
-        """The document of the last commit; folded anew if another version of Buoy wrote it."""
+        """The document of the last commit; folded again if another version of Buoy wrote it."""
         try:
             return _DOCUMENTS.decode(last.document)
         except GARBLED:
@@ -181,7 +181,7 @@ class Runs(Logs):
             raise Changed(key) from error
 
     async def move(self, view: StoredRun, task: TaskState) -> StoredRun | None:
-        """Gives the run's task its next state; None if somebody else was quicker. Raises Unavailable if unclear."""
+        """Gives the run's task its next state; None if another process was quicker. Raises Unavailable if unclear."""
         entry = entry_of(view.document, task)
         entries = [] if entry is None else [entry]
         since = await self._index.add(entries)
@@ -218,7 +218,7 @@ class Runs(Logs):
         return await self.inbox_ends.end(view.run_id, view.task.seen)
 
     async def record(self, view: StoredRun, now: float, *, all_seen: bool = False) -> RunRecord:
-        """The run as the port shows it. An unseen message makes a task that nobody holds due at once.
+        """The run as the port shows it. An unseen message makes a task without a holder due at once.
 
         `all_seen`: no wake-up tells of an unseen message, so the inbox is not listed.
         """

@@ -2,8 +2,8 @@
 
 Invariants: a file appears under its key whole or not at all (temporary file, sync, then link or rename, then sync of
 the directory). `create` rests on `link`, which fails if the name is taken; `replace` and `delete` on an advisory lock
-that dies with its process. Deletes are not synced: what a power cut brings back are old index entries, which name their
-version and are told from valid ones. All file work is done by a few threads, never on the event loop.
+that dies with its process. Deletes are not synced. So a power cut may bring back old index entries; those name their
+version, and readers recognise them. A few threads do all file work, never the event loop.
 Names of this module's own at the top of the directory are no objects: `.tmp`, `.locks`, `.poke`, `runners-locks`.
 """
 
@@ -203,7 +203,7 @@ class FolderBucket:
     def _make_directory(self, path: Path) -> None:
         if not path.parent.exists():
             self._make_directory(path.parent)
-        # Missing again: a delete took the parent away. The caller tries anew.
+        # Missing again: a delete took the parent away. The caller tries again.
         with suppress(FileExistsError, FileNotFoundError):
             path.mkdir(mode=0o700)
         # Also if another process made it: it may not have come to its own sync yet.
@@ -288,7 +288,7 @@ class FolderBucket:
         try:
             number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
-            # Emptied and removed by a delete meanwhile: nothing is left to be made durable.
+            # A delete has emptied and removed it since: nothing is left to be made durable.
             return
         try:
             os.fsync(number)
@@ -311,7 +311,7 @@ class FolderBucket:
     def _poke(self) -> None:
         """Gives the poke file another time. A random one: real ones repeat within a tick of the kernel's clock."""
         time_ns = secrets.randbelow(2**31) * 1_000_000_000 + secrets.randbelow(1_000_000_000)
-        # Only a hint: whoever waits looks by itself now and then.
+        # Only a hint: every waiting task looks by itself now and then.
         with suppress(OSError):
             os.utime(self._root / ".poke", ns=(time_ns, time_ns))
 
