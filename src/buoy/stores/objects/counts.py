@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator
 
+import msgspec
+
 from buoy.core.ids import RunId
 from buoy.core.limits import COUNTED_MAX
 from buoy.core.log.document import Document
@@ -25,8 +27,8 @@ from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 
 PAGE = 1_000
-# Runs that ended whose documents a count reads where each read is billed.
-COUNTED_METERED = 10
+# Runs that ended whose documents a count reads where each read is billed: fewer if every run that ended fits the query.
+COUNTED_METERED, COUNTED_UNFILTERED = 20, 10
 # Listings of a thousand names each that a count makes there.
 PAGES_METERED = 10
 
@@ -71,7 +73,7 @@ class Counts:
                 return bool(entries)
             pages += 1
             chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
-            told = chosen[: max((COUNTED_METERED if metered else COUNTED_MAX) - read, 0)]
+            told = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
             read += len(told)
             for found in await each(told, lambda entry: self._document(entry, active)):
                 if found is not None and found[0].ended and fits(*found, query):
@@ -101,3 +103,9 @@ class Counts:
 
 def _of_active(query: RunQuery) -> bool:
     return not query.statuses or not TERMINAL.issuperset(query.statuses)
+
+
+def _read_max(query: RunQuery) -> int:
+    every = not query.statuses or TERMINAL.issubset(query.statuses)
+    unfiltered = every and msgspec.structs.replace(query, statuses=()) == RunQuery()
+    return COUNTED_UNFILTERED if unfiltered else COUNTED_METERED
