@@ -65,7 +65,7 @@ NEAR: dict[str, dict[str, int]] = {
     "reuse-a-key": {"objects": 1},
     "rewrite-history": {"objects": 1, "sqlite": 1},
     "saga-by-start": {"objects": 1, "sqlite": 1},
-    "seen-before-take": {"sqlite": 272},
+    "seen-before-take": {"sqlite": 296},
     "settle-before-firing": {"sqlite": 43},
     "signals-last-first": {"objects": 3, "sqlite": 5},
     "skip-at-a-page-border": {"objects": 3},

@@ -261,7 +261,10 @@ def server_token(url: str) -> str | None:
     if found:
         return found.strip()
     named = os.environ.get(TOKEN_FILE_VARIABLE)
-    path = Path(named) if named else token_file(urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path)
+    place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path
+    if not named and not place.strip("."):
+        return None  # no name of a server: the store says what is wrong with the URL
+    path = Path(named) if named else token_file(place)
     try:
         return path.read_text().strip() or None
     except FileNotFoundError:

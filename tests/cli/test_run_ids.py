@@ -32,6 +32,10 @@ VERBS = {
     "recover": ["--dry-run"],
     "release": [],
     "export": [],
+    "jobs": [],
+    "watch": [],
+    "disable": ["a"],
+    "reset": ["a"],
 }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import buoy as library
-from buoy import wiring
+from buoy import inspection
 from buoy.core.ids import RunId
 from buoy.core.limits import UNCLEAR_TRIES_MAX
 from buoy.core.log import events as e
@@ -47,7 +47,7 @@ def unclear(buoy: Buoy, form: str, *words: str) -> str:
         return store
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wiring, "open_store", faulty)
+        patch.setattr(inspection, "open_store", faulty)
         error = buoy.json(*words, code=5)["error"]
     assert error["type"] == "Unclear" and error["key"] in error["message"]
     return str(error["key"])

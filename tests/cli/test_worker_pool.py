@@ -14,6 +14,7 @@ import pytest
 from .conftest import FLOWS, Buoy, Process, Spawn, until
 
 RUNS = 12
+AT_ONCE = 3
 
 
 class Pool:
@@ -62,13 +63,15 @@ def statuses(buoy: Buoy) -> set[str]:
 
 
 def no_step_was_completed_twice(buoy: Buoy, count: int = 4) -> bool:
+    """A body that ended just before the kill may run again, since its end was not recorded yet."""
     seen = Counter(buoy.seen())
-    return all(seen[f"done {number}"] == RUNS for number in range(count))
+    done = [seen[f"done {number}"] for number in range(count)]
+    return min(done) >= RUNS and sum(done) <= RUNS * count + AT_ONCE
 
 
 def test_a_killed_worker_is_started_again_and_its_runs_continue(buoy: Buoy, pool: Any) -> None:
     load(buoy)
-    parent = pool("--concurrency", "3")
+    parent = pool("--concurrency", f"{AT_ONCE}")
     first = parent.ready(2)
     until(lambda: "begin 1" in buoy.seen(), parent.process)
     os.kill(first[0]["pid"], signal.SIGKILL)

@@ -16,6 +16,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import Problem, WrongState
 from buoy.recovery.failure_detector import FailureDetector
+from buoy.stores.objects import fleet
 
 from .flows import VOYAGES, WORKFLOWS, note, open_witness
 from .gate import Gate
@@ -128,6 +129,7 @@ def live_apart(host: str, silent_s: float = SILENT_S, slack_s: float | None = No
     if slack_s is not None:
         FailureDetector.__init__.__kwdefaults__.update(slack_s=slack_s)
     Heartbeat.__init__.__kwdefaults__.update(beat_s=BEAT_S)
+    fleet.QUIET_AFTER_S = 1.5 * BEAT_S
 
 
 def in_child(work: Callable[[], None], errors: Path) -> int:

@@ -77,10 +77,10 @@ async def test_a_slow_runner_leaves_a_run_alone_that_another_one_drives(every_ur
             async with opened(every_url, executes) as quick:
                 await until(lambda: WITNESS.of("run")["never#1"] == 1, "the other runner to execute the step")
                 claims = len(await bodies_of(client, "run", e.Claimed))
-                looks = store.calls["unread_runs"]
+                looks = store.calls["claim_tasks"]
                 log.set()
                 await until(
-                    lambda: store.calls["unread_runs"] > looks + 1, "the slow runner to be through with its task"
+                    lambda: store.calls["claim_tasks"] > looks + 1, "the slow runner to be through with its task"
                 )
                 await slow.runner.journal.settled()
                 assert len(await bodies_of(client, "run", e.Claimed)) == claims

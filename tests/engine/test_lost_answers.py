@@ -103,10 +103,17 @@ class Workload:
             except WrongState:
                 assert (await self.seen.record(run_id)).document.pause is not None
 
+        async def migrated() -> bool:
+            try:
+                await surely(lambda key: self.app.migrate(run_id, {}, version=version, dedupe=key))
+            except WrongState:
+                return False  # a worker took the paused run once more, and lets go of it again
+            return True
+
         await surely(pause)
         await until(lambda: self._let_go(run_id), f"{run_id} to be let go")
         version = (await self.seen.record(run_id)).document.version
-        await surely(lambda key: self.app.migrate(run_id, {}, version=version, dedupe=key))
+        await until(migrated, f"{run_id} to be migrated")
 
         async def resume(_: str | None) -> None:
             try:

@@ -48,7 +48,7 @@ async def read_batch(access: StoreAccess, run_id: RunId) -> BatchLog:
     """The log and the plan of a batch run; a refusal for any other run."""
     record = await access.store.run(run_id)
     if record is None:
-        raise UnknownRun(f"there is no run {run_id} in {access.store.name}; `buoy ps --all` lists all runs")
+        raise UnknownRun(f"no run {run_id!r} in {access.store.name}; `buoy ps --all` lists all runs")
     if record.document.placement != "batch":
         raise WrongState(f"run {run_id} is no batch run; only a run of `buoy submit` has jobs")
     log = await read_log(access.store, run_id)
