@@ -26,7 +26,7 @@ NUMBER = 7
 LOOK_S = 0.02
 REFUSED_S = 0.1
 GRACE_S = 3.0
-DRIVE_S = 80.0
+DRIVE_S = 120.0
 # For those who know each other from afar only: how soon silence counts, and how often they beat.
 # A process of a busy machine is silent for some tenths of a second, and must not count as gone.
 SILENT_S = 1.0
