@@ -57,7 +57,7 @@ SLEPT_S = 1.3
 FULL_S = 0.5
 PATIENCE_S = 1.0
 # For what must come; only a process that hangs takes so long.
-ENOUGH_S = 90.0
+ENOUGH_S = 130.0
 
 
 class Case(NamedTuple):
