@@ -23,8 +23,6 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     streams: int = 10_000
     streams_per_caller: int = 10_000
     header_bytes: int = 32 * 1024
-    # A body that does not arrive in this time is given up.
-    body_s: float = 30.0
 
 
 class RateLimit:
