@@ -420,7 +420,9 @@ def test_a_workflow_that_missed_the_end_of_its_step_is_told_again(tmp_path: Path
     "name",
     ["WorkflowSweeper", "sweep_workflows", "recover_workflow", "RecoveryResult", "find_last_stable_event",
      "resume_workflows.py", "auto_resume.sh", "actor_registry", "resolve_policy", "stale_after_ms", "source_stack",
-     "source_env", "reconcile_workflows", "claim_for_recovery", "workflow_runs", "orchestrator_task_id"],
+     "source_env", "reconcile_workflows", "claim_for_recovery", "workflow_runs", "orchestrator_task_id", "torc recover",
+     "torc watch", "sync-status", "slurm regenerate", "scheduler_groups", "WorkflowGraph.from_jobs", "is_recovery",
+     "reset_actions_for_reinitialize"],
 )  # fmt: skip
 def test_the_page_of_other_names_has_each_of_them(name: str) -> None:
     assert name in PAGE

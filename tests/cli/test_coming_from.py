@@ -23,7 +23,11 @@ CODES = [code for cell in RIGHT for code in re.findall(r"`([^`]+)`", cell)]
 CALLS = sorted({code for code in CODES if code.startswith("await ")})
 COMMANDS = sorted({code for code in CODES if code.startswith("buoy ")})
 # They run until they are stopped: their words are checked, and nothing is started.
-STAYING = {"buoy sweeper --interval 300", "buoy sweeper --stale-after 600", "buoy worker flows.py --start-delay 2m"}
+STAYING = {
+    "buoy runner --run nightly-7c2a --time-left 2h", "buoy sweeper --interval 300", "buoy sweeper --stale-after 600",
+    "buoy watch nightly-7c2a", "buoy worker flows.py --start-delay 2m",
+}  # fmt: skip
+NIGHTLY = "name: nightly\nsteps:\n  - {id: train, run: echo trained}\n"
 FLOWS = """
 import buoy
 
@@ -91,6 +95,8 @@ def test_every_call_and_the_program_run(place: Buoy) -> None:
 
 def test_every_command_runs(place: Buoy) -> None:
     place("start", "flows.py:checkout", "--id", "order-7")
+    (place.folder / "nightly.yaml").write_text(NIGHTLY)
+    place("submit", "nightly.yaml", "--id", "nightly-7c2a")
     place("worker", "flows.py", "--until-idle")
     assert set(COMMANDS) >= STAYING and len(COMMANDS) >= 10
     for command in COMMANDS:

@@ -112,6 +112,25 @@ async def test_a_cancelled_alarm_is_silent_and_one_in_the_past_rings_at_once() -
     timers.close()
 
 
+async def test_cancelled_alarms_are_at_most_half_of_the_heap_and_the_others_ring_in_order() -> None:
+    clock = ManualClock()
+    timers = Timers(clock)
+    heard: list[int] = []
+    start, kept, most = clock.now(), 0, 0
+    for number in range(5_000):
+        alarm = timers.set(start + 3_600 + number, lambda number=number: heard.append(number))
+        if number % 50:
+            alarm.cancel()
+        else:
+            kept += 1
+        most = max(most, len(timers._heap) - 2 * kept)
+    assert most <= 101, "an hour's time-out for each of many short steps keeps none of them"
+    clock.advance(10_000)
+    await rung(timers)
+    assert heard == list(range(0, 5_000, 50))
+    timers.close()
+
+
 async def test_an_alarm_may_set_another_and_none_rings_after_the_close() -> None:
     clock = ManualClock()
     timers = Timers(clock)

@@ -1,4 +1,4 @@
-"""Releases: a run that was claimed again is not given back by an older release."""
+"""Releases: one that fails delays no other, and none that is older gives back a run that was claimed again."""
 
 from __future__ import annotations
 
@@ -65,3 +65,26 @@ async def test_who_claims_a_run_again_waits_for_the_release_that_is_under_way() 
     assert await claiming
     await queue.close()
     assert store.asked == [RUN]
+
+
+async def test_releases_that_always_fail_delay_no_other_release() -> None:
+    stuck = {RunId(f"stuck-{number}") for number in range(3)}
+
+    class Partly(_Deaf):
+        async def release(self, run_id: RunId, runner: RunnerId, change: Any, head_seq: int | None = None) -> bool:
+            self.asked.append(run_id)
+            if run_id in stuck:
+                raise Unavailable("no answer")
+            return True
+
+    store = Partly()
+    queue = ReleaseQueue(store, RunnerId("r1"), lambda: None)  # type: ignore[arg-type]
+    others = [RunId(f"other-{number}") for number in range(20)]
+    for each in (*sorted(stuck), *others):
+        queue.add(each, Released(due_at=1.0, now=1.0))
+    queue.start()
+    await until(lambda: not any(each in queue for each in others))
+    first_again = next(at for at, each in enumerate(store.asked) if each in stuck and store.asked.index(each) != at)
+    assert set(others) <= set(store.asked[:first_again]), "all others come before a second try of one that failed"
+    assert all(each in queue for each in stuck)
+    await queue.close(at_once=True)
