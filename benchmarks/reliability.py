@@ -23,7 +23,8 @@ from typing import Any
 
 from reliability_page import page
 from simulator.command import STORES
-from simulator.hunt import find_mutant
+from simulator.hunt import find_mutant, noticed
+from simulator.near import NEAR, UNFOUND
 from simulator.planted import MUTANTS, SEEDS_ENOUGH
 from simulator.seed import run_seed
 
@@ -38,7 +39,7 @@ def main() -> int:
     found: dict[str, Any] = {"command": _command(args), "jobs": args.jobs}
     parts = {
         "simulator": lambda: simulate(args.seeds, args.start, args.jobs),
-        "mutants": lambda: mutants(args.jobs, args.start),
+        "mutants": lambda: mutants(args.jobs),
         "cases": lambda: _json("tests.crash.cases", "--sample", args.cases, "--jobs", args.jobs),
         "storm": lambda: _json("tests.crash.storm", "--seconds", args.seconds, "--workers", args.jobs),
     }
@@ -128,23 +129,23 @@ def _seed(seed: int) -> dict[str, Any]:
 # ---- planted bugs
 
 
-def mutants(jobs: int, start: int) -> list[dict[str, Any]]:
-    """Every planted bug on one store on which it can show; the simulator's own command plants them on all."""
-    work = [
-        (name, planted.stores[place % len(planted.stores)]) for place, (name, planted) in enumerate(MUTANTS.items())
-    ]
+def mutants(jobs: int) -> list[dict[str, Any]]:
+    """Every planted bug on one store on which a seed is known to show it; the simulator's command plants them on all.
+
+    Of some no seed is known. Each of those names a test, which `tests/sim/test_planted_in_tests.py` runs with the bug.
+    """
+    work = [(name, sorted(NEAR[name])[place % len(NEAR[name])]) for place, name in enumerate(sorted(NEAR))]
+    tested = [{"mutant": name, "test": MUTANTS[name].test} for name in UNFOUND]
     with _pool(jobs) as pool:
-        return sorted(
-            pool.imap_unordered(_mutant, [(name, store, start) for name, store in work]), key=lambda row: row["mutant"]
-        )
+        return sorted([*pool.imap_unordered(_mutant, work), *tested], key=lambda row: row["mutant"])
 
 
-def _mutant(work: tuple[str, str, int]) -> dict[str, Any]:
-    name, store, start = work
-    verdict = find_mutant(name, store, start)
-    found = {"seeds": None, "rule": None}
+def _mutant(work: tuple[str, str]) -> dict[str, Any]:
+    name, store = work
+    verdict = find_mutant(name, store)
+    found = {"seed": None, "rule": None}
     if verdict is not None:
-        found = {"seeds": verdict.seed - start + 1, "rule": verdict.violations[0].rule}
+        found = {"seed": verdict.seed, "rule": noticed(verdict)[0]}
     return {"mutant": name, "store": store, "enough": SEEDS_ENOUGH[name], **found}
 
 
@@ -161,7 +162,7 @@ def _quiet() -> None:
 def _broken(found: dict[str, Any]) -> bool:
     return bool(
         found.get("simulator", {}).get("broken")
-        or any(row["seeds"] is None for row in found.get("mutants", ()))
+        or any("seed" in row and row["seed"] is None for row in found.get("mutants", ()))
         or any(each["problems"] for each in (*found.get("cases", ()), *found.get("storm", ())))
     )
 

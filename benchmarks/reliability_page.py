@@ -143,20 +143,24 @@ def _by_call(faults: Mapping[str, int]) -> list[tuple[str, int, int]]:
 
 
 def _mutants(rows: Sequence[Mapping[str, Any]]) -> str:
-    found = sum(row["seeds"] is not None for row in rows)
-    lines = []
-    for row in rows:
-        seeds = "**not found**" if row["seeds"] is None else row["seeds"]
-        lines.append((row["mutant"], row["store"], seeds, row["enough"], row["rule"] or ""))
+    seeds = [row for row in rows if "seed" in row]
+    tests = [f"`{row['mutant']}`" for row in rows if "test" in row]
+    found = sum(row["seed"] is not None for row in seeds)
+    lines = [
+        (row["mutant"], row["store"], "**not found**" if row["seed"] is None else row["seed"], row["rule"] or "")
+        for row in seeds
+    ]
     told = _text(
-        f"The simulator found {found} of {len(rows)}. Each bug breaks one promise on purpose. A rule must report it",
-        "within the stated number of seeds, and the same seed must keep that rule without the bug.",
+        f"{len(rows)} bugs break one promise each, on purpose. The simulator found {found} of {len(seeds)}: it plays",
+        "the seed that is known to show the bug first, and others after it. A rule of this bug must report it, and the",
+        f"same seed must keep all rules without the bug. No seed is known for the other {len(tests)}; each has a test",
+        f"that finds it: {', '.join(tests)}.",
     )
     return f"""## Planted bugs
 
 {told}
 
-{_table(("bug", "on", "found in seed", "must be found in", "by the rule"), lines)}
+{_table(("bug", "on", "shown by seed", "found by the rule"), lines)}
 """
 
 

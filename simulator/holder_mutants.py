@@ -10,7 +10,7 @@ import msgspec
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
-from buoy.core.log.state import fold
+from buoy.core.log.state import State
 from buoy.core.remedy.plan import RecoveryPlan
 from buoy.engine.client.client import Client
 from buoy.engine.process import intake as intake_module
@@ -18,7 +18,6 @@ from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner import Runner
-from buoy.engine.process.takeover import ClaimedLog
 from buoy.engine.run.ledger import Ledger
 from buoy.ports.records import Committed, Outcome, RunRecord, Task
 from buoy.recovery import remedies
@@ -110,9 +109,9 @@ class NoClaimFirst(Mutant):
 
     def install(self, world: World) -> None:
         async def claim_first(
-            runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed
-        ) -> ClaimedLog | None:
-            return ClaimedLog(list(log), fold(task.run_id, log))
+            runner: Runner, task: Task, log: Sequence[e.Event], state: State, claim: e.Claimed
+        ) -> list[e.Event] | None:
+            return list(log)
 
         self.patch(intake_module, "claim_first", claim_first)
 

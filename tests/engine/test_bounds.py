@@ -54,7 +54,7 @@ class _Runner:
 
 
 class _LeavesAll(VersionRouter):
-    async def _somebody_fits_better(self, execution: Any) -> bool:
+    async def _fits_another_better(self, workflow: Any, state: Any) -> bool:
         return True
 
 
@@ -64,7 +64,7 @@ async def test_runs_that_others_took_are_not_remembered_for_ever() -> None:
     for number in range(200):
         run_id = RunId(f"run-{number}")
         task = Task(orchestrate_task_id(run_id, 1), run_id, "w", "default")
-        assert await deference.leave(task, cast(Any, None))
+        assert await deference.leave(task, cast(Any, None), State(run_id=run_id))
         assert deference.recently_deferred(task)
         runner.clock.advance(1.0)
     assert len(deference._until) <= 6

@@ -308,7 +308,7 @@ async def test_a_stop_during_a_long_replay_is_quick_and_loses_nothing(
         await until_status(app, "original", "waiting_signal")
         log = await log_of(app, "original")
     # Gives way to the loop at every chance, so that the stop falls into the replay.
-    monkeypatch.setattr("buoy.engine.code.async_decider.REPLAY_SLICE_S", -1.0)
+    monkeypatch.setattr("buoy.engine.code.replay.REPLAY_SLICE_S", -1.0)
     copies = [f"copy{n}x" for n in range(5)]
     second = f"sqlite:///{tmp_path}/second.db"
     async with store_at(second) as store:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import replace
 
 from buoy.cli.terminal.filters import run_filters
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.limits import BULK_PART_MAX
-from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import counted
 from buoy.operations.bulk import ACTIONS, BulkAction, BulkOrder, BulkPart, BulkPreview, apply_part, preview
 from buoy.operations.inspect.runs import RunFilter
@@ -17,13 +15,6 @@ from buoy.operations.inspect.runs import RunFilter
 
 @click.command()
 @click.argument("action", type=click.Choice(ACTIONS))
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([each.value for each in Status]),
-    help="Only runs with this status; may be repeated.",
-)
 @run_filters
 @click.option("--reason", metavar="TEXT", help="Reason, for the record. Of pause and cancel.")
 @click.option("--rate", type=click.FloatRange(0.01, 10_000), help="Runs per second at most.")
@@ -31,7 +22,6 @@ from buoy.operations.inspect.runs import RunFilter
 @shared_options
 def bulk(
     action: BulkAction,
-    statuses: tuple[str, ...],
     filters: RunFilter,
     reason: str | None,
     rate: float | None,
@@ -49,7 +39,7 @@ def bulk(
 
     Exit code: 0 done, 1 some runs refused, 2 bad input, 5 store unusable.
     """
-    order = BulkOrder(action=action, runs=replace(filters, statuses=statuses), reason=reason)
+    order = BulkOrder(action=action, runs=filters, reason=reason)
     shown, parts = go(_act(order, rate, store, yes=yes))
     refused = [each for part in parts for each in part.refused]
     done = sum(part.done for part in parts)

@@ -16,20 +16,12 @@ from buoy.cli.terminal.run_table import run_lines
 from buoy.config import colours_wanted
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.limits import RUNS_PAGE_MAX
-from buoy.core.log.lifecycle import Status
 from buoy.core.log.wording import counted
 from buoy.operations.inspect.runs import NOT_ENDED, FoundRuns, RunFilter, list_runs
 
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Include runs that have ended.")
-@click.option(
-    "--status",
-    "statuses",
-    multiple=True,
-    type=click.Choice([each.value for each in Status]),
-    help="Only runs with this status; may be repeated.",
-)
 @run_filters
 @click.option("--limit", type=click.IntRange(1, RUNS_PAGE_MAX), default=50, show_default=True, help="Runs per page.")
 @click.option("--cursor", metavar="CURSOR", help="Continue where the last page ended.")
@@ -37,7 +29,6 @@ from buoy.operations.inspect.runs import NOT_ENDED, FoundRuns, RunFilter, list_r
 @shared_options
 def ps(
     everything: bool,
-    statuses: tuple[str, ...],
     filters: RunFilter,
     limit: int,
     cursor: str | None,
@@ -56,13 +47,14 @@ def ps(
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    chosen = replace(filters, statuses=statuses or (() if everything else NOT_ENDED))
+    chosen = filters if everything or filters.statuses else replace(filters, statuses=NOT_ENDED)
     found = go(_listed(chosen, cursor, limit, store))
     if as_json:
         print_json(found.listed())
         return Exit.OK
     if not found.facts and not found.broken:
-        click.echo("no runs" if everything or statuses else "no active runs; `buoy ps --all` lists the ended ones")
+        told = "no active runs; `buoy ps --all` lists the ended ones" if chosen is not filters else "no runs"
+        click.echo(told)
         return Exit.OK
     if found.facts:
         _print_runs(found.facts, wide=wide)

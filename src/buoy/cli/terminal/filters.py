@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import click
 
 from buoy.cli.terminal.program import duration
+from buoy.core.log.lifecycle import Status
 from buoy.operations.inspect.runs import RunFilter
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_NAMES = ("workflow", "parent", "text", "newer_than_s", "older_than_s")
+_NAMES = ("statuses", "workflow", "parent", "text", "newer_than_s", "older_than_s")
 
 
 def run_filters(command: F) -> F:
@@ -30,6 +31,8 @@ def run_filters(command: F) -> F:
 
 
 _OPTIONS = (
+    click.option("--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]),
+                 help="Only runs with this status; may be repeated."),
     click.option("--workflow", metavar="NAME", help="Only runs of this workflow."),
     click.option("--parent", metavar="RUN", help="Only the children of this run."),
     click.option("--text", metavar="TEXT", help="Only runs whose id contains this."),

@@ -28,8 +28,13 @@ class Appended(msgspec.Struct, frozen=True):
     document: Document
 
 
-def append(run_id: RunId, log: Sequence[e.Event], bodies: Sequence[e.Body], at: float, nonce: str) -> Appended:
-    """Adds the bodies to a whole log; an empty log is that of a new run. `at`: the writer's time."""
+def append(
+    run_id: RunId, log: Sequence[e.Event], bodies: Sequence[e.Body], at: float, nonce: str, folded: State | None = None
+) -> Appended:
+    """Adds the bodies to a whole log; an empty log is that of a new run. `at`: the writer's time.
+
+    `folded`: the state of that log, which then moves on by the bodies. Such bodies hide and rename nothing.
+    """
     after_seq, branch = 0, current_branch(log)
     if log:
         after_seq, at = log[-1].seq, max(at, log[-1].at)
@@ -39,5 +44,12 @@ def append(run_id: RunId, log: Sequence[e.Event], bodies: Sequence[e.Body], at: 
             branch = body.branch
         version = e.VERSIONS.get(type(body), 1)
         events.append(e.Event(after_seq + place, at, body, branch, version, nonce if place == 1 else None))
-    state = fold(run_id, [*log, *events])
+    state = fold(run_id, [*log, *events]) if folded is None else _moved_on(folded, events)
     return Appended(run_id, after_seq, tuple(events), state, document(state))
+
+
+def _moved_on(state: State, events: Sequence[e.Event]) -> State:
+    for event in events:
+        assert not isinstance(event.body, e.BranchCreated | e.VersionBound), "they change what came before"
+        state.apply(event)
+    return state

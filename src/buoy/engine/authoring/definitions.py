@@ -12,11 +12,11 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Coroutine
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from buoy.core.durations import Duration, seconds
 from buoy.core.ids import check_name
-from buoy.core.spec.model import ANY_SPEC, is_spec
+from buoy.core.spec.model import ANY_SPEC, Recovery, is_spec
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.calls import StepCall, call_now, child
 from buoy.engine.authoring.context import CURRENT, StepContext
@@ -26,8 +26,7 @@ from buoy.errors import BadInput, NotAllowedHere, UnknownWorkflow
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Recovery = Literal["resume", "restart", "fail", "hold"]
-_POLICIES = ("resume", "restart", "fail", "hold")
+_POLICIES: tuple[Recovery, ...] = get_args(Recovery)
 
 
 class Step(Generic[P, T]):

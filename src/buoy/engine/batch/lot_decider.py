@@ -17,12 +17,13 @@ import msgspec
 
 from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, Lot, LotJob, StopJobs
 from buoy.core.ids import LeafId
-from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX, REPLAY_SLICE_S
+from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.context import Request
 from buoy.engine.batch.job_body import job_work, place_key
 from buoy.engine.batch.protocol import JobExecution, cancelled, jobs_message, step_of
+from buoy.engine.code.replay import replay_in_slices
 from buoy.engine.services.room import Room
 from buoy.engine.services.timers import Timer
 from buoy.engine.spec.commands import Commander
@@ -198,16 +199,14 @@ class LotDecider:
     # ---- replay
 
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
-        clock = self._execution.host.clock
-        began = clock.monotonic()
         self._room.on_free.append(self._freed)
-        for place, event in enumerate(events):
-            self._replay_event(event)
-            if place % 64 == 63 and clock.monotonic() - began > REPLAY_SLICE_S:
-                await asyncio.sleep(0)
-                began = clock.monotonic()
+        await replay_in_slices(events, self._execution.host.clock, self._replay_some)
         self._execution.history.forget()
         self._go()
+
+    def _replay_some(self, events: Sequence[e.Event]) -> None:
+        for event in events:
+            self._replay_event(event)
 
     def _replay_event(self, event: e.Event) -> None:
         match event.body:

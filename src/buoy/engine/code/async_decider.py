@@ -14,13 +14,12 @@ from contextvars import copy_context
 from typing import Any, cast
 
 from buoy.core.ids import LeafId, RunId
-from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.log import events as e
 from buoy.core.log.timeline import DELIVERED
 from buoy.engine.authoring.context import CURRENT, CallScope, Request
 from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
 from buoy.engine.code.protocol import RunRecorder
-from buoy.engine.code.replay import Ended, outcome_of
+from buoy.engine.code.replay import Ended, outcome_of, replay_in_slices
 from buoy.errors import BadInput, Detached, Diverged
 
 _LOG = logging.getLogger("buoy.workflow")
@@ -72,13 +71,7 @@ class AsyncDecider:
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
         execution = self._execution
         self.begin(at)
-        clock = execution.clock
-        began = clock.monotonic()
-        for first in range(0, len(events), _SLICE):
-            self._replay_some(events[first : first + _SLICE])
-            if clock.monotonic() - began > REPLAY_SLICE_S:
-                await asyncio.sleep(0)
-                began = clock.monotonic()
+        await replay_in_slices(events, execution.clock, self._replay_some, _SLICE)
         self._returns.clear()
         self._ahead = _NOTHING
         # Every call of async code is asked for once: what the log had is needed no longer.

@@ -6,18 +6,21 @@ never by position or count. The first difference between code and log ends the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from buoy.core.ids import LeafId
+from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.arguments import same_call
 from buoy.engine.authoring.context import Request, Started, StepOutcome
 from buoy.engine.authoring.failures import Failed, child_failed, step_failed
 from buoy.errors import Diverged
+from buoy.ports.host import Clock
 
 STARTS: tuple[type[Started], ...] = Started.__args__
 Completed = e.StepCompleted | e.ModuleCompleted
@@ -27,6 +30,18 @@ OUTCOMES: tuple[type[Ended], ...] = Ended.__args__
 
 BODIES = (e.StepStarted, e.ModuleStarted)
 _START_TYPES = frozenset(STARTS)
+
+
+async def replay_in_slices(
+    events: Sequence[e.Event], clock: Clock, replay: Callable[[Sequence[e.Event]], None], size: int = 64
+) -> None:
+    """Hands over all events, so many at a time, and lets other runs of the process move in between."""
+    began = clock.monotonic()
+    for first in range(0, len(events), size):
+        replay(events[first : first + size])
+        if clock.monotonic() - began > REPLAY_SLICE_S:
+            await asyncio.sleep(0)
+            began = clock.monotonic()
 
 
 class History:

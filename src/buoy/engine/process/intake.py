@@ -8,13 +8,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.core.log import events as e
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.state import State, fold
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.process.held_runs import forgotten
@@ -53,6 +55,14 @@ _RETRY_S = 30.0
 _COMPARE_S = 240.0
 # Specs that a runner names as left to others.
 _UNABLE_MAX = 100
+
+
+class _FoldedRun(NamedTuple):
+    """A run that is about to be driven: its log and what that amounts to, folded once."""
+
+    workflow: Workflow[..., Any]
+    log: Sequence[e.Event]
+    state: State
 
 
 class Intake:
@@ -201,19 +211,19 @@ class Intake:
         workflow = await self._workflow_of(task, events)
         if workflow is None:
             return
-        execution = Execution(runner, workflow, task.run_id, events)
         if not events:
             runner.releases.add(task.run_id, Released(due_at=None, now=runner.clock.now()))
             return
-        if execution.ended:
+        state = fold(task.run_id, events)
+        if state.status in TERMINAL:
             # It ended in a process that could not do its last duties any more.
             runner.outbox.finish(task.run_id, duties_left(task.run_id, events))
             return
-        if await self._deference.leave(task, execution):
+        if await self._deference.leave(task, workflow, state):
             return
         task, run_time = carried(task)
         claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
-        verdict = judge(execution, events, claim, runner.clock.now())
+        verdict = judge(state, events, claim, workflow.recovery, runner.clock.now())
         if verdict.plan is not None:
             await remedy(runner, task, events, claim, verdict.plan)
             return
@@ -223,21 +233,20 @@ class Intake:
             return
         if verdict.solo:
             claim = msgspec.structs.replace(claim, evidence={**task.evidence, "solo": True})
-        await self._drive(task, execution, events, claim, run_time)
+        run = _FoldedRun(workflow, events, state)
+        await self._drive(task, run, claim, run_time)
 
-    async def _drive(
-        self, task: Task, execution: Execution, events: Sequence[e.Event], claim: e.Claimed, run_time: float | None
-    ) -> None:
-        runner = self._runner
-        messages = await unread_inbox(runner.store, task.run_id, execution.state.consumed)
+    async def _drive(self, task: Task, run: _FoldedRun, claim: e.Claimed, run_time: float | None) -> None:
+        runner, (workflow, events, state) = self._runner, run
+        messages = await unread_inbox(runner.store, task.run_id, state.consumed)
         to_claim: e.Claimed | None = claim
-        if runner.gone is None and task.cause == LOST and execution.state.pause is None:
-            claimed = await claim_first(runner, task, events, claim)
+        if runner.gone is None and task.cause == LOST and state.pause is None:
+            claimed = await claim_first(runner, task, events, state, claim)
             if claimed is None:
                 self._unclear = True
                 return
-            workflow, to_claim = execution.workflow, None
-            execution = Execution(runner, workflow, task.run_id, claimed.log, claimed.state)
+            events, to_claim = claimed, None
+        execution = Execution(runner, workflow, task.run_id, events, state)
         await keep_time(runner.store, runner.clock, task.run_id, execution.ledger, run_time)
         if runner.gone is not None:
             return  # declared gone while it read: its task is due for others, and what it drives was dropped

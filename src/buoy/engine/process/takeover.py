@@ -8,7 +8,7 @@ is driven by a runner that holds nothing else. After more crashes it is quaranti
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -36,7 +36,6 @@ from buoy.ports.records import Ended, Held, Released, Task, TaskChange
 
 if TYPE_CHECKING:
     from buoy.engine.process.runner import Runner
-    from buoy.engine.run.execution import Execution
 
 LOST = "taken_over"
 # When a run whose log lost its end is tried again: if this runner records the loss now, and if it cannot.
@@ -51,18 +50,17 @@ class TakeoverVerdict(msgspec.Struct, frozen=True):
     plan: RecoveryPlan | None = None
 
 
-def judge(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> TakeoverVerdict:
-    """Looks at a run that is about to be claimed."""
-    state = execution.state
+def judge(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: str, now: float) -> TakeoverVerdict:
+    """Looks at a run that is about to be claimed. `policy`: that of its workflow."""
     if state.pause is not None or (claim.cause != LOST and state.claims < SOLO_AFTER):
         return TakeoverVerdict()
     counted = _crashes(log, claim, now)
     if counted.poison:
         finding = poison_finding(counted)
-        decision = Decision("quarantine", "it ends the processes that drive it", execution.workflow.recovery)
+        decision = Decision("quarantine", "it ends the processes that drive it", policy)
         return TakeoverVerdict(plan=plan_recovery(state.run_id, log, finding, decision, claim.runner))
     if claim.cause == LOST:
-        plan = _by_policy(execution, log, claim, now)
+        plan = _by_policy(state, log, claim, policy, now)
         if plan is not None:
             return TakeoverVerdict(plan=plan)
     return TakeoverVerdict(solo=counted.wants_solo)
@@ -75,10 +73,8 @@ def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
     return crashes([*log, e.Event(log[-1].seq + 1, now, claim, log[-1].branch)])
 
 
-def _by_policy(execution: Execution, log: Sequence[e.Event], claim: e.Claimed, now: float) -> RecoveryPlan | None:
+def _by_policy(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: str, now: float) -> RecoveryPlan | None:
     """The plan that the workflow's policy asks for, if it is not to continue where the run was."""
-    state = execution.state
-    policy = execution.workflow.recovery
     if policy == "resume" or state.status is not Status.RUNNING:
         return None
     finding = Finding(
@@ -109,22 +105,17 @@ async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Cl
     note_recovery(plan, reason=plan.reason, workflow=task.workflow, actor=claim.runner)
 
 
-class ClaimedLog(NamedTuple):
-    """A log that ends with our claim, and what the run is by it: a long log is not folded once more."""
-
-    log: list[e.Event]
-    state: State
-
-
-async def claim_first(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed) -> ClaimedLog | None:
+async def claim_first(
+    runner: Runner, task: Task, log: Sequence[e.Event], state: State, claim: e.Claimed
+) -> list[e.Event] | None:
     """Claims a run of a dead owner before its code runs, so that a crash by that code is recorded.
 
-    Returns the log with the claim. None: another process was quicker.
+    Returns the log with the claim, which `state` then has, too. None: another process was quicker.
     """
     at = await run_now(runner.store, runner.clock, task.run_id, log[-1].at)
-    new = append(task.run_id, log, [claim], at, runner.ids.nonce())
+    new = append(task.run_id, log, [claim], at, runner.ids.nonce(), folded=state)
     taken = await runner.journal.commit(write_of(new, Held(runner.id)))
-    return ClaimedLog([*log, *new.events], new.state) if taken else None
+    return [*log, *new.events] if taken else None
 
 
 async def release_truncated(

@@ -9,7 +9,7 @@ the task for some seconds, then looks whether the other is still there.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,8 +19,9 @@ from buoy.ports.records import Released, RunnerInfo, Task
 
 if TYPE_CHECKING:
     from buoy.core.ids import RunId
+    from buoy.core.log.state import State
+    from buoy.engine.authoring.definitions import Workflow
     from buoy.engine.process.runner import Runner
-    from buoy.engine.run.execution import Execution
 
 _LEFT_S = 5.0
 # For who got nothing but runs that it leaves to others.
@@ -34,15 +35,15 @@ class VersionRouter:
         self._runner = runner
         self._until: dict[RunId, float] = {}
 
-    async def leave(self, task: Task, execution: Execution) -> bool:
+    async def leave(self, task: Task, workflow: Workflow[..., Any], state: State) -> bool:
         """Leaves the run to a runner whose version fits better, if there is one; says whether it did."""
-        if not await self._somebody_fits_better(execution):
+        if not await self._fits_another_better(workflow, state):
             return False
         now = self._runner.clock.monotonic()
         self._forget(now)
         self._until.pop(task.run_id, None)
         self._until[task.run_id] = now + _LEFT_S
-        self._give_back(_due_for_all(task, execution))
+        self._give_back(_due_for_all(task, max(self._runner.clock.now(), state.updated_at)))
         return True
 
     def _forget(self, now: float) -> None:
@@ -72,25 +73,24 @@ class VersionRouter:
         )
         self._runner.releases.add(task.run_id, change)
 
-    async def _somebody_fits_better(self, execution: Execution) -> bool:
-        bound, name = execution.state.version, execution.workflow.name
-        if not bound or bound == execution.workflow.version or is_spec(name):
+    async def _fits_another_better(self, workflow: Workflow[..., Any], state: State) -> bool:
+        bound, name = state.version, workflow.name
+        if not bound or bound == workflow.version or is_spec(name):
             return False
-        misfits = execution.state.misfits
-        worse = misfits if execution.workflow.version in misfits else ()
+        worse = state.misfits if workflow.version in state.misfits else ()
         return any(
-            _has_better(record.info.workflows.get(name, ()), bound, worse) and _serves(record.info, execution)
+            _has_better(record.info.workflows.get(name, ()), bound, worse) and _serves(record.info, state)
             for record in await self._runner.store.runners()
             if record.info.id != self._runner.id
         )
 
 
-def _due_for_all(task: Task, execution: Execution) -> Task:
+def _due_for_all(task: Task, run_now: float) -> Task:
     """The clock of this runner has found the task due. The clock of the better one may be hours behind it."""
     if not task.by_clock:
         return task
     bare, told_at = carried(task)
-    run_time = max(execution.ledger.now(), told_at or 0.0)
+    run_time = max(run_now, told_at or 0.0)
     return msgspec.structs.replace(bare, evidence={**bare.evidence, **carrying(run_time)}, by_clock=False)
 
 
@@ -98,8 +98,8 @@ def _has_better(versions: Collection[str], bound: str, worse: Collection[str]) -
     return bound in versions or (bool(worse) and any(version not in worse for version in versions))
 
 
-def _serves(info: RunnerInfo, execution: Execution) -> bool:
-    created = execution.state.created
+def _serves(info: RunnerInfo, state: State) -> bool:
+    created = state.created
     return (
         info.role == "worker"
         and created is not None

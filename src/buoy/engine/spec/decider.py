@@ -7,17 +7,15 @@ failed step blocks its descendants and no other step; the run fails when nothing
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
 from buoy.core.ids import LeafId
-from buoy.core.limits import REPLAY_SLICE_S
 from buoy.core.log import events as e
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.context import Started
 from buoy.engine.authoring.failures import Failed
-from buoy.engine.code.replay import STARTS, Completed, outcome_of
+from buoy.engine.code.replay import STARTS, Completed, outcome_of, replay_in_slices
 from buoy.engine.spec.runtime import SpecKit
 from buoy.engine.spec.walk import Active, Recording, Walk
 from buoy.errors import BadInput, Cancelled, Diverged
@@ -92,14 +90,8 @@ class SpecDecider:
     # ---- replay
 
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
-        clock = self._execution.clock
         self._walk.frontier.begin()
-        began = clock.monotonic()
-        for place, event in enumerate(events):
-            self._replay_event(event)
-            if place % 64 == 63 and clock.monotonic() - began > REPLAY_SLICE_S:
-                await asyncio.sleep(0)
-                began = clock.monotonic()
+        await replay_in_slices(events, self._execution.clock, self._replay_some)
         self._execution.history.forget()
         self._catch_up()
 
@@ -109,6 +101,10 @@ class SpecDecider:
             for active in list(self._walk.active.values()):
                 self._walk.advance(active)
             self._go()
+
+    def _replay_some(self, events: Sequence[e.Event]) -> None:
+        for event in events:
+            self._replay_event(event)
 
     def _replay_event(self, event: e.Event) -> None:
         if self._ended:

@@ -5,18 +5,18 @@ Invariant: what cannot be read of one run is an answer for its caller, and hides
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from buoy.core.ids import RunId
-from buoy.core.log.codec import decode_events
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
 from buoy.ports.records import Message
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.read_groups import only
+from buoy.stores.rows import events_of
 
 
 class Part(NamedTuple):
@@ -37,7 +37,7 @@ def logs_of(connection: Connection, parts: Sequence[Part]) -> list[list[Event] |
     found: list[list[Event] | Exception] = []
     for part, commits_of_part in zip(parts, rows, strict=True):
         try:
-            found.append(_events(commits_of_part, part))
+            found.append(events_of(commits_of_part, *part))
         except Exception as error:  # noqa: BLE001 - raised to the caller that asked for this run
             found.append(error)
     return found
@@ -45,19 +45,6 @@ def logs_of(connection: Connection, parts: Sequence[Part]) -> list[list[Event] |
 
 def log_of(connection: Connection, run_id: RunId, after: int = 0, limit: int | None = None) -> list[Event]:
     return only(logs_of(connection, [Part(run_id, after, limit)]))
-
-
-def _events(rows: Iterable[tuple[int, bytes]], part: Part) -> list[Event]:
-    run_id, after, limit = part
-    found: list[Event] = []
-    for last_seq, body in rows:
-        if limit is not None and len(found) >= limit:
-            break
-        if last_seq > after:
-            events = decode_events(body, f"the log of {run_id}")
-            # Only the first commit of a page can begin before it.
-            found += events if events[0].seq > after else [event for event in events if event.seq > after]
-    return found if limit is None else found[:limit]
 
 
 def inboxes_of(connection: Connection, parts: Sequence[Part]) -> list[list[Message] | Exception]:

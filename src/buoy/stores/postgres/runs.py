@@ -19,7 +19,7 @@ from buoy.core.log.inbox_room import check_room
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
-from buoy.errors import BadInput, CorruptLog, TooLarge, UnknownRun
+from buoy.errors import CorruptLog, TooLarge, UnknownRun
 from buoy.ports.records import (
     Broken,
     Committed,
@@ -39,6 +39,7 @@ from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.lanes import Work
 from buoy.stores.postgres.logs import log_of
 from buoy.stores.postgres.read_groups import only
+from buoy.stores.rows import place_before
 from buoy.stores.scopes import fits_scope
 from buoy.stores.unreadable import GARBLED, UNREADABLE, broken
 
@@ -144,7 +145,7 @@ def _send(connection: Connection, values: tuple[object, ...], head_max: int) -> 
 def page_of_runs(connection: Connection, query: RunQuery, cursor: str | None, limit: int) -> RunPage:
     """Newest first. One statement per index that serves the query, merged here."""
     limit = max(1, min(limit, RUNS_PAGE_MAX))
-    values = _narrowing(query, _before(cursor), limit + 1)
+    values = _narrowing(query, place_before(cursor), limit + 1)
     rows = [row for name, more in _searches(query, "page") for row in connection.rows(name, {**values, **more})]
     rows.sort(key=lambda row: -row[0])
     shown = rows[:limit]
@@ -218,14 +219,6 @@ def moved(connection: Connection, cursor: str | None, limit: int) -> tuple[list[
     rows = connection.rows("moves", (place, max(limit, 1)))
     found = dict.fromkeys(RunId(run_id) for _, run_id in rows if run_id is not None)
     return list(found), str(max([place, *(tx for tx, _ in rows if tx <= settled)]))
-
-
-def _before(cursor: str | None) -> int:
-    if cursor is None:
-        return _ALL
-    if not cursor.isdecimal():
-        raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
-    return int(cursor)
 
 
 def times(connection: Connection, asked: Sequence[None]) -> list[StoreTime | Exception]:

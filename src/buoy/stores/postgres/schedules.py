@@ -8,9 +8,7 @@ from buoy.core.schedule.schedule import Schedule
 from buoy.ports.records import Broken
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.lanes import ReadLane, WriteLane
-from buoy.stores.unreadable import GARBLED, broken
-
-_SCHEDULES = msgspec.json.Decoder(Schedule)
+from buoy.stores.rows import schedule_of
 
 
 class PostgresSchedules:
@@ -30,7 +28,7 @@ class PostgresSchedules:
         def discard(connection: Connection) -> bool:
             with connection.transaction():
                 found = connection.row("lock_schedule", (name,))
-                if found is None or isinstance(_schedule(*found), Schedule):
+                if found is None or isinstance(schedule_of(*found), Schedule):
                     return False
                 return connection.count("discard_schedule", (name,)) == 1
 
@@ -38,7 +36,7 @@ class PostgresSchedules:
 
     async def _all(self) -> list[Schedule | Broken]:
         rows = await self._reader.read(lambda c: c.rows("schedules"))
-        return [_schedule(name, body) for name, body in rows]
+        return [schedule_of(name, body) for name, body in rows]
 
     async def save_schedule(self, schedule: Schedule) -> bool:
         values = {"name": schedule.name, "number": schedule.number, "body": msgspec.json.encode(schedule)}
@@ -49,10 +47,3 @@ class PostgresSchedules:
                 return connection.count(name, values) == 1
 
         return await self._writer.write(save)
-
-
-def _schedule(name: str, body: bytes) -> Schedule | Broken:
-    try:
-        return _SCHEDULES.decode(body)
-    except (*GARBLED, TypeError) as error:
-        return broken("schedule", str(name), f"schedules, row {name}", error)

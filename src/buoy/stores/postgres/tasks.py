@@ -6,8 +6,6 @@ that is gone stays gone and gets nothing. Every statement reads active runs and 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
@@ -20,12 +18,10 @@ from buoy.stores.postgres.commit import NO_EVIDENCE, delay_of, storable, storabl
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.lanes import Work
 from buoy.stores.postgres.runs import document_of
-from buoy.stores.unreadable import GARBLED, Met, broken, nameless
+from buoy.stores.rows import evidence_of, runner_of
+from buoy.stores.unreadable import Met
 
 _ENCODER = msgspec.json.Encoder()
-_INFOS = msgspec.json.Decoder(RunnerInfo)
-_BEATS = msgspec.json.Decoder(Beat)
-_EVIDENCE = msgspec.json.Decoder(Evidence)
 
 
 def claim_work(runner: RunnerId, wants: Wants, limit: int, met: Met) -> Work[list[Task]]:
@@ -44,7 +40,7 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, met: Met) -> Work[lis
                 queue,
                 StoreTime(due_at),
                 cause,
-                _evidence(run_id, data, met),
+                evidence_of(run_id, data, met),
                 claimed_at=StoreTime(claimed_at),
             )
             for task_id, run_id, workflow, queue, due_at, cause, data, claimed_at in connection.rows(
@@ -53,15 +49,6 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, met: Met) -> Work[lis
         ]
 
     return claim_tasks
-
-
-def _evidence(run_id: RunId, data: bytes, met: Met) -> Evidence:
-    """Why the task is there. It only informs; the run is driven without it."""
-    try:
-        return _EVIDENCE.decode(data)
-    except (*GARBLED, TypeError) as error:
-        met.note(broken("task", run_id, f"tasks, evidence of {run_id}", error))
-        return {}
 
 
 def release_work(run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None) -> Work[bool]:
@@ -122,7 +109,7 @@ def all_runners(connection: Connection, gone: int) -> list[RunnerRecord]:
     rows = connection.rows("runners_living")
     if gone > 0:
         rows += connection.rows("runners_gone", (gone,))
-    return [_runner(row) for row in rows]
+    return [runner_of(row) for row in rows]
 
 
 def may_retire(connection: Connection, keep: int) -> bool:
@@ -138,21 +125,11 @@ def retire_work(keep: int, limit: int) -> Work[int]:
     return retire
 
 
-def _runner(row: tuple[Any, ...]) -> RunnerRecord:
-    """An unreadable record is shown with what its columns say: whether it is gone is certain."""
-    info, registered_at, beat_at, beat, *rest, runner_id = row
-    try:
-        return RunnerRecord(_INFOS.decode(info), registered_at, beat_at, _BEATS.decode(beat), *rest)
-    except (*GARBLED, TypeError) as error:
-        stands = nameless(RunnerId(str(runner_id)), f"its row in the table runners cannot be read: {error}")
-        return msgspec.structs.replace(stands, gone_at=rest[0], gone_why=rest[1])
-
-
 def suspect_work(runner: RunnerId, beat_number: int) -> Work[RunnerRecord | None]:
     def suspect(connection: Connection) -> RunnerRecord | None:
         with connection.transaction():
             row = connection.row("suspect", {"runner": runner, "beat": beat_number})
-            record = None if row is None else _runner(row)
+            record = None if row is None else runner_of(row)
             if record is not None and record.unreadable is not None:
                 raise CorruptLog(f"runner {runner}: {record.unreadable}")
             return record

@@ -7,21 +7,20 @@ by `runs.number`, which only grows: a page is neither shifted nor repeated by ru
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from buoy.core.ids import RunId, check_dedupe
 from buoy.core.limits import MESSAGE_BYTES_MAX, RUNS_PAGE_MAX
-from buoy.core.log.codec import decode_events
 from buoy.core.log.document import Document, document
 from buoy.core.log.events import Event
 from buoy.core.log.inbox_room import check_room, may_be_full
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
-from buoy.errors import BadInput, CorruptLog, TooLarge, UnknownRun
+from buoy.errors import CorruptLog, TooLarge, UnknownRun
 from buoy.ports.records import (
     Broken,
     Committed,
@@ -35,6 +34,7 @@ from buoy.ports.records import (
     RunRecord,
     Write,
 )
+from buoy.stores.rows import events_of, place_before
 from buoy.stores.scopes import fits_scope
 from buoy.stores.sqlite.due import at_once, due_since
 from buoy.stores.sqlite.lanes import Work
@@ -122,23 +122,11 @@ def _record(connection: sqlite3.Connection, row: tuple[Any, ...], clock: StoreCl
 def short_log(connection: sqlite3.Connection, run_id: RunId, after: int, limit: int | None) -> list[Event] | None:
     """The events after that number, or None if there are so many that a thread should read them."""
     rows = connection.execute(_LOG_QUICK, (run_id, after)).fetchall()
-    return None if len(rows) > QUICK_COMMITS_MAX else _events(rows, run_id, after, limit)
+    return None if len(rows) > QUICK_COMMITS_MAX else events_of(rows, run_id, after, limit)
 
 
 def whole_log(connection: sqlite3.Connection, run_id: RunId, after: int, limit: int | None) -> list[Event]:
-    return _events(connection.execute(_LOG, (run_id, after)), run_id, after, limit)
-
-
-def _events(rows: Iterable[tuple[int, bytes]], run_id: RunId, after: int, limit: int | None) -> list[Event]:
-    found: list[Event] = []
-    for last_seq, body in rows:
-        if limit is not None and len(found) >= limit:
-            break
-        if last_seq > after:
-            events = decode_events(body, f"the log of {run_id}")
-            # Only the first commit of a page can begin before it.
-            found += events if events[0].seq > after else [event for event in events if event.seq > after]
-    return found if limit is None else found[:limit]
+    return events_of(connection.execute(_LOG, (run_id, after)), run_id, after, limit)
 
 
 def landed(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome | None]:
@@ -199,7 +187,7 @@ def page_of_runs(
 ) -> RunPage:
     """Newest first. One statement per index that can serve the query, merged here."""
     limit = max(1, min(limit, RUNS_PAGE_MAX))
-    before = _before(cursor)
+    before = place_before(cursor)
     narrow, narrowed = _narrowing(query)
     rows: list[tuple[Any, ...]] = []
     for where, values in _searches(query):
@@ -283,14 +271,6 @@ def _narrowing(query: RunQuery) -> tuple[str, list[str | float | None]]:
 def run_ids(connection: sqlite3.Connection, prefix: str, limit: int) -> list[RunId]:
     """Out of the index over ids alone."""
     return [RunId(row[0]) for row in connection.execute(_IDS, (prefix, limit))]
-
-
-def _before(cursor: str | None) -> int:
-    if cursor is None:
-        return 2**62
-    if not cursor.isdecimal():
-        raise BadInput(f"cursor {cursor[:40]!r} is not one that this store gave; begin without a cursor")
-    return int(cursor)
 
 
 def define_work(version: str, data: bytes) -> Work[None]:

@@ -8,10 +8,8 @@ import msgspec
 
 from buoy.core.schedule.schedule import Schedule
 from buoy.ports.records import Broken
+from buoy.stores.rows import schedule_of
 from buoy.stores.sqlite.lanes import ReadLane, WriteLane
-from buoy.stores.unreadable import GARBLED, broken
-
-_SCHEDULES = msgspec.json.Decoder(Schedule)
 
 _ALL = "SELECT name, body FROM schedules ORDER BY name"
 _ONE = "SELECT name, body FROM schedules WHERE name = ?"
@@ -36,7 +34,7 @@ class SqliteTimetable:
     async def discard_broken(self, name: str) -> bool:
         def work(connection: sqlite3.Connection) -> bool:
             found = connection.execute(_ONE, (name,)).fetchone()
-            if found is None or isinstance(_schedule(*found), Schedule):
+            if found is None or isinstance(schedule_of(*found), Schedule):
                 return False
             return connection.execute(_DISCARD, (name,)).rowcount == 1
 
@@ -44,7 +42,7 @@ class SqliteTimetable:
 
     async def _all(self) -> list[Schedule | Broken]:
         rows = await self._reader.read(lambda c: c.execute(_ALL).fetchall(), quick=True)
-        return [_schedule(name, body) for name, body in rows]
+        return [schedule_of(name, body) for name, body in rows]
 
     async def save_schedule(self, schedule: Schedule) -> bool:
         values = (schedule.name, schedule.number, msgspec.json.encode(schedule))
@@ -55,10 +53,3 @@ class SqliteTimetable:
             return connection.execute(_CHANGE, values).rowcount == 1
 
         return await self._writer.write(work)
-
-
-def _schedule(name: str, body: bytes) -> Schedule | Broken:
-    try:
-        return _SCHEDULES.decode(body)
-    except (*GARBLED, TypeError) as error:
-        return broken("schedule", str(name), f"schedules, row {name}", error)

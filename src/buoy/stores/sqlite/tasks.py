@@ -17,17 +17,15 @@ from buoy.core.limits import RUNS_PAGE_MAX, TASKS_CLAIM_MAX
 from buoy.core.times import StoreTime
 from buoy.errors import CorruptLog, WrongState
 from buoy.ports.records import Beat, Ended, Evidence, Orphan, Released, RunnerInfo, RunnerRecord, Task, Wants
+from buoy.stores.rows import evidence_of, runner_of
 from buoy.stores.sqlite.commit import END_TASK, NEW_TASK, RELEASE, released_row, task_row
 from buoy.stores.sqlite.due import at_once, now_due, since
 from buoy.stores.sqlite.lanes import Work
 from buoy.stores.sqlite.runs import document_of
 from buoy.stores.store_clock import StoreClock
-from buoy.stores.unreadable import GARBLED, Met, broken, nameless
+from buoy.stores.unreadable import Met
 
 _ENCODER = msgspec.json.Encoder()
-_INFOS = msgspec.json.Decoder(RunnerInfo)
-_BEATS = msgspec.json.Decoder(Beat)
-_EVIDENCE = msgspec.json.Decoder(Evidence)
 
 _LIVING = "SELECT 1 FROM runners WHERE runner_id = ? AND gone_at IS NULL"
 # A task without a stack is for every runner; a runner without one takes all. The env must be the same.
@@ -112,7 +110,7 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, clock: StoreClock, me
                 queue,
                 StoreTime(min(since(due), now)),
                 cause,
-                _evidence(run_id, data, met),
+                evidence_of(run_id, data, met),
                 by_clock=due >= 0.0 and not clock.own,
                 claimed_at=StoreTime(now),
             )
@@ -120,15 +118,6 @@ def claim_work(runner: RunnerId, wants: Wants, limit: int, clock: StoreClock, me
         ]
 
     return work
-
-
-def _evidence(run_id: RunId, data: bytes, met: Met) -> Evidence:
-    """Why the task is there. It only tells; the run is driven without it."""
-    try:
-        return _EVIDENCE.decode(data)
-    except (*GARBLED, TypeError) as error:
-        met.note(broken("task", run_id, f"tasks, evidence of {run_id}", error))
-        return {}
 
 
 def release_work(
@@ -183,7 +172,7 @@ def all_runners(connection: sqlite3.Connection, gone: int) -> list[RunnerRecord]
     rows = connection.execute(_RUNNERS_LIVING).fetchall()
     if gone > 0:
         rows += connection.execute(_RUNNERS_GONE, (gone,)).fetchall()
-    return [_runner(row) for row in rows]
+    return [runner_of(row) for row in rows]
 
 
 def may_retire(connection: sqlite3.Connection, keep: int) -> bool:
@@ -200,16 +189,6 @@ def retire_work(keep: int, limit: int) -> Work[int]:
     return work
 
 
-def _runner(row: tuple[Any, ...]) -> RunnerRecord:
-    """An unreadable record is reported with what the columns say: whether the runner is gone is certain."""
-    info, registered_at, beat_at, beat, *rest, runner_id = row
-    try:
-        return RunnerRecord(_INFOS.decode(info), registered_at, beat_at, _BEATS.decode(beat), *rest)
-    except (*GARBLED, TypeError) as error:
-        stands = nameless(RunnerId(str(runner_id)), f"its row in the table runners cannot be read: {error}")
-        return msgspec.structs.replace(stands, gone_at=rest[0], gone_why=rest[1])
-
-
 def suspect_work(runner: RunnerId, beat_number: int, now: float) -> Work[RunnerRecord | None]:
     def work(connection: sqlite3.Connection) -> RunnerRecord | None:
         record = _beating(connection, runner, beat_number)
@@ -224,7 +203,7 @@ def suspect_work(runner: RunnerId, beat_number: int, now: float) -> Work[RunnerR
 def _beating(connection: sqlite3.Connection, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
     """The runner, if it is not gone and its last beat is that one."""
     row = connection.execute(_RUNNER, (runner,)).fetchone()
-    record = None if row is None else _runner(row)
+    record = None if row is None else runner_of(row)
     if record is not None and record.unreadable is not None:
         raise CorruptLog(f"runner {runner}: {record.unreadable}")
     return record if record is not None and record.beat.number == beat_number else None
