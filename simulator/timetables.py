@@ -21,7 +21,7 @@ RULE = "each time of a schedule starts one run"
 def wrong_fires(
     added: Schedule, stored: Schedule | None, outbox: Mapping[str, e.WorkflowCreated]
 ) -> Iterator[str]:  # fmt: skip
-    """`added`: as it was acknowledged; `births`: the first events of all runs."""
+    """`added`: as it was acknowledged; `outbox`: the first events of all runs."""
     name = added.name
     if stored is None:
         yield f"{name}: it was acknowledged and is lost"

@@ -165,7 +165,7 @@ async def _loop(plan: SweeperCall) -> Exit:
 
         sweeper = process.sweeper
         sweeper.delay_s = plan.delay_s
-        sweeper.told = lambda found: say("run", _line(found, dry_run=dry_run), swept_run(found))
+        sweeper.on_recovery = lambda found: say("run", _line(found, dry_run=dry_run), swept_run(found))
         sweeper.done = lambda done: say("swept", _summary(done, dry_run=dry_run), sweep_counts(done))
         with stop_signals() as stop:
             say("started", f"sweeping {process.store.name} as {process.id}", {"runner": process.id})

@@ -81,11 +81,11 @@ async def purge_broken(client: Client, run_id: str, file: Path, *, dry_run: bool
     if found is None:
         raise await absent_run(client.store, run)
     await _check_free(client, run, found)
-    told = Salvaged(
+    salvaged = Salvaged(
         run_id=run, reason=reason, parts=len(found.parts), bytes=sum(len(part.data) for part in found.parts)
     )
     if dry_run:
-        return told
+        return salvaged
     now = float(await client.store.now())
     about = Manifest(
         run_id=run, store=client.store.name, reason=reason, digest=found.digest, copied_at=now, by=client.actor
@@ -105,7 +105,7 @@ async def purge_broken(client: Client, run_id: str, file: Path, *, dry_run: bool
     )
     if not await client.store.archive.purge_broken(stone, found.digest):
         raise WrongState(f"run {run} has changed since it was copied to {file}; it was not removed, look at it again")
-    return msgspec.structs.replace(told, file=str(file), purged=True)
+    return msgspec.structs.replace(salvaged, file=str(file), purged=True)
 
 
 async def _check_free(client: Client, run_id: RunId, found: Remains) -> None:

@@ -72,13 +72,13 @@ async def export_run(client: Client, run_id: str, *, as_found: bool = False) -> 
     log = whole if as_found else without_hold(whole)
     folded = record.document if as_found and not log else document(fold(checked, log))
     # A document that disagrees is part of the incident; one that is only older or newer than what was read is not.
-    told = record.document if as_found or record.document.head_seq == len(log) else folded
+    kept = record.document if as_found or record.document.head_seq == len(log) else folded
     generation, task_id = record.envelope.generation, record.envelope.orchestrator_task_id
     return Bundle(
         run_id=checked,
         log=log,
         inbox=tuple(map(_bundled, inbox)),
-        document=msgspec.Raw(msgspec.json.encode(told)),
+        document=msgspec.Raw(msgspec.json.encode(kept)),
         envelope=BundleEnvelope(generation, task_id),
         tasks=_tasks(record, folded, as_found=as_found),
         definitions=await _definitions(client, log),

@@ -47,9 +47,9 @@ class Driver:
             raise StoreUnusable(f"this process was declared gone and has stopped: {self._runner.gone}")
         execution = self._runner.executions.get(self.run_id)
         if execution is not None and not execution.ended:
-            told = document(execution.state)
-            await self._tend_children(told)
-            return told, None
+            summary = document(execution.state)
+            await self._tend_children(summary)
+            return summary, None
         record = await self._client.record(self.run_id)
         if record.document.ended:
             return record.document, None

@@ -37,10 +37,10 @@ async def outcome(client: Client, run_id: str) -> RunOutcome:
     checked = await last_of_chain(client, run_id)
     log = await read_log(client.store, checked)
     state = fold(checked, log)
-    told = document(state)
-    ending = log[state.ending_seq - 1].body if told.ended else None
+    summary = document(state)
+    ending = log[state.ending_seq - 1].body if summary.ended else None
     result = ending.result if isinstance(ending, e.WorkflowCompleted) else None
-    return RunOutcome(checked, told.workflow, told.status, result, told.error)
+    return RunOutcome(checked, summary.workflow, summary.status, result, summary.error)
 
 
 async def wait_for_outcome(client: Client, run_id: str, timeout_s: float | None = None) -> RunOutcome:

@@ -158,14 +158,14 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
     """What was done to continue it."""
     record = await client.record(run_id)
     doc = record.document
-    told = recovery_view(mended) if mended.needed else None
+    recovery = recovery_view(mended) if mended.needed else None
     if doc.status is Status.FAILED:
         raise WrongState(_failed(run_id, mended))
     if mended.needed and mended.error is not None:
         raise RecoveryFailed(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
     if doc.pause is None and mended.needed:
         text = f"it was {done_text(mended.action)} ({mended.reason})"
-        return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=told)
+        return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=recovery)
     if doc.pause is None and doc.status is Status.AWAITING_INPUT:
         return ResumedRun(run_id=run_id, done=False, text=_AWAITS, outcome="awaits_answer")
     due = record.due_at is not None and record.due_at <= await client.store.now()
@@ -180,7 +180,7 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
             f"run {run_id} is in quarantine{why}; correct the cause, then release it: buoy release {run_id}"
         )
     said = await client.resume(run_id)
-    return ResumedRun(run_id=run_id, done=said.done, text=said.text, recovery=told)
+    return ResumedRun(run_id=run_id, done=said.done, text=said.text, recovery=recovery)
 
 
 def _failed(run_id: RunId, mended: Recovery) -> str:

@@ -61,7 +61,7 @@ class SweepReport(msgspec.Struct, frozen=True):
 async def sweep_once(sweeper: Sweeper, at: StoreAccess, *, dry_run: bool = False) -> SweepReport:
     """A whole sweep, and a second look at runners of other hosts that were suspected before."""
     found: list[Recovery] = []
-    sweeper.told = found.append
+    sweeper.on_recovery = found.append
     done = await sweeper.whole()
     # One of another host that was suspected before is looked at a second time, and then it is certain.
     later = await sweeper.second_looks(SUSPECT_AFTER_S + LOOKS_APART_S)

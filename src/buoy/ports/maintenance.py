@@ -69,7 +69,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IndexTrouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An index and the truth that disagree. `name` tells `mend` what to do.
+    """An index and the truth that disagree. `name` tells `repair` what to do.
 
     `waits_s`: repair it only if it is still so after that long: its writer may be about to write the rest.
     """

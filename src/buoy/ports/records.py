@@ -140,7 +140,7 @@ class Task(msgspec.Struct, frozen=True):
 class Wants(msgspec.Struct, frozen=True):
     """Which tasks a runner can take. `workflows` None: any.
 
-    `specs`: also the runs of any stored spec, but for those named in `but_not`, whose functions this runner has not.
+    `specs`: also the runs of any stored spec, except for `excluded_specs`, whose functions this runner lacks.
     """
 
     queues: tuple[str, ...] = ("default",)

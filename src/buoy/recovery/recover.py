@@ -105,7 +105,7 @@ async def recover_run(
 
     `shown`: the id of a plan. Only that plan is applied; if the run needs another one now, nothing is done.
 
-    `people`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang;
+    `fleet`: the runners, if they were just read; `stale_after_s`: after how long without progress a run may hang;
     `stream_open`: whether a client watches it live, None if the caller does not know.
     """
     by = actor or client.actor
@@ -225,9 +225,9 @@ def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: boo
         return replace(found, action="unknown", error=unreadable.text() if unreadable else "its log was not read")
     finding = first_trouble(seen.findings)
     if finding is None:
-        told = next((each for each in seen.findings if each.trouble), None)
-        if told is not None:
-            return replace(found, action="report", note=told.text())
+        first = next((each for each in seen.findings if each.trouble), None)
+        if first is not None:
+            return replace(found, action="report", note=first.text())
         notice = first_notice(seen.findings)
         return found if notice is None else replace(found, note=notice.text())
     found = replace(found, needed=True, reason=finding.text())

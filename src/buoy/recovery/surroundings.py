@@ -54,14 +54,16 @@ async def definitions_of(store: Store, state: State) -> DefinitionsRead:
     return found if graph is None else msgspec.structs.replace(found, needs=graph.needs, calls=graph.calls)
 
 
-def unread_messages(inbox: list[Message], state: State, told: Callable[[StoreTime], float]) -> tuple[MessageFacts, ...]:
-    """What the log has not consumed; of twins, only the first counts. `told`: the run's time of a time of the store."""
+def unread_messages(
+    inbox: list[Message], state: State, run_time: Callable[[StoreTime], float]
+) -> tuple[MessageFacts, ...]:
+    """What the log has not consumed; of twins, only the first counts. `run_time`: the store's time as the run's."""
     consumed = {each.dedupe for each in inbox if each.number in state.consumed}
     found: dict[str, MessageFacts] = {}
     for each in inbox:
         if each.number not in state.consumed and each.dedupe not in consumed:
             found.setdefault(
-                each.dedupe, MessageFacts(each.number, each.kind, _about(each), told(each.sent_at), each.by)
+                each.dedupe, MessageFacts(each.number, each.kind, _about(each), run_time(each.sent_at), each.by)
             )
     return tuple(found.values())
 

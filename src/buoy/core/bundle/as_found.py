@@ -34,46 +34,46 @@ class BundledRun(msgspec.Struct, frozen=True):
 
 def check_found(bundle: Bundle) -> BundledRun:
     """All that is to be said against keeping this bundle as it is."""
-    told = stored_document(bundle)
-    wrong = [*_wrong_document(bundle, told), *_wrong_task(bundle)]
+    stored = stored_document(bundle)
+    wrong = [*_wrong_document(bundle, stored), *_wrong_task(bundle)]
     if not bundle.log:
-        wrong += _wrong_foreign(bundle, told)
-        if wrong or told is None:
+        wrong += _wrong_foreign(bundle, stored)
+        if wrong or stored is None:
             return BundledRun(Checked(tuple(BundleFinding("wrong", text) for text in wrong)))
         text = "it has a document but no log: no Buoy drove it, and none will before it is adopted"
-        return BundledRun(Checked((BundleFinding("doubtful", text),)), told)
+        return BundledRun(Checked((BundleFinding("doubtful", text),)), stored)
     checked = check(bundle, caches=False)
     findings = (*(BundleFinding("wrong", text) for text in wrong), *checked.findings)
     if wrong or checked.state is None:
         return BundledRun(Checked(findings))
-    lies = tuple(_about_document(bundle, told, checked.state))
+    lies = tuple(_about_document(bundle, stored, checked.state))
     tasks = tuple(BundleFinding("doubtful", text) for text in _doubtful_tasks(bundle))
-    kept = document(checked.state) if told is None else told
+    kept = document(checked.state) if stored is None else stored
     return BundledRun(Checked((*findings, *lies, *tasks), checked.state), kept)
 
 
-def _wrong_document(bundle: Bundle, told: Document | None) -> Iterator[str]:
-    if told is None:
+def _wrong_document(bundle: Bundle, stored: Document | None) -> Iterator[str]:
+    if stored is None:
         return
-    if told.run_id != bundle.run_id:
-        yield f"the document is that of {told.run_id[:40]!r}"
+    if stored.run_id != bundle.run_id:
+        yield f"the document is that of {stored.run_id[:40]!r}"
     if len(bytes(bundle.document)) > PAYLOAD_BYTES_MAX:
         yield f"the document has {len(bytes(bundle.document)):,} bytes, the limit is {PAYLOAD_BYTES_MAX:,}"
-    if len(told.open) > DOCUMENT_LIST_MAX:
-        yield f"the document lists {len(told.open):,} open leaves, the limit is {DOCUMENT_LIST_MAX}"
-    times = [told.created_at, told.updated_at, *(each.since for each in told.open)]
-    times += [at for at in (told.wake_at, *(each.due_at for each in told.open)) if at is not None]
+    if len(stored.open) > DOCUMENT_LIST_MAX:
+        yield f"the document lists {len(stored.open):,} open leaves, the limit is {DOCUMENT_LIST_MAX}"
+    times = [stored.created_at, stored.updated_at, *(each.since for each in stored.open)]
+    times += [at for at in (stored.wake_at, *(each.due_at for each in stored.open)) if at is not None]
     for at in times:
         if not is_time(at):
             yield f"the document has the time {at!r}, which is none"
-    texts = [getattr(told, name) for name in _TEXTS]
-    texts += [text for each in told.open for text in (each.leaf, each.kind, each.name, each.question_id)]
+    texts = [getattr(stored, name) for name in _TEXTS]
+    texts += [text for each in stored.open for text in (each.leaf, each.kind, each.name, each.question_id)]
     for text in texts:
         if text is not None and (len(text) > IDENTITY_CHARS_MAX or not text.isprintable()):
             yield f"the document has {text[:40]!r}, which is not printable, or is too long"
-    yield from refusals(lambda: check_name(told.workflow, "workflow"), lambda: check_name(told.queue, "queue"))
-    if told.parent is not None:
-        parent = told.parent.run
+    yield from refusals(lambda: check_name(stored.workflow, "workflow"), lambda: check_name(stored.queue, "queue"))
+    if stored.parent is not None:
+        parent = stored.parent.run
         yield from refusals(lambda: check_run_id(parent))
 
 
@@ -92,22 +92,22 @@ def _wrong_task(bundle: Bundle) -> Iterator[str]:
         yield f"the task {task.id} is due at {task.due_at!r}, which is no time"
 
 
-def _wrong_foreign(bundle: Bundle, told: Document | None) -> Iterator[str]:
-    if told is None:
+def _wrong_foreign(bundle: Bundle, stored: Document | None) -> Iterator[str]:
+    if stored is None:
         yield "it has neither a log nor a document"
     if bundle.inbox or bundle.tasks or bundle.envelope.orchestrator_task_id is not None:
         yield "it has no log, but an inbox, a task or an orchestrator: what no Buoy drove has none of these"
 
 
-def _about_document(bundle: Bundle, told: Document | None, state: State) -> Iterator[BundleFinding]:
+def _about_document(bundle: Bundle, stored: Document | None, state: State) -> Iterator[BundleFinding]:
     """Lag is not drift: a document that is merely older claims nothing about what came after."""
     folded = document(state)
-    if told is None:
+    if stored is None:
         if bytes(bundle.document) != b"null":
             yield BundleFinding("doubtful", "the document cannot be read; the log was folded instead")
-    elif told.head_seq < folded.head_seq:
-        yield BundleFinding("noted", f"the document is at event {told.head_seq}, the log ends at {folded.head_seq}")
-    elif wrong := differing(told, folded):
+    elif stored.head_seq < folded.head_seq:
+        yield BundleFinding("noted", f"the document is at event {stored.head_seq}, the log ends at {folded.head_seq}")
+    elif wrong := differing(stored, folded):
         yield BundleFinding("doubtful", f"the document disagrees with the log about {', '.join(wrong)}")
 
 
@@ -116,6 +116,6 @@ def _doubtful_tasks(bundle: Bundle) -> Iterator[str]:
     for task in bundle.tasks or ():
         if task.id != expected:
             yield f"the task {task.id[:80]!r} is not the one that drives the run, {expected}: it is left behind"
-    told = bundle.envelope.orchestrator_task_id
-    if told not in (None, expected):
-        yield f"the envelope names the task {told[:80]!r}; its generation is {bundle.envelope.generation}"
+    task_id = bundle.envelope.orchestrator_task_id
+    if task_id not in (None, expected):
+        yield f"the envelope names the task {task_id[:80]!r}; its generation is {bundle.envelope.generation}"

@@ -78,8 +78,8 @@ def check(bundle: Bundle, *, caches: bool = True) -> Checked:
     if wrong or state is None:
         return Checked(tuple(BundleFinding("wrong", text) for text in wrong))
     doubtful = [BundleFinding("doubtful", text) for text in (*state.anomalies, *_first(_doubtful(bundle)))]
-    told = chain(_noted_caches(bundle, state) if caches else (), _noted(bundle))
-    noted = [BundleFinding("noted", text) for text in _first(told)]
+    texts = chain(_noted_caches(bundle, state) if caches else (), _noted(bundle))
+    noted = [BundleFinding("noted", text) for text in _first(texts)]
     return Checked((*doubtful, *noted), state)
 
 
@@ -185,12 +185,12 @@ def _doubtful(bundle: Bundle) -> Iterator[str]:
 
 
 def _noted_caches(bundle: Bundle, state: State) -> Iterator[str]:
-    told, folded = stored_document(bundle), document(state)
+    stored, folded = stored_document(bundle), document(state)
     if bytes(bundle.document) == b"null":
         pass
-    elif told is None:
+    elif stored is None:
         yield "the document cannot be read; the log was folded instead"
-    elif wrong := differing(told, folded):
+    elif wrong := differing(stored, folded):
         yield f"the document disagrees with the log about {', '.join(wrong)}; the log was believed"
     expected = orchestrate_task_id(bundle.run_id, bundle.envelope.generation)
     if bundle.envelope.orchestrator_task_id not in (None, expected):

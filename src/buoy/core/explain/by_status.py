@@ -92,11 +92,11 @@ def _cancel_note(facts: Facts) -> list[str]:
 
 
 def _compensating(facts: Facts, words: Wording) -> Narrative:
-    told = _running(replace(facts, document=replace(facts.document, cancel_requested=False)), words)
+    narrative = _running(replace(facts, document=replace(facts.document, cancel_requested=False)), words)
     cause = cause_of(facts)
-    now = "; ".join(wait_line(each, facts, words) for each in facts.document.open if each.retrying) or told.now
+    now = "; ".join(wait_line(each, facts, words) for each in facts.document.open if each.retrying) or narrative.now
     return replace(
-        told,
+        narrative,
         headline=f"{facts.document.run_id} is undoing what its completed steps did.",
         now=f"{now}; because {cause}" if cause else now,
         evidence=undone_lines(facts),

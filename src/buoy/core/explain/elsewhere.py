@@ -15,20 +15,20 @@ from buoy.core.explain.phrases import Wording
 from buoy.core.limits import LOOKS_APART_S, SUSPECT_AFTER_S
 
 
-def seen_from_afar(told: Narrative, facts: Facts, words: Wording) -> Narrative:
+def seen_from_afar(narrative: Narrative, facts: Facts, words: Wording) -> Narrative:
     """Adds that this machine cannot see whether the owner still lives."""
     holder, document = facts.holder, facts.document
     if holder is None or not holder.out_of_sight or document.ended:
-        return told
+        return narrative
     run_id, where = document.run_id, f"process {holder.pid} on {holder.host}"
     return replace(
-        told,
-        evidence=(*told.evidence, *_last_beat(facts, words)),
-        next=(f"If {where} lives:", *(f"  {line}" for line in told.next), f"If it has died: {_taken_over(facts)}"),
+        narrative,
+        evidence=(*narrative.evidence, *_last_beat(facts, words)),
+        next=(f"If {where} lives:", *(f"  {line}" for line in narrative.next), f"If it has died: {_taken_over(facts)}"),
         you_can=(
             words.advise(f"on {holder.host}, see at once whether it lives", "why", run_id),
             words.advise(f"or look from here, and again after {in_words(LOOKS_APART_S)}", "sweeper", "--once"),
-            *told.you_can,
+            *narrative.you_can,
         ),
     )
 

@@ -56,22 +56,22 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
     words = wording or Wording()
     verdict = judge(facts)
     findings = diagnose(facts)
-    told = _told(facts, verdict, words)
+    narrative = _narrative(facts, verdict, words)
     if verdict.health is not Health.UNKNOWN:
-        told = child_troubles(with_findings(told, facts, findings, words), facts, words)
-        told = seen_from_afar(with_standstill(told, facts, words), facts, words)
-        told = with_store(told, facts, verdict.health)
+        narrative = child_troubles(with_findings(narrative, facts, findings, words), facts, words)
+        narrative = seen_from_afar(with_standstill(narrative, facts, words), facts, words)
+        narrative = with_store(narrative, facts, verdict.health)
     document = facts.document
-    advice = (*told.you_can, *_events(facts, words))
+    advice = (*narrative.you_can, *_events(facts, words))
     return Explanation(
         run_id=document.run_id,
         status=document.status,
         health=verdict.health,
-        headline=told.headline,
-        now=told.now,
-        wrong=told.wrong,
-        evidence=(*told.evidence, *evidence_lines(facts, verdict, words)),
-        next=(*told.next, *about_takers(facts)),
+        headline=narrative.headline,
+        now=narrative.now,
+        wrong=narrative.wrong,
+        evidence=(*narrative.evidence, *evidence_lines(facts, verdict, words)),
+        next=(*narrative.next, *about_takers(facts)),
         you_can=tuple(each.line for each in advice),
         advice=advice,
         findings=tuple(findings),
@@ -84,7 +84,7 @@ def _events(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     return () if facts.unreadable is not None else (words.advise("see all that happened", "events", run_id),)
 
 
-def _told(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:
+def _narrative(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:
     match verdict.health:
         case Health.UNKNOWN:
             return _unknown(facts, words)

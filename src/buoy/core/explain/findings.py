@@ -35,7 +35,7 @@ _BY_POLICY = {
 }
 
 
-def with_findings(told: Narrative, facts: Facts, findings: Sequence[Finding], words: Wording) -> Narrative:
+def with_findings(narrative: Narrative, facts: Facts, findings: Sequence[Finding], words: Wording) -> Narrative:
     """The explanation with its findings added."""
     troubles = [each for each in findings if each.trouble]
     evidence = tuple(line for each in troubles if (line := _evidence(each)))
@@ -43,17 +43,17 @@ def with_findings(told: Narrative, facts: Facts, findings: Sequence[Finding], wo
     told_here = _TOLD_HERE - _ASLEEP if facts.drift is not None else _TOLD_HERE
     first = next((each for each in troubles if each.code in told_here), None)
     if first is None:
-        return replace(told, evidence=(*evidence, *told.evidence))
+        return replace(narrative, evidence=(*evidence, *narrative.evidence))
     entry = CATALOGUE[first.code]
     hints = [_advice(each, facts, words) for each in entry.you_can]
-    ways = [*_poison(first, facts, words), *hints, *_ways_out(first, told), *_start(first, facts, words)]
+    ways = [*_poison(first, facts, words), *hints, *_ways_out(first, narrative), *_start(first, facts, words)]
     return replace(
-        told,
+        narrative,
         headline=_headline(first, facts),
-        now=f"{entry.how} {told.now}" if first.code in _HOW_TOLD else told.now,
+        now=f"{entry.how} {narrative.now}" if first.code in _HOW_TOLD else narrative.now,
         wrong=tuple(dict.fromkeys([finding_text(each) for each in troubles])),
-        evidence=(*evidence, *told.evidence),
-        next=told.next if _held_already(first, facts) else _next(first, facts, troubles),
+        evidence=(*evidence, *narrative.evidence),
+        next=narrative.next if _held_already(first, facts) else _next(first, facts, troubles),
         you_can=each_once(ways),
     )
 
@@ -73,10 +73,10 @@ def _poison(finding: Finding, facts: Facts, words: Wording) -> tuple[Advice, ...
     return (words.advise("quarantine it now", "recover", facts.document.run_id),)
 
 
-def _ways_out(finding: Finding, told: Narrative) -> list[Advice]:
+def _ways_out(finding: Finding, narrative: Narrative) -> list[Advice]:
     """The advice so far, without commands that would drive a poison run again."""
     harmful = ("start_worker", "drive")
-    return [each for each in told.you_can if finding.code != "P1" or each.kind not in harmful]
+    return [each for each in narrative.you_can if finding.code != "P1" or each.kind not in harmful]
 
 
 def _from_the_start(troubles: Sequence[Finding]) -> tuple[str, ...]:
@@ -164,18 +164,18 @@ def children_lines(facts: Facts) -> tuple[str, ...]:
     return tuple(f"child {child} is {status}" for child, status in facts.children.items())
 
 
-def child_troubles(told: Narrative, facts: Facts, words: Wording) -> Narrative:
+def child_troubles(narrative: Narrative, facts: Facts, words: Wording) -> Narrative:
     """Adds the children in trouble that the run waits for, and where to look."""
     if facts.document.ended or not facts.child_troubles:
-        return told
+        return narrative
     names = list(facts.child_troubles)
     wrong = tuple(f"child {child}, which it waits for, is {text}" for child, text in facts.child_troubles.items())
     see = tuple(words.advise(f"see why child {child} does not continue", "why", child) for child in names[:3])
     named = phrases.listed([str(child) for child in names])
     first = f"It waits for {named}: look there first."
     return replace(
-        told,
-        wrong=(*told.wrong, *wrong),
-        next=(*told.next, first),
-        you_can=(*see, *told.you_can),
+        narrative,
+        wrong=(*narrative.wrong, *wrong),
+        next=(*narrative.next, first),
+        you_can=(*see, *narrative.you_can),
     )

@@ -35,18 +35,18 @@ def stalled(facts: Facts, words: Wording) -> Narrative:
         )
     busy = under_way(facts)
     at_work = document.status in (Status.RUNNING, Status.COMPENSATING)
-    told = TELLERS[document.status](facts, words)
+    narrative = TELLERS[document.status](facts, words)
     if document.status is Status.PAUSED:
-        wrong = (*told.wrong, missing or "no worker can take it")
-        return replace(told, wrong=wrong, you_can=(*told.you_can, *take_up(facts, words)))
+        wrong = (*narrative.wrong, missing or "no worker can take it")
+        return replace(narrative, wrong=wrong, you_can=(*narrative.you_can, *take_up(facts, words)))
     if document.status in RESTING and not _called(facts):
-        return _woken_for_nothing(told, missing)
+        return _woken_for_nothing(narrative, missing)
     queued = document.status in (Status.PENDING, Status.INTERRUPTED)
-    begun = told.headline.rstrip(".") if queued else f"{document.run_id} should continue"
+    begun = narrative.headline.rstrip(".") if queued else f"{document.run_id} should continue"
     left = f"No process works on it. Next: {busy or 'its own code'}."
     return Narrative(
         headline=f"{begun}, but no live worker can run it.",
-        now=left if at_work else told.now,
+        now=left if at_work else narrative.now,
         wrong=(missing or "no worker can take it",),
         next=(
             "It stays in its queue, and nothing is lost. A worker that knows it takes it at once.",
@@ -85,9 +85,9 @@ def _called(facts: Facts) -> bool:
     return late or not facts.messages or any(would_use(facts, each) for each in facts.messages)
 
 
-def _woken_for_nothing(told: Narrative, missing: str | None) -> Narrative:
+def _woken_for_nothing(narrative: Narrative, missing: str | None) -> Narrative:
     """It still waits. What came is kept, and is nothing that it uses now."""
     return replace(
-        told,
+        narrative,
         wrong=(f"{missing or 'no worker can take it'}; what woke it is not what it waits for",),
     )

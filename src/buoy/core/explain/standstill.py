@@ -93,24 +93,24 @@ def _capital(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}"
 
 
-def with_standstill(told: Narrative, facts: Facts, words: Wording) -> Narrative:
+def with_standstill(narrative: Narrative, facts: Facts, words: Wording) -> Narrative:
     """Adds that a run which looks healthy has not moved for long, or can never move again."""
     stuck = waits_for_nothing(facts)
     if stuck is not None:
-        return _waits_for_nothing(told, facts, certain=stuck == "certainly")
+        return _waits_for_nothing(narrative, facts, certain=stuck == "certainly")
     long_s = without_progress_s(facts)
     if long_s is None or standing_still(facts) is not None:
-        return told
-    return _long(told, facts, long_s)
+        return narrative
+    return _long(narrative, facts, long_s)
 
 
-def _waits_for_nothing(told: Narrative, facts: Facts, *, certain: bool) -> Narrative:
+def _waits_for_nothing(narrative: Narrative, facts: Facts, *, certain: bool) -> Narrative:
     run_id = facts.document.run_id
     nothing = "no step, question, signal, timer or child is open"
     if not certain:
         quiet = in_words(facts.now - facts.document.updated_at)
         return replace(
-            told,
+            narrative,
             headline=f"{run_id} runs its own code, and has asked for nothing for {quiet}.",
             next=(
                 "If its code computes, it continues by itself when the computation ends.",
@@ -119,9 +119,9 @@ def _waits_for_nothing(told: Narrative, facts: Facts, *, certain: bool) -> Narra
             ),
         )
     return replace(
-        told,
+        narrative,
         headline=f"{run_id} can never continue: its code waits for something that nothing will bring.",
-        now=f"Its code has run as far as it can, and {nothing}. {told.now}".strip(),
+        now=f"Its code has run as far as it can, and {nothing}. {narrative.now}".strip(),
         next=(
             "Nothing: no event can wake it. After a restart it would wait in the same place.",
             "Signals to it are kept, but its code waits for none.",
@@ -129,7 +129,7 @@ def _waits_for_nothing(told: Narrative, facts: Facts, *, certain: bool) -> Narra
     )
 
 
-def _long(told: Narrative, facts: Facts, long_s: float) -> Narrative:
+def _long(narrative: Narrative, facts: Facts, long_s: float) -> Narrative:
     """A step takes long in a worker that is alive."""
     holder = facts.holder
     assert holder is not None
@@ -138,14 +138,14 @@ def _long(told: Narrative, facts: Facts, long_s: float) -> Narrative:
     age = in_words(long_s)
     beat = "" if holder.beat_age_s is None else f" (last heartbeat {in_words(holder.beat_age_s)} ago)"
     return replace(
-        told,
+        narrative,
         next=(
-            *told.next,
+            *narrative.next,
             f"It has not moved for {age}, and may hang: its worker is alive{beat}, so Buoy waits "
             f"({named('H3')}, a notice).",
         ),
         you_can=(
-            *told.you_can,
+            *narrative.you_can,
             act(f"if {what} should have ended by now, look at process {holder.pid} on {holder.host}"),
             act(
                 f"if it hangs, end the process; {what} then runs again, with the same idempotency key: "

@@ -29,31 +29,33 @@ def refusal_text(store: StoreFacts) -> str:
     return f"the store cannot be written: {words} ({store.place}: {store.detail}{free})"
 
 
-def with_store(told: Narrative, facts: Facts, health: Health) -> Narrative:
+def with_store(narrative: Narrative, facts: Facts, health: Health) -> Narrative:
     """Adds that the store of the run refuses writes."""
     store, document = facts.store, facts.document
     if store is None or document.ended:
-        return told
+        return narrative
     words, advice = _WORDS.get(store.cause, _WORDS["other"])
     if store.cause == "not_permitted":
         # This concerns the user who asks, not the workers.
-        return replace(told, evidence=(*told.evidence, f"seen by a user who may not write: {store.place}"))
+        return replace(narrative, evidence=(*narrative.evidence, f"seen by a user who may not write: {store.place}"))
     if health is Health.DEAD:
         return replace(
-            told,
-            wrong=(*told.wrong, refusal_text(store)),
-            next=(f"Nothing until the store can be written again: {words}.", *told.next),
-            you_can=(act(advice), *told.you_can),
+            narrative,
+            wrong=(*narrative.wrong, refusal_text(store)),
+            next=(f"Nothing until the store can be written again: {words}.", *narrative.next),
+            you_can=(act(advice), *narrative.you_can),
         )
     return replace(
-        told,
+        narrative,
         headline=f"{document.run_id} cannot continue: its store cannot be written, since {words}.",
-        now=f"{told.now.rstrip('.')}. What happens now cannot be recorded: a step may have ended already.".lstrip(". "),
-        wrong=(refusal_text(store), *told.wrong),
+        now=f"{narrative.now.rstrip('.')}. What happens now cannot be recorded: a step may have ended already.".lstrip(
+            ". "
+        ),
+        wrong=(refusal_text(store), *narrative.wrong),
         next=(
             "Nothing until the store can be written again. A live worker keeps its unwritten events, tries again by "
             "itself, and then continues. Recorded events are safe.",
             "If the worker ends before that, the step that it executed runs again, with the same idempotency key.",
         ),
-        you_can=(act(advice), *told.you_can),
+        you_can=(act(advice), *narrative.you_can),
     )

@@ -4,7 +4,7 @@ Invariants: made from the log alone; what a branch hides is still there, marked 
 one ended before the other began and neither belongs to a concurrent part of which the other knows nothing.
 Seam: a workflow that is data knows more than its log. `planned` adds leaves that were not reached yet, `links` replaces
 the order that was found by the one that was meant.
-Absent on purpose: any drawing. `graph_text` and `graph_svg` draw.
+Absent on purpose: any drawing. `text` and `svg` draw.
 """
 
 from __future__ import annotations

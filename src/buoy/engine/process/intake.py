@@ -78,7 +78,7 @@ class Intake:
         self._full = False
         self._compare_at = runner.clock.monotonic() + _COMPARE_S
         self._solo = IsolationSlot(runner)
-        self._deference = VersionRouter(runner)
+        self._router = VersionRouter(runner)
         self.on_taken: Callable[[Task], None] | None = None
         # Called when the end of a run's log is lost. By then no runner holds the run.
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
@@ -151,7 +151,7 @@ class Intake:
             tasks = await runner.store.claim_tasks(runner.id, wants, limit)
         for broken in runner.store.met():
             runner.note(f"{broken.kind} {broken.id} cannot be read: {broken.reason}")
-        mine = [task for task in tasks if not self._deference.recently_deferred(task)]
+        mine = [task for task in tasks if not self._router.recently_deferred(task)]
         for start in range(0, len(mine), _LOADS_AT_ONCE):
             await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))
         if tasks and not mine:
@@ -219,7 +219,7 @@ class Intake:
             # It ended in a process that could not do its last duties any more.
             runner.outbox.finish(task.run_id, duties_left(task.run_id, events))
             return
-        if await self._deference.leave(task, workflow, state):
+        if await self._router.leave(task, workflow, state):
             return
         task, run_time = carried(task)
         claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)

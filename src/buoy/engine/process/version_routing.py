@@ -1,4 +1,4 @@
-"""Deference: leaves a run to a living runner that has the very version of the code to which the run is bound.
+"""Version routing: leaves a run to a living runner that has the very version of the code to which the run is bound.
 A runner whose own version is known not to fit leaves it to any other version that was not tried.
 
 Invariants: the task is left as it was found, with its cause and its evidence. A task that this runner's clock found due

@@ -27,16 +27,16 @@ _CANCELLED_MIN = 100
 class Timer:
     """One due time. `cancel` is cheap; the heap forgets it later."""
 
-    __slots__ = ("_alarms", "callback")
+    __slots__ = ("_timers", "callback")
 
     def __init__(self, timers: Timers, callback: Callable[[], None]) -> None:
-        self._alarms = timers
+        self._timers = timers
         self.callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
         if self.callback is not None:
             self.callback = None
-            self._alarms.forget_cancelled()
+            self._timers.forget_cancelled()
 
 
 class Timers:

@@ -79,25 +79,25 @@ async def _troubles(client: Client) -> AsyncIterator[Trouble]:
 async def _trouble(client: Client, record: RunRecord, fleet: Fleet) -> Trouble | None:
     doc = record.document
 
-    def told(status: Status, health: Health, text: str, code: str | None = None) -> Trouble:
+    def trouble(status: Status, health: Health, text: str, code: str | None = None) -> Trouble:
         return Trouble(run_id=doc.run_id, workflow=doc.workflow, status=status, health=health, code=code, text=text)
 
     try:
         seen = await examine(client, doc.run_id, fleet=fleet, stale_after_s=STALE_AFTER_S)
     except Problem as error:
-        return told(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
+        return trouble(doc.status, Health.UNKNOWN, f"it could not be read: {error}")
     verdict, shown = judge(seen.facts), seen.facts.document
     finding = _first(seen)
     if finding is not None:
-        return told(shown.status, verdict.health, finding_text(finding), finding.code)
+        return trouble(shown.status, verdict.health, finding_text(finding), finding.code)
     if verdict.health in TROUBLES:
-        return told(shown.status, verdict.health, "; ".join(verdict.reasons))
+        return trouble(shown.status, verdict.health, "; ".join(verdict.reasons))
     if shown.pause is not None and shown.pause.reason != "user":
-        return told(shown.status, verdict.health, f"paused: {shown.pause.detail or shown.pause.reason}")
+        return trouble(shown.status, verdict.health, f"paused: {shown.pause.detail or shown.pause.reason}")
     notice = first_notice(seen.findings)
     if notice is None:
         return None
-    return replace(told(shown.status, verdict.health, finding_text(notice), notice.code), notice=True)
+    return replace(trouble(shown.status, verdict.health, finding_text(notice), notice.code), notice=True)
 
 
 def _first(seen: Examined) -> Finding | None:

@@ -33,16 +33,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, record: RunRecord, seen: Recovery | None = None) -> Found:
         """A run, with what a look at it said."""
         doc = record.document
-        told = seen or Recovery(run_id=doc.run_id)
+        known = seen or Recovery(run_id=doc.run_id)
         return cls(
             run_id=doc.run_id,
             workflow=doc.workflow,
             status=doc.status,
-            action=told.action,
-            reason=told.reason,
-            error=told.error,
-            note=told.note,
-            findings=told.findings,
+            action=known.action,
+            reason=known.reason,
+            error=known.error,
+            note=known.note,
+            findings=known.findings,
             task_id=record.envelope.orchestrator_task_id,
             updated_at=doc.updated_at,
         )

@@ -73,14 +73,14 @@ async def scan(
     async for suspect in suspects(client, chosen):
         scanned += 1
         seen = suspect if isinstance(suspect, Found) else await _look(client, suspect, chosen, recent)
-        told = None if seen.action == "none" else seen
+        trouble = None if seen.action == "none" else seen
         if task_checker is not None and not isinstance(suspect, Found):
-            told = await checked(suspect, told, task_checker, await client.store.now())
-        healthy += told is None
-        unknown += told is not None and told.action == "unknown"
-        if told is not None:
-            found.append(told)
-            failed = None if report is None else await hand_over(report, told)
+            trouble = await checked(suspect, trouble, task_checker, await client.store.now())
+        healthy += trouble is None
+        unknown += trouble is not None and trouble.action == "unknown"
+        if trouble is not None:
+            found.append(trouble)
+            failed = None if report is None else await hand_over(report, trouble)
             troubles += [] if failed is None else [failed]
         elif seen.action == "none" and seen.note is not None:
             notices.append(seen)

@@ -50,14 +50,14 @@ class Sweep:
         options: SweepOptions | None = None,
         *,
         cursor: str | None = None,
-        told: Callable[[Recovery], None] | None = None,
+        on_recovery: Callable[[Recovery], None] | None = None,
     ) -> None:
         self._client = client
         self._store = client.store
         self._coroner = detector
         self._options = options or SweepOptions()
         self._scope = Scope.of(client, self._options.scope)
-        self._told = told
+        self._on_recovery = on_recovery
         self._seen: set[RunId] = set()
         # The runners as they were a moment ago, and when that was by our own clock. A glance shows who they are and
         # who is silent; what they do is read before a run is recovered.
@@ -269,8 +269,8 @@ class Sweep:
             return
         self._seen.add(found.run_id)
         self.tally.add(found)
-        if self._told is not None and (found.action != "none" or found.note is not None):
-            self._told(found)
+        if self._on_recovery is not None and (found.action != "none" or found.note is not None):
+            self._on_recovery(found)
 
     async def _pause(self) -> None:
         """Not more recoveries per second than are wanted: after an outage all of them at once may be too much."""

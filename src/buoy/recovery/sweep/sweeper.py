@@ -50,9 +50,11 @@ class WholeSweep(msgspec.Struct, frozen=True):
 
 
 class Sweeper:
-    """`told` hears of each run that a whole sweep found in trouble, and of each that a quick look recovered. `done`
-    hears of each whole sweep, and of each quick look that found a dead runner or recovered something. `delay_s`: the
-    first whole sweep does not come earlier."""
+    """Sweeps all the time. `on_recovery` gets each run that a whole sweep found in trouble or a quick look recovered.
+
+    `done` gets each whole sweep, and each quick look that found a dead runner or recovered a run. `delay_s`: the first
+    whole sweep comes no earlier.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class Sweeper:
         self._waiting: str | None = None
         self._task: asyncio.Task[None] | None = None
         self._health = SweepHealth(interval_s=interval_s)
-        self.told: Callable[[Recovery], None] | None = None
+        self.on_recovery: Callable[[Recovery], None] | None = None
         self.done: Callable[[WholeSweep], None] | None = None
         self.looks = 0
         self.errors = 0
@@ -136,7 +138,7 @@ class Sweeper:
     async def sweep(self, *, orphans: bool = True) -> Swept:
         """Looks quickly for dead runners and orphans. Any process may call it at any time."""
         began = self._monotonic()
-        sweep = Sweep(self._client, self._detector, self._options, told=self._tell_recovered)
+        sweep = Sweep(self._client, self._detector, self._options, on_recovery=self._tell_recovered)
         if self._options.limit is not None or self._options.rate is not None:
             # The user chose a long interval: then only whole sweeps act, and this loop only watches.
             await sweep.watch()
@@ -152,8 +154,8 @@ class Sweeper:
 
     def _tell_recovered(self, found: Recovery) -> None:
         """A quick look comes every second: it tells what it did, and leaves the rest to the whole sweep."""
-        if self.told is not None and found.needed and found.action in RECOVERING:
-            self.told(found)
+        if self.on_recovery is not None and found.needed and found.action in RECOVERING:
+            self.on_recovery(found)
 
     def _count(self, tally: Tally) -> None:
         """Errors that a sweep survived are shown all the same."""
@@ -164,7 +166,7 @@ class Sweeper:
     async def whole(self) -> WholeSweep:
         """A whole sweep from where the last one ended, and a reconcile. Its health is noted, also if it fails."""
         began = self._monotonic()
-        sweep = Sweep(self._client, self._detector, self._options, cursor=self._cursor, told=self.told)
+        sweep = Sweep(self._client, self._detector, self._options, cursor=self._cursor, on_recovery=self.on_recovery)
         try:
             swept = await sweep.whole()
             self._cursor = sweep.cursor
@@ -198,7 +200,7 @@ class Sweeper:
     async def second_looks(self, patience_s: float) -> Swept:
         """For a sweeper that will not stay: keeps looking at runners elsewhere that an earlier sweep suspected."""
         until = self._monotonic() + patience_s
-        sweep = Sweep(self._client, self._detector, self._options, told=self.told)
+        sweep = Sweep(self._client, self._detector, self._options, on_recovery=self.on_recovery)
         while self._detector.pending and self._monotonic() < until:
             await asyncio.sleep(self._look_s)
             await sweep.dead()

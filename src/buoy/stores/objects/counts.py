@@ -73,12 +73,12 @@ class Counts:
                 return bool(entries)
             pages += 1
             chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
-            told = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
-            read += len(told)
-            for found in await each(told, lambda entry: self._document(entry, active)):
+            chosen_now = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
+            read += len(chosen_now)
+            for found in await each(chosen_now, lambda entry: self._document(entry, active)):
                 if found is not None and found[0].ended and fits(*found, query):
                     counts[found[0].status] += 1
-            rest = sum(entry.run_id not in active for entry in chosen[len(told) :])
+            rest = sum(entry.run_id not in active for entry in chosen[len(chosen_now) :])
             if rest:
                 counts[ENDED] += rest
         return False

@@ -154,14 +154,14 @@ class ObjectStore:
         outcomes = await self._commits.commit(writes)
         self._moves.note(write.run_id for write in writes)
         if any(map(wakes_others, writes)):
-            told = any(wakes_others(write) and not _parks(write.task) for write in writes)
-            await self._changed(f"commit {writes[0].run_id}", told=told)
+            wakes = any(wakes_others(write) and not _parks(write.task) for write in writes)
+            await self._changed(f"commit {writes[0].run_id}", wakes=wakes)
         return outcomes
 
-    async def _changed(self, what: str, *, told: bool = True) -> None:
-        """There may be work: for the loops of this process, and if `told` for those of others."""
+    async def _changed(self, what: str, *, wakes: bool = True) -> None:
+        """There may be work: for the loops of this process, and if `wakes` for those of others."""
         self._watch.notify()
-        if self._metered and told:
+        if self._metered and wakes:
             await self._poke.tell(what)
 
     def _poke_listed(self, etag: str | None) -> None:
@@ -210,7 +210,7 @@ class ObjectStore:
     ) -> bool:
         done = await self._claims.release(run_id, runner, change, head_seq)
         if isinstance(change, Released):
-            await self._changed(f"release {run_id}", told=done and not _parks(change))
+            await self._changed(f"release {run_id}", wakes=done and not _parks(change))
         return done
 
     async def unread_runs(self, runner: RunnerId) -> list[RunId]:
@@ -244,7 +244,7 @@ class ObjectStore:
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
         freed = await self._sweeps.declare_dead(runner, why, cause, evidence, beat_number)
-        await self._changed(f"burial {runner}", told=bool(freed))
+        await self._changed(f"burial {runner}", wakes=bool(freed))
         return freed
 
     async def orphans(self, limit: int) -> list[Orphan]:
@@ -252,7 +252,7 @@ class ObjectStore:
 
     async def requeue_orphan(self, orphan: Orphan) -> bool:
         adopted = await self._sweeps.requeue_orphan(orphan)
-        await self._changed(f"orphan {orphan.run_id}", told=adopted)
+        await self._changed(f"orphan {orphan.run_id}", wakes=adopted)
         return adopted
 
     async def define(self, version: str, data: bytes) -> None:

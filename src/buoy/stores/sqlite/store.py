@@ -2,7 +2,7 @@
 
 Invariants: those of `buoy.ports.store.Store`. Commit means synced (write-ahead log, `synchronous=FULL`). One connection
 writes and one reads per store; both are closed by `close`, and nothing is left running.
-Absent on purpose: SQL. It stands next to the table it is about, in `sqlite_commit`, `sqlite_runs` and `sqlite_tasks`.
+Absent on purpose: SQL. It stands next to the table it is about, in `commit`, `runs` and `tasks`.
 """
 
 from __future__ import annotations
