@@ -227,7 +227,7 @@ async def has_started(app, run_id: str) -> bool:
 
 async def turn_is_over(app) -> bool:
     """No run waits here to be isolated, or is isolated."""
-    return not app.runner.intake._solo.wanted
+    return not app.runner.intake._isolation.wanted
 
 
 async def is_held(app, run_id: str) -> bool:

@@ -64,7 +64,7 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     if as_json:
         print_json({**{name: getattr(report, name) for name in report.__struct_fields__}, "healthy": report.healthy})
     else:
-        _show(report, mended=fix or rebuild)
+        _show(report, repaired=fix or rebuild)
     return Exit.OK if report.healthy else Exit.FAILED
 
 
@@ -74,7 +74,7 @@ async def _report(store: str | None, *, fix: bool, rebuild: bool) -> DoctorRepor
         return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 
 
-def _show(report: DoctorReport, *, mended: bool) -> None:
+def _show(report: DoctorReport, *, repaired: bool) -> None:
     out = render.console()
     out.print(f"store      {report.store}")
     for check in (*report.checks, *derived_checks(report)):
@@ -94,10 +94,10 @@ def _show(report: DoctorReport, *, mended: bool) -> None:
     hidden = len(report.troubles) + report.untold - _SHOWN_MAX
     if hidden > 0:
         out.print(f"  and {hidden:,} more")
-    out.print(Text(_end(report, mended=mended), style="red" if report.left else "green"))
+    out.print(Text(_end(report, repaired=repaired), style="red" if report.left else "green"))
 
 
-def _end(report: DoctorReport, *, mended: bool) -> str:
+def _end(report: DoctorReport, *, repaired: bool) -> str:
     if not report.left:
         return f"{counted(report.fixed, 'trouble')} repaired, none left"
     if all(code in NEVER_MENDED for code in report.counts):
@@ -106,5 +106,5 @@ def _end(report: DoctorReport, *, mended: bool) -> str:
             "to give such a run up: `buoy purge RUN --broken`"
         )
     else:
-        advice = "see `buoy why RUN`, `buoy recover RUN`" if mended else "repair them: buoy doctor --fix"
+        advice = "see `buoy why RUN`, `buoy recover RUN`" if repaired else "repair them: buoy doctor --fix"
     return f"{counted(report.left, 'trouble')} left, {report.fixed:,} repaired; {advice}"

@@ -140,10 +140,10 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
     """Recovers the run if it needs it, continues it, and returns its open questions. `strict`: refuses a run that needs
     neither."""
     holder = (await client.record(run_id)).holder
-    mended = await recover_run(client, run_id)
+    found = await recover_run(client, run_id)
     if holder is not None:
         await strike_off(client, holder)
-    done = await _moved(client, run_id, mended, strict=strict)
+    done = await _moved(client, run_id, found, strict=strict)
     facts = (await examine(client, run_id)).facts
     left = set(answered(facts))
     asked = tuple(each for each in questions(facts.document) if each.question_id not in left)
@@ -154,17 +154,17 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
     return replace(done, questions=asked, missing=missing, execute=execute)
 
 
-async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: bool) -> ResumedRun:
+async def _moved(client: Client, run_id: RunId, found: Recovery, *, strict: bool) -> ResumedRun:
     """What was done to continue it."""
     record = await client.record(run_id)
     doc = record.document
-    recovery = recovery_view(mended) if mended.needed else None
+    recovery = recovery_view(found) if found.needed else None
     if doc.status is Status.FAILED:
-        raise WrongState(_failed(run_id, mended))
-    if mended.needed and mended.error is not None:
-        raise RecoveryFailed(f"run {run_id} needs a recovery ({mended.reason}) and did not get one: {mended.error}")
-    if doc.pause is None and mended.needed:
-        text = f"it was {done_text(mended.action)} ({mended.reason})"
+        raise WrongState(_failed(run_id, found))
+    if found.needed and found.error is not None:
+        raise RecoveryFailed(f"run {run_id} needs a recovery ({found.reason}) and did not get one: {found.error}")
+    if doc.pause is None and found.needed:
+        text = f"it was {done_text(found.action)} ({found.reason})"
         return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=recovery)
     if doc.pause is None and doc.status is Status.AWAITING_INPUT:
         return ResumedRun(run_id=run_id, done=False, text=_AWAITS, outcome="awaits_answer")
@@ -183,10 +183,10 @@ async def _moved(client: Client, run_id: RunId, mended: Recovery, *, strict: boo
     return ResumedRun(run_id=run_id, done=said.done, text=said.text, recovery=recovery)
 
 
-def _failed(run_id: RunId, mended: Recovery) -> str:
+def _failed(run_id: RunId, found: Recovery) -> str:
     retry = f"`buoy retry {run_id}` tries it again"
-    if mended.action == "fail":
-        return f"run {run_id} was ended as failed, not resumed, since its policy is fail ({mended.reason}); {retry}"
+    if found.action == "fail":
+        return f"run {run_id} was ended as failed, not resumed, since its policy is fail ({found.reason}); {retry}"
     return f"run {run_id} has failed; {retry}"
 
 

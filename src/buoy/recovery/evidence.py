@@ -217,12 +217,12 @@ def _with_log(
     state: State,
     folded: Document | None,
     inbox: list[Message],
-    run_time: Callable[[StoreTime], float],
+    as_run_time: Callable[[StoreTime], float],
 ) -> Facts:
     # Imported here, and below: a list of runs asks for no surroundings, and these load the engine.
     from buoy.recovery.surroundings import unread_messages
 
-    unread = unread_messages(inbox, state, run_time)
+    unread = unread_messages(inbox, state, as_run_time)
     task = facts.task
     if task is not None and task.state == "missing" and task_ended(log):
         task = replace(task, state="ended")
@@ -284,13 +284,13 @@ def _facts(
     story_told: Milestones | None = None,
     unreadable: str | None = None,
 ) -> Facts:
-    shown, run_time = current or record.document, _clock_of(record, fleet, current)
+    shown, as_run_time = current or record.document, _clock_of(record, fleet, current)
     held = None if shown.ended else record.holder
     return Facts(
         document=shown,
-        now=run_time(now),
+        now=as_run_time(now),
         holder=None if held is None else fleet.get(held),
-        due_at=None if record.due_at is None else run_time(record.due_at),
+        due_at=None if record.due_at is None else as_run_time(record.due_at),
         runners=fleet.living,
         progress=None if held is None else fleet.progress(held, shown.run_id),
         story=story_told or Milestones(),

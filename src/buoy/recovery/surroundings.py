@@ -55,15 +55,15 @@ async def definitions_of(store: Store, state: State) -> DefinitionsRead:
 
 
 def unread_messages(
-    inbox: list[Message], state: State, run_time: Callable[[StoreTime], float]
+    inbox: list[Message], state: State, as_run_time: Callable[[StoreTime], float]
 ) -> tuple[MessageFacts, ...]:
-    """What the log has not consumed; of twins, only the first counts. `run_time`: the store's time as the run's."""
+    """What the log has not consumed; of twins, only the first counts. `as_run_time`: the store's time as the run's."""
     consumed = {each.dedupe for each in inbox if each.number in state.consumed}
     found: dict[str, MessageFacts] = {}
     for each in inbox:
         if each.number not in state.consumed and each.dedupe not in consumed:
             found.setdefault(
-                each.dedupe, MessageFacts(each.number, each.kind, _about(each), run_time(each.sent_at), each.by)
+                each.dedupe, MessageFacts(each.number, each.kind, _about(each), as_run_time(each.sent_at), each.by)
             )
     return tuple(found.values())
 

@@ -77,14 +77,14 @@ class Intake:
         self._unclear = False
         self._full = False
         self._compare_at = runner.clock.monotonic() + _COMPARE_S
-        self._solo = IsolationSlot(runner)
+        self._isolation = IsolationSlot(runner)
         self._router = VersionRouter(runner)
         self.on_taken: Callable[[Task], None] | None = None
         # Called when the end of a run's log is lost. By then no runner holds the run.
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
 
     def start(self, *, takes_work: bool) -> None:
-        self._takes_work = self._solo.takes_work = takes_work
+        self._takes_work = self._isolation.takes_work = takes_work
         for each in (self._round, self.inboxes.round, self._listener):
             each.start()
 
@@ -97,7 +97,7 @@ class Intake:
     @property
     def isolating(self) -> bool:
         """Whether a run that has to be alone is driven here, or waits for that: no other may be taken."""
-        return self._solo.wanted
+        return self._isolation.wanted
 
     def request_reconcile(self) -> None:
         """Something was unclear: what the store says we hold is compared with what we drive."""
@@ -123,9 +123,9 @@ class Intake:
             self._compare_at = self._runner.clock.monotonic() + _COMPARE_S
             self._unclear = False
             with self._unless_clear():
-                async for task, head_seq in forgotten(self._runner, self._solo):
+                async for task, head_seq in forgotten(self._runner, self._isolation):
                     await self.take(task, head_seq=head_seq)
-        if self._solo.wanted:
+        if self._isolation.wanted:
             self._full = True
             return await self._go_alone()
         return self._takes_work and await self._claim() > 0
@@ -160,11 +160,11 @@ class Intake:
 
     async def _go_alone(self) -> bool:
         """Takes the next run that has to be alone, once nothing else is driven here."""
-        waiting = self._solo.next()
+        waiting = self._isolation.next()
         if waiting is None:
-            return not self._solo.wanted
+            return not self._isolation.wanted
         await self.take(waiting.task, alone=True, free_of=waiting.free_of)
-        self._solo.begun(waiting.task.run_id)
+        self._isolation.begun(waiting.task.run_id)
         return True
 
     async def take(
@@ -228,7 +228,7 @@ class Intake:
             await remedy(runner, task, events, claim, verdict.plan)
             return
         if verdict.solo and not alone:
-            self._solo.wait(task, holders[1:])
+            self._isolation.wait(task, holders[1:])
             self._round.wake()
             return
         if verdict.solo:

@@ -31,9 +31,9 @@ class Children:
         execution = self._execution
         self._pending += 1
         assert execution.state.created is not None
-        birth = child_creation(execution.run_id, execution.state.created, started)
+        creation = child_creation(execution.run_id, execution.state.created, started)
         done = partial(execution.turn, self._done, started.child)
-        execution.host.outbox.want(started.child, birth, done, workflow)
+        execution.host.outbox.want(started.child, creation, done, workflow)
 
     def give_up(self, leaf: LeafId) -> None:
         """Asks a child to cancel, since its parent no longer waits for it."""

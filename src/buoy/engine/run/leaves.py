@@ -1,6 +1,6 @@
 """Leaves: starts, retries and ends the leaves of one execution.
 
-Invariants: a body, an alarm or a hand-over of a signal begins only after the commit that started its leaf; a leaf that
+Invariants: a body, a timer or a hand-over of a signal begins only after the commit that started its leaf; a leaf that
 an earlier incarnation left open is taken up with the attempt and arguments that the log has.
 """
 
@@ -46,7 +46,7 @@ class Leaves:
         self._bodies: dict[LeafId, StepAttempt] = {}
         # Their threads act, and their outcomes are not waited for any more.
         self._lingering: set[StepAttempt] = set()
-        self._alarms: dict[LeafId, Timer] = {}
+        self._timers: dict[LeafId, Timer] = {}
         self._resumed_seq = 0
 
     @property
@@ -127,7 +127,7 @@ class Leaves:
 
     def _start(self, leaf: Leaf, attempt: int) -> None:
         execution, which, kind = self._execution, leaf.id, leaf.kind
-        if which not in execution.state.open or which in self._bodies or which in self._alarms:
+        if which not in execution.state.open or which in self._bodies or which in self._timers:
             return
         if leaf.attempt != attempt:
             return
@@ -146,7 +146,7 @@ class Leaves:
             return
         elif leaf.due_at is not None:
             due = partial(execution.turn, self._due, leaf)
-            self._alarms[which] = execution.host.timers.set(execution.ledger.here(leaf.due_at), due)
+            self._timers[which] = execution.host.timers.set(execution.ledger.here(leaf.due_at), due)
 
     # children
 
@@ -236,7 +236,7 @@ class Leaves:
 
     def _due(self, leaf: Leaf) -> None:
         execution = self._execution
-        self._alarms.pop(leaf.id, None)
+        self._timers.pop(leaf.id, None)
         if leaf.id not in execution.state.open or execution.delivery_paused:
             return
         match leaf.kind:
@@ -259,9 +259,9 @@ class Leaves:
         if body is not None:
             body.give_up()
             self._let_go(leaf, body)
-        alarm = self._alarms.pop(leaf, None)
-        if alarm is not None:
-            alarm.cancel()
+        timer = self._timers.pop(leaf, None)
+        if timer is not None:
+            timer.cancel()
 
     def _let_go(self, leaf: LeafId, body: StepAttempt) -> None:
         """The run waits for this body no longer. If its thread still acts, something of the run executes until then."""
@@ -292,12 +292,12 @@ class Leaves:
         return tasks
 
     def drop_all(self) -> None:
-        for leaf in [*self._bodies, *self._alarms]:
+        for leaf in [*self._bodies, *self._timers]:
             self.drop(leaf)
 
 
 def _is_over(request: Request) -> bool:
-    """Whether a leaf that has its outcome in the log needs nothing more: no undoing, no birth."""
+    """Whether a leaf that has its outcome in the log needs nothing more: no undoing, no child to start."""
     return request.workflow is None and (request.step is None or request.step.compensate is None)
 
 

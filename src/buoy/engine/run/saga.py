@@ -40,7 +40,7 @@ class Saga:
         self._execution = execution
         self._ending = ending
         self._under_way: LeafId | None = None
-        self._alarm: Timer | None = None
+        self._timer: Timer | None = None
 
     @property
     def busy(self) -> bool:
@@ -85,13 +85,13 @@ class Saga:
 
     def _wait(self, leaf: LeafId, due_at: float) -> None:
         """Until the back-off that the log has is over."""
-        if self._alarm is None:
+        if self._timer is None:
             execution = self._execution
             due = partial(execution.turn, self._due, leaf)
-            self._alarm = execution.host.timers.set(execution.ledger.here(due_at), due)
+            self._timer = execution.host.timers.set(execution.ledger.here(due_at), due)
 
     def _due(self, leaf: LeafId) -> None:
-        self._alarm = None
+        self._timer = None
         execution = self._execution
         undoing = execution.state.open.get(compensation_leaf(leaf))
         if not self.busy and not execution.delivery_paused and undoing is not None and undoing.due_at is not None:

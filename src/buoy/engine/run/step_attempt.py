@@ -1,4 +1,4 @@
-"""Bodies: executes steps. Async ones on the process's real loop, sync ones on a bounded pool of threads.
+"""Step attempt: executes the body of a step, on the real loop (async) or on a bounded pool of threads (sync).
 
 Invariants: a body starts only after its `step_started` is durable (the execution sees to that); a body that was given
 up reports nothing, and does not begin any more. A sync step cannot be killed: if it times out, its outcome waits for
@@ -280,7 +280,7 @@ def _classified(info: ErrorInfo, error: BaseException, classify: Callable[[BaseE
     """The error with the class that the user gives it. What a person must correct is not tried again."""
     try:
         said = classify(error)
-    except Exception as broken:  # noqa: BLE001 - the user's code; told with the error that it should have classified
+    except Exception as broken:  # noqa: BLE001 - the user's code; reported with the error that it should have classified
         text = f"{info.message} (and its classifier failed: {type(broken).__name__}: {broken})"
         return msgspec.structs.replace(info, message=text[:ERROR_TEXT_CHARS_MAX])
     if said is None:
@@ -301,15 +301,15 @@ def error_info(error: BaseException, *, retryable: bool = True) -> ErrorInfo:
         lines = traceback.format_exception(type(error), error, error.__traceback__)
     except Exception as broken:  # noqa: BLE001 - an error of the user's own making whose text cannot be made
         lines = [f"no traceback: {type(broken).__name__}"]
-    told = error if isinstance(error, StepFailed) and error.type else None
+    known = error if isinstance(error, StepFailed) and error.type else None
     return ErrorInfo(
-        type=type(error).__name__ if told is None else told.type,
-        message=storable_text(_text_of(error) if told is None else message_of(told)),
+        type=type(error).__name__ if known is None else known.type,
+        message=storable_text(_text_of(error) if known is None else message_of(known)),
         retryable=retryable,
         kind="unknown" if retryable else "permanent",
         traceback=storable_text("".join(lines)[-ERROR_TEXT_CHARS_MAX:]),
         classes=class_names(error),
-        reason=storable_text(told.reason) if told is not None and told.reason else None,
+        reason=storable_text(known.reason) if known is not None and known.reason else None,
     )
 
 

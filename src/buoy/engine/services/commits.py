@@ -2,7 +2,7 @@
 
 Invariants: after an unclear answer the store is asked what stands in the log, by number and nonce, before anything is
 written again or concluded. What is written again is the same write, with the same nonce: it stands at most once.
-`Unavailable` is raised only if the outcome cannot be known. The error of a store that a person must mend is raised
+`Unavailable` is raised only if the outcome cannot be known. The error of a store that a person must repair is raised
 without further tries, if the write does not stand.
 """
 

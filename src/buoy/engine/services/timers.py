@@ -1,8 +1,8 @@
 """Timers: one heap of due times for all runs of a process, and one timer for its earliest.
 
 Invariants: due times are wall-clock times, but a clock that is set back delays no timer: what is due in a minute comes
-in a minute. The timer looks again at least once a minute, so suspending the machine delays an alarm by no more. A
-callback that fails is reported and delays no other alarm. Cancelled alarms are at most half of the heap.
+in a minute. The timer looks again at least once a minute, so suspending the machine delays a timer by no more. A
+callback that fails is reported and delays no other timer. Cancelled timers are at most half of the heap.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _LOG = logging.getLogger("buoy.engine")
 _LOOK_AGAIN_S = 60.0
 
 
-# A heap with fewer cancelled alarms than this is not worth the trouble of making it again.
+# A heap with fewer cancelled timers than this is not worth the trouble of making it again.
 _CANCELLED_MIN = 100
 
 
@@ -56,14 +56,14 @@ class Timers:
         self._offset = clock.now() - clock.monotonic()
 
     def set(self, due_at: float, callback: Callable[[], None]) -> Timer:
-        alarm = Timer(self, callback)
+        timer = Timer(self, callback)
         at = self._now() + due_at - self._clock.now()
-        heapq.heappush(self._heap, (at, next(self._order), alarm))
+        heapq.heappush(self._heap, (at, next(self._order), timer))
         self._arm()
-        return alarm
+        return timer
 
     def forget_cancelled(self) -> None:
-        """One more alarm was cancelled: long timers that are set and cancelled in a loop must not fill the heap."""
+        """One more timer was cancelled: long timers that are set and cancelled in a loop must not fill the heap."""
         self._cancelled += 1
         if self._cancelled > max(_CANCELLED_MIN, len(self._heap) // 2):
             self._heap = [entry for entry in self._heap if entry[2].callback is not None]
@@ -98,17 +98,17 @@ class Timers:
         self._timer = None
         now = self._now()
         while self._heap and self._heap[0][0] <= now and not self._closed:
-            alarm = heapq.heappop(self._heap)[2]
-            callback, alarm.callback = alarm.callback, None
+            timer = heapq.heappop(self._heap)[2]
+            callback, timer.callback = timer.callback, None
             if callback is None:
                 self._cancelled = max(self._cancelled - 1, 0)
                 continue
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - reported; the other alarms are due all the same
+            except Exception as error:  # noqa: BLE001 - reported; the other timers are due all the same
                 self._on_error(error)
         self._arm()
 
 
 def _log(error: Exception) -> None:
-    _LOG.error("an alarm's callback failed", exc_info=error)
+    _LOG.error("a timer's callback failed", exc_info=error)

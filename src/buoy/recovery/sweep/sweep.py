@@ -54,14 +54,13 @@ class Sweep:
     ) -> None:
         self._client = client
         self._store = client.store
-        self._coroner = detector
+        self._detector = detector
         self._options = options or SweepOptions()
         self._scope = Scope.of(client, self._options.scope)
         self._on_recovery = on_recovery
         self._seen: set[RunId] = set()
         # The runners as they were a moment ago, and when that was by our own clock. A glance shows who they are and
         # who is silent; what they do is read before a run is recovered.
-        self._people: Fleet | None = None
         self._recent = RecentFleet(client)
         self._glance: Fleet | None = None
         self._glanced_at = 0.0
@@ -85,7 +84,7 @@ class Sweep:
         """Releases what the dead held. All runners are looked at once, however many of them are dead."""
         self._glance = fleet = await read_fleet(self._store, self._client.liveness, gone=0, glance=True)
         self._glanced_at = self._client.clock.monotonic()
-        self._coroner.forget(set(fleet.records))
+        self._detector.forget(set(fleet.records))
         for record in fleet.registered:
             if record.info.id == self._client.actor:
                 continue
@@ -93,14 +92,12 @@ class Sweep:
                 await self._runner(record, fleet.sights[record.info.id])
             except Problem as error:
                 self.tally.trouble(f"runner {record.info.id}: {error}", error)
-        self._people = None
         if self.tally.dead_runners:
             self._glance = None
 
     async def _fleet(self) -> Fleet:
         """The runners, the newest of the gone too. A sweep that takes long looks again."""
-        self._people = await self._recent.get()
-        return self._people
+        return await self._recent.get()
 
     async def _at_a_glance(self) -> Fleet:
         """The living runners. A sweep that takes long looks again."""
@@ -120,7 +117,7 @@ class Sweep:
         released = await self._one_by_one(record, sight)
         if released is None or self._options.dry_run:
             return
-        number = await self._coroner.declare_dead(record, evidence)
+        number = await self._detector.declare_dead(record, evidence)
         if number:
             self._seen |= released
             self.tally.count("resumed", number)
@@ -141,12 +138,14 @@ class Sweep:
 
     async def _proof(self, record: RunnerRecord, sight: Sight) -> Evidence | None:
         # A first look across hosts would be noted; with `dry_run` looking alone must change nothing.
-        return sight.proof if self._options.dry_run else await self._coroner.proof(record, sight)
+        return sight.proof if self._options.dry_run else await self._detector.proof(record, sight)
 
     async def _one_by_one(self, runner: RunnerRecord, sight: Sight) -> set[RunId] | None:
-        """Recovers what must not just be released, and gives the rest. None: it is not to be buried yet, since the
-        limit is reached or the store gave no answer about one of them; then the rest is recovered one by one, too.
-        Neither that nor what will never be read must hold up the others."""
+        """Recovers what must not just be released, and gives the rest, which a declared death releases.
+
+        None: the runner must not be declared dead yet. The limit is reached, or the store gave no answer about one of
+        its runs; then the rest is recovered one by one, so that neither that run nor an unreadable one holds it up.
+        """
         options, rest, answered = self._options, set[RunId](), True
         singly = options.rate is not None or options.limit is not None or options.dry_run
         if not sight.seen:
@@ -157,7 +156,7 @@ class Sweep:
             if not self._scope.covers(record.document):
                 continue
             if singly or self._has_other_policy(record):
-                answered &= not (await self._mend(record.document.run_id)).unanswered
+                answered &= not (await self._recover(record.document.run_id)).unanswered
             else:
                 rest.add(record.document.run_id)
         if answered:
@@ -165,7 +164,7 @@ class Sweep:
         for run_id in sorted(rest):
             if self.tally.full():
                 break
-            await self._mend(run_id)
+            await self._recover(run_id)
         return None
 
     def _has_other_policy(self, record: RunRecord) -> bool:
@@ -195,7 +194,7 @@ class Sweep:
             return
         # A paused run may need no task: that is seen only with its messages.
         if self._options.dry_run or record.document.pause is not None or self._has_other_policy(record):
-            await self._mend(orphan.run_id)
+            await self._recover(orphan.run_id)
             return
         adopted = await self._store.requeue_orphan(orphan)
         if adopted:
@@ -239,12 +238,12 @@ class Sweep:
         if record.holder in living and doc.status in RESTING:
             self._note(Recovery(run_id=doc.run_id))
             return False
-        await self._mend(doc.run_id)
+        await self._recover(doc.run_id)
         # A look does not wait for anything on some stores; steps and beats of this process want their turn.
         await asyncio.sleep(0)
         return True
 
-    async def _mend(self, run_id: RunId) -> Recovery:
+    async def _recover(self, run_id: RunId) -> Recovery:
         """Recovers one run, whatever goes wrong with it."""
         options = self._options
         try:

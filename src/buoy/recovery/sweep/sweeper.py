@@ -170,7 +170,7 @@ class Sweeper:
         try:
             swept = await sweep.whole()
             self._cursor = sweep.cursor
-            mended = await self._reconcile()
+            reconciled = await self._reconcile()
             if self._client.runner is not None and not self._options.dry_run:
                 await go_on_with_this_code(self._client)
         except BaseException:
@@ -179,7 +179,7 @@ class Sweeper:
         self._count(sweep.tally)
         took_s = self._monotonic() - began
         await self._note_health(took_s, failing=False)
-        found = WholeSweep(swept, mended, took_s, self._detector.left)
+        found = WholeSweep(swept, reconciled, took_s, self._detector.left)
         if self.done is not None:
             self.done(found)
         return found
