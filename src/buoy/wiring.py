@@ -26,6 +26,7 @@ from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
+from buoy.host.shell.job_shell import JobShell
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.threads import SystemThreads
 from buoy.inspection import liveness_of, open_configured
@@ -180,8 +181,12 @@ async def open_job_runner(
     async with open_worker(url, registry, queues=(), options=options) as worker:
         found = capacity(machine_capacity())
         room = Room(found, worker.clock, worker.info.host, gpu_devices())
-        worker.runner.specs.kit.room = room
-        yield worker, room
+        shell = JobShell(log_folder(worker.runner.store.name), worker.clock)
+        worker.runner.specs.kit.serve_jobs(room, shell)
+        try:
+            yield worker, room
+        finally:
+            await shell.close()
 
 
 def open_driver(url: str | None, *, calls: tuple[str, ...] = ()) -> AbstractAsyncContextManager[Worker]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf
+from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf, lot_number
 from buoy.core.ids import LeafId, leaf_id
 from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_OFFERED_MAX
 from buoy.core.log import codec
@@ -21,6 +21,7 @@ from buoy.core.log import events as e
 from buoy.core.log.wording import counted
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.failures import step_failed
+from buoy.engine.batch.offered_jobs import OfferedJobs
 from buoy.engine.batch.offers import Offers
 from buoy.engine.batch.protocol import JobExecution, jobs_message, step_of
 from buoy.engine.spec.decider import SpecDecider
@@ -39,8 +40,7 @@ class BatchDecider(SpecDecider):
     def __init__(self, execution: JobExecution, plan: SpecPlan, kit: SpecKit) -> None:
         super().__init__(execution, plan, kit, slots=JOBS_OFFERED_MAX)
         self._offers = Offers(execution, plan, self._walk.frontier)
-        # Jobs that are in a lot now, by node: the lot's number.
-        self._offered: dict[int, int] = {}
+        self._offered = OfferedJobs()
         self._lots: dict[LeafId, e.ChildStarted] = {}
 
     # ---- what is ready
@@ -59,7 +59,7 @@ class BatchDecider(SpecDecider):
             else:
                 self._walk.advance(self._walk.take(node))
         for node, error in self._offers.make(ready, self._note_lot):
-            self._offered[node] = 0
+            self._offered.put(node, 0)
             self._hold(node, error)
         if len(ready) == JOBS_COMMIT_MAX:
             execution.after_commit(self._go)
@@ -76,7 +76,7 @@ class BatchDecider(SpecDecider):
     def _note_lot(self, started: e.ChildStarted, number: int, nodes: Sequence[int]) -> None:
         self._lots[started.leaf] = started
         for node in nodes:
-            self._offered[node] = number
+            self._offered.put(node, number)
         execution = self._execution
         execution.after_commit(partial(execution.children.start, started, None))
 
@@ -108,7 +108,7 @@ class BatchDecider(SpecDecider):
     def _lot_over(self, leaf: LeafId, failure: Exception | None) -> None:
         """Jobs of which the lot told nothing are offered again; if the lot itself failed, they failed with it."""
         self._lots.pop(leaf, None)
-        for node in [node for node, number in self._offered.items() if lot_leaf(number) == leaf]:
+        for node in self._offered.members(lot_number(leaf)):
             if failure is not None:
                 text = f"its lot ended without it: {failure}"
                 self._hold(node, e.ErrorInfo(type="LotFailed", message=text, kind="unknown"))
@@ -184,7 +184,7 @@ class BatchDecider(SpecDecider):
         return list(found)
 
     def _leave(self, node: int) -> None:
-        if self._offered.pop(node, None) is not None:
+        if self._offered.remove(node):
             self._walk.frontier.leave(Slot.COMMAND)
 
     def _leaf(self, node: int) -> LeafId:
@@ -225,7 +225,7 @@ class BatchDecider(SpecDecider):
         for node in nodes:
             self._execution.record(e.LeafCancelled(leaf=self._leaf(node)))
             self._given_up(node, self._leaf(node))
-        if lot in self._offered.values():
+        if self._offered.members(lot):
             leaves = tuple(self._leaf(node) for node in nodes)
             self._tell_lot(lot, StopJobs(leaves, reason=reason), number)
         else:
@@ -304,7 +304,7 @@ class BatchDecider(SpecDecider):
         if node not in self._offered:
             self._walk.frontier.take(node)
             self._walk.frontier.enter(Slot.COMMAND)
-        self._offered[node] = body.lot
+        self._offered.put(node, body.lot)
 
 
 def _raise(error: Exception | None) -> None:

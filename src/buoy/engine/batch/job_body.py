@@ -27,13 +27,18 @@ class NotRetried(CommandFailed):
 
 def job_work(lot: Lot, job: LotJob, commander: Commander, room: Room) -> Work:
     """The job as the engine sees it: a step with a body."""
-    body = JobBody(lot, job, commander, room)
-
-    async def run() -> dict[str, Any]:
-        return await body.run()
-
     retry = Retry(job.retries + job.attempt - 1, job.backoff_s, never_on=(NotRetried,))
-    return Work(job.leaf, run, Arguments(run, "a job"), is_async=True, retry=retry, timeout_s=None)
+    run = JobBody(lot, job, commander, room).run
+    return Work(job.leaf, run, _NO_ARGUMENTS, is_async=True, retry=retry, timeout_s=None)
+
+
+async def _shape() -> dict[str, Any]:
+    """What the body of every job looks like from outside."""
+    raise NotImplementedError
+
+
+# Reading the hints of a function takes longer than the rest of a short job.
+_NO_ARGUMENTS = Arguments(_shape, "a job")
 
 
 def place_key(lot: Lot, job: LotJob) -> str:
@@ -56,17 +61,21 @@ class JobBody:
         """Runs the job's command. The arguments of a job are in the input of its lot."""
         attempt = step_context("a job").attempt
         async with self._room.place(place_key(self._lot, self._job), self._lot.resources) as place:
-            missing = await self._commander.missing(self._lot.directory, self._job.inputs)
-            need_files(missing, self._lot.directory)
+            if self._job.inputs:
+                missing = await self._commander.missing(self._lot.directory, self._job.inputs)
+                need_files(missing, self._lot.directory)
             try:
                 return await self._command(attempt, place)
             except CommandFailed as error:
                 raise await self._judged(error, attempt, place) from error
 
     async def _command(self, attempt: int, place: JobPlace) -> dict[str, Any]:
-        job, limit = self._job, asyncio.timeout(self._limit_s)
+        job = self._job
         order = self._order(self._lot.commands[job.command], attempt, place)
         told: Facts = {"host": self._room.host} if self._room.host else {}
+        if self._limit_s is None:
+            return await self._commander.execute(order, job.outputs, told)
+        limit = asyncio.timeout(self._limit_s)
         try:
             async with limit:
                 return await self._commander.execute(order, job.outputs, told)

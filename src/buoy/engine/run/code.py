@@ -85,9 +85,9 @@ class Code:
             return make(execution, plan, execution.host.specs.kit)
         if isinstance(execution.workflow, LotWorkflow):
             kit = execution.host.specs.kit
-            if kit.room is None:
+            if kit.jobs is None:
                 raise NotAllowedHere("this process has no room for jobs; start `buoy runner`")
-            return LotDecider(execution, read_lot(created.input), kit.need_shell()[0], kit.room)
+            return LotDecider(execution, read_lot(created.input), kit.jobs.commander, kit.jobs.room)
         args, kwargs = execution.workflow.arguments.decode(created.input)
         if execution.workflow.is_async:
             return AsyncDecider(execution, execution.workflow.fn, args, kwargs)

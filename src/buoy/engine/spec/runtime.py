@@ -67,6 +67,13 @@ def _refuse(error: str) -> None:
     raise BadInput(error)
 
 
+class JobKit(msgspec.Struct, frozen=True):
+    """What this process has for jobs: room, and a shell of their own."""
+
+    room: Room
+    commander: Commander
+
+
 class SpecKit:
     """What this process has for the leaves of specs: functions that may be called, and a shell."""
 
@@ -74,11 +81,12 @@ class SpecKit:
         self, calls: SpecFunctions | None = None, shell: Shell | None = None, stopping: asyncio.Event | None = None
     ) -> None:
         self.calls = calls or SpecFunctions()
-        self._commander = None if shell is None else Commander(shell, stopping or asyncio.Event())
+        self._stopping = stopping or asyncio.Event()
+        self._commander = None if shell is None else Commander(shell, self._stopping)
         self._run_arguments = None if self._commander is None else Arguments(self._commander.run, "a command")
         self._refusal = Arguments(_refuse, "a step")
         # What this process has for jobs of batch runs; None: it takes none.
-        self.room: Room | None = None
+        self.jobs: JobKit | None = None
 
     @property
     def slots(self) -> int:
@@ -100,6 +108,10 @@ class SpecKit:
             return self._call(planned, action, scope)
         except (BadInput, NotJson, TooLarge) as error:
             return self.refuse(action.id, str(error))
+
+    def serve_jobs(self, room: Room, shell: Shell) -> None:
+        """From now on this process takes lots of jobs."""
+        self.jobs = JobKit(room, Commander(shell, self._stopping))
 
     def need_shell(self) -> tuple[Commander, Arguments]:
         if self._commander is None or self._run_arguments is None:

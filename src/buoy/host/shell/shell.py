@@ -46,12 +46,12 @@ class GuardedShell:
             killed_before = await asyncio.to_thread(_prepare, folder, result)
             guard = await self._start(command, log, result)
         except FileNotFoundError as error:
-            raise _not_started(f"directory {command.directory!r} is not there", error) from error
+            raise not_started(f"directory {command.directory!r} is not there", error) from error
         except OSError as error:
-            raise _not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
+            raise not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
         words = await _until_end(guard)
         kind, number, peak_kib, stopped, over_memory = _ended(words)
-        tail, handed_on, killed = await asyncio.to_thread(lambda: (_tail(log), _result(result), _oom_kills()))
+        tail, handed_on, killed = await asyncio.to_thread(lambda: (_tail(log), read_result(result), oom_kills()))
         return CommandEnd(
             exit_code=number if kind == "code" else None,
             signal=number if kind == "signal" else None,
@@ -67,7 +67,7 @@ class GuardedShell:
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         # A network disk may take minutes to answer.
-        return await asyncio.to_thread(lambda: [path for path in paths if not (Path(directory) / path).exists()])
+        return await asyncio.to_thread(missing_paths, directory, paths)
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
         guard = await asyncio.create_subprocess_exec(
@@ -127,8 +127,17 @@ def _ended(words: list[str]) -> tuple[str, int, int, bool, bool]:
     for line in words:
         if line.startswith("started "):
             _kill_group(int(line.split()[1]))
-    said = f": {words[-1]}" if words else ""
-    raise CommandFailed(f"{_LOST}{said}", type=GUARD_LOST, kind="transient", facts={})
+    raise guard_lost(f": {words[-1]}" if words else "")
+
+
+def guard_lost(said: str = "") -> CommandFailed:
+    """The failure of a command whose guard was killed."""
+    return CommandFailed(f"{_LOST}{said}", type=GUARD_LOST, kind="transient", facts={})
+
+
+def missing_paths(directory: str, paths: Sequence[str]) -> list[str]:
+    """Those of these files that are not there."""
+    return [path for path in paths if not (Path(directory) / path).exists()]
 
 
 def _kill_group(group: int) -> None:
@@ -142,10 +151,11 @@ def _prepare(folder: Path, result: Path) -> int:
     """Makes the places that a command writes to. How often the kernel has killed a process out of memory so far."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.unlink(missing_ok=True)
-    return _oom_kills()
+    return oom_kills()
 
 
-def _not_started(why: str, error: Exception) -> CommandFailed:
+def not_started(why: str, error: Exception) -> CommandFailed:
+    """The failure of a command that no process was made for."""
     facts: dict[str, str | int | float | bool | None] = {"error": type(error).__name__}
     return CommandFailed(
         f"the command could not be started: {why}", type="NotStarted", kind="misconfiguration", facts=facts
@@ -163,7 +173,7 @@ def _tail(log: Path) -> str:
         return ""
 
 
-def _result(path: Path) -> bytes | None:
+def read_result(path: Path) -> bytes | None:
     """What the command handed on, if it did."""
     try:
         # A named pipe that nothing writes to would keep its reader for ever.
@@ -184,7 +194,7 @@ def _result(path: Path) -> bytes | None:
         raise BadInput(f"the result file cannot be read: {error}") from error
 
 
-def _oom_kills() -> int:
+def oom_kills() -> int:
     """How often the kernel killed a process of our control group out of memory; 0 if unknown."""
     try:
         own = Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].lstrip("/")

@@ -1,0 +1,300 @@
+"""The guard of a runner's commands: one process between a runner and the process groups of all its jobs.
+
+Why: a runner that is killed cannot stop what it started. The guard holds the reading end of a pipe whose other end only
+the runner has. When that end closes, every group gets SIGTERM and, after its grace time, SIGKILL. A process that leaves
+its group becomes a child of the guard, and ends with its command. The log of a command is locked as long as the guard
+or any process of the command has it. A guard that finds an earlier log of the same attempt kills what is left of it,
+if the guard of that process is dead.
+
+A process of its own with the standard library only, so that a command's peak memory is not the guard's. Input: frames
+of four bytes of length and JSON. Output: one line of JSON for each start and each end. See `job_shell`.
+"""
+
+import ctypes
+import fcntl
+import json
+import os
+import select
+import signal
+import sys
+import time
+
+from buoy.host.shell.guarded_job import GuardedJob, open_log, tail
+from buoy.host.shell.process_tree import (
+    GUARD,
+    children,
+    identity,
+    kill,
+    kill_left_behind,
+    memory_bytes,
+    result_file,
+    tree,
+)
+
+_LOOK_S = 0.05
+_MEMORY_LOOK_S = 0.2
+_TERMINATE = (signal.SIGTERM, signal.SIGHUP)
+_DEFAULT = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, *_TERMINATE)
+_SUBREAPER = 36
+_SHELL = "/bin/sh"
+
+
+class JobGuard:
+    """Starts commands, waits for them, and sees that nothing of them is left."""
+
+    def __init__(self) -> None:
+        self._jobs: dict[object, GuardedJob] = {}
+        # Commands that run, by the PID of their shell.
+        self._leaders: dict[int, GuardedJob] = {}
+        self._waiting: list[GuardedJob] = []
+        self._ending: list[GuardedJob] = []
+        # Processes that left their parents and came to the guard, by PID: of which job they are.
+        self._adopted: dict[int, GuardedJob | None] = {}
+        self._memory_at = 0.0
+        self._environment = {**os.environb, GUARD.encode(): identity(os.getpid()).encode()}
+        self._input = b""
+        self._closed = False
+        self._wake_read, wake_write = os.pipe()
+        for end in (self._wake_read, wake_write):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for each in _TERMINATE:
+            signal.signal(each, self._terminate)
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+
+    def run(self) -> None:
+        """Until the runner is gone and every command has ended."""
+        poll = select.poll()
+        poll.register(0, select.POLLIN)
+        poll.register(self._wake_read, select.POLLIN)
+        while self._jobs or not self._closed:
+            found = dict(poll.poll(self._patience_ms()))
+            if self._wake_read in found:
+                _drain(self._wake_read)
+            if 0 in found:
+                self._hear()
+                if self._closed:
+                    poll.unregister(0)
+            self._reap()
+            self._start_waiting()
+            self._look()
+
+    def _patience_ms(self) -> "int | None":
+        if self._waiting or self._ending:
+            return int(_LOOK_S * 1000)
+        return int(_MEMORY_LOOK_S * 1000) if any(job.memory_max for job in self._leaders.values()) else None
+
+    def _terminate(self, *_: object) -> None:
+        for job in self._jobs.values():
+            self._stop(job)
+
+    # ---- what the runner says
+
+    def _hear(self) -> None:
+        data = os.read(0, 1 << 16)
+        if not data:
+            self._closed = True
+            self._terminate()
+            return
+        self._input += data
+        while len(self._input) >= 4:
+            size = int.from_bytes(self._input[:4], "big")
+            if len(self._input) < 4 + size:
+                return
+            frame, self._input = self._input[4 : 4 + size], self._input[4 + size :]
+            order = json.loads(frame)
+            if "command" in order:
+                job = GuardedJob(order)
+                self._jobs[job.id] = job
+                self._begin(job)
+            elif order["id"] in self._jobs:
+                self._stop(self._jobs[order["id"]])
+
+    def _stop(self, job: GuardedJob) -> None:
+        job.stopped = True
+        if job.pid and job.kill_at is None:
+            job.kill_at = time.monotonic() + job.grace_s
+            self._ending.append(job)
+            self._signal(job, signal.SIGTERM)
+
+    # ---- start
+
+    def _start_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for job in waiting:
+            self._begin(job)
+
+    def _begin(self, job: GuardedJob) -> None:
+        """Starts a command, once nothing of an earlier start of it is left."""
+        if job.stopped:
+            self._forget(job, {"kind": "never", "number": 0})
+            return
+        try:
+            if not self._lock(job):
+                self._waiting.append(job)
+                return
+            self._spawn(job)
+        except OSError as error:
+            text = {"kind": "error", "number": error.errno, "error": error.strerror, "file": error.filename or ""}
+            self._forget(job, text)
+
+    def _lock(self, job: GuardedJob) -> bool:
+        """Opens and locks the log. False: a command of an earlier start has it, or is on its way out."""
+        fresh = False
+        if job.output is None:
+            job.output, fresh = open_log(job.log)
+        try:
+            fcntl.flock(job.output, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            kill_left_behind(job.result)
+            return False
+        if fresh:
+            return True
+        try:
+            os.unlink(job.result)
+        except FileNotFoundError:
+            pass
+        return not kill_left_behind(job.result)
+
+    def _spawn(self, job: GuardedJob) -> None:
+        assert job.output is not None
+        os.chdir(job.directory)
+        files = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, job.output, 1),
+            (os.POSIX_SPAWN_DUP2, job.output, 2),
+        ]
+        job.pid = os.posix_spawn(
+            _SHELL,
+            [_SHELL, "-c", job.command],
+            {**self._environment, **{name.encode(): value.encode() for name, value in job.variables.items()}},
+            file_actions=files,
+            setpgroup=0,
+            setsigdef=_DEFAULT,
+        )
+        self._leaders[job.pid] = job
+        _say({"id": job.id, "pid": job.pid})
+
+    # ---- end
+
+    def _reap(self) -> None:
+        """Ends of all children. Those that came to the guard on their way are of no interest."""
+        ended = []
+        while True:
+            try:
+                process, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                break
+            if not process:
+                break
+            self._adopted.pop(process, None)
+            job = self._leaders.pop(process, None)
+            if job is not None:
+                job.status = status
+                job.peak_bytes = max(job.peak_bytes, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+                ended.append(job)
+        if ended:
+            self._adopt()
+        for job in ended:
+            if not self._signal(job, signal.SIGTERM):
+                self._end(job)
+            elif job.kill_at is None:
+                job.kill_at = time.monotonic() + job.grace_s
+                self._ending.append(job)
+
+    def _look(self) -> None:
+        """Kills what has outlived its grace, and what has more memory than it may."""
+        now = time.monotonic()
+        if self._ending:
+            self._adopt()
+        for job in tuple(self._ending):
+            assert job.kill_at is not None
+            if job.status is not None and not self._signal(job, 0):
+                self._end(job)
+            elif now >= job.kill_at:
+                self._signal(job, signal.SIGKILL)
+        if now >= self._memory_at:
+            self._memory_at = now + _MEMORY_LOOK_S
+            self._adopt()
+            for job in tuple(self._leaders.values()):
+                if job.memory_max and not job.over_memory and self._memory(job) > job.memory_max:
+                    job.over_memory = True
+                    job.kill_at = now
+                    if job not in self._ending:
+                        self._ending.append(job)
+                    self._signal(job, signal.SIGKILL)
+
+    def _end(self, job: GuardedJob) -> None:
+        assert job.status is not None
+        signalled = os.WIFSIGNALED(job.status)
+        number = os.WTERMSIG(job.status) if signalled else os.WEXITSTATUS(job.status)
+        told: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
+        told["result"] = os.path.lexists(job.result)
+        if job.status:
+            told["tail"] = tail(job.log)
+        self._forget(job, told)
+
+    def _forget(self, job: GuardedJob, told: "dict[str, object]") -> None:
+        del self._jobs[job.id]
+        if job in self._ending:
+            self._ending.remove(job)
+        if job.output is not None:
+            os.close(job.output)
+        flags = {"stopped": job.stopped, "over_memory": job.over_memory}
+        _say({"id": job.id, "peak_bytes": job.peak_bytes, **flags, **told})
+
+    # ---- processes of a job
+
+    def _signal(self, job: GuardedJob, number: int) -> bool:
+        """Signals the group and all that left it. False: nothing is left."""
+        found = kill(-job.pid, number)
+        for process in self._strays(job):
+            found = kill(process, number) or found
+        return found
+
+    def _strays(self, job: GuardedJob) -> "list[int]":
+        """Processes of this job that are children of the guard, and theirs, in whatever group they are."""
+        return [each for process, owner in self._adopted.items() if owner is job for each in tree(process)]
+
+    def _adopt(self) -> None:
+        """Learns which processes have become children of the guard."""
+        for process in children(os.getpid()):
+            if process not in self._leaders and process not in self._adopted:
+                self._adopted[process] = self._job_of(process)
+
+    def _job_of(self, process: int) -> "GuardedJob | None":
+        """The environment tells. A process that has emptied it belongs to the only job, or it stays to the end."""
+        place = result_file(process)
+        for job in self._jobs.values():
+            if place == job.result:
+                return job
+        return next(iter(self._jobs.values())) if len(self._jobs) == 1 else None
+
+    def _memory(self, job: GuardedJob) -> int:
+        found = memory_bytes({*tree(job.pid), *self._strays(job)})
+        job.peak_bytes = max(job.peak_bytes, found)
+        return found
+
+
+def _drain(handle: int) -> None:
+    try:
+        os.read(handle, 4096)
+    except BlockingIOError:
+        pass
+
+
+def _say(told: "dict[str, object]") -> None:
+    try:
+        data = json.dumps(told).encode() + b"\n"
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:
+        pass  # the runner is gone; the next runner runs the job again
+
+
+def main() -> None:
+    """The process of the guard."""
+    JobGuard().run()

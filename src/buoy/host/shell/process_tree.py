@@ -1,0 +1,102 @@
+"""Processes as the guard of jobs sees them: families, memory, signals, and what an earlier guard left behind.
+
+Invariant: a process is called part of a job only by proof: its descent, its group, or the result file in its
+environment. Standard library only: the guard imports nothing else.
+"""
+
+import os
+import signal
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+# In the environment of each command: the guard that started it.
+GUARD = "BUOY_GUARD"
+_RESULT = b"BUOY_RESULT_FILE="
+
+
+def identity(process: int) -> str:
+    """The PID and the start of a process: together they name one process of this boot. Empty: it is gone."""
+    try:
+        fields = _read(f"/proc/{process}/stat").rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else f"{process}:{fields[19].decode()}"
+
+
+def kill_left_behind(result: str) -> bool:
+    """Kills what a dead guard left of the command with this result file. False: there is nothing."""
+    found = False
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
+        variables = environment(int(name)) if name.isdecimal() else []
+        if _RESULT + os.fsencode(result) not in variables:
+            continue
+        guards = [each.partition(b"=")[2].decode() for each in variables if each.startswith(GUARD.encode() + b"=")]
+        if guards and identity(int(guards[0].partition(":")[0])) != guards[0]:
+            found = kill(int(name), signal.SIGKILL) or found
+    return found
+
+
+def environment(process: int) -> "list[bytes]":
+    try:
+        return _read(f"/proc/{process}/environ").split(b"\0")
+    except OSError:
+        return []  # it has ended, or is another user's
+
+
+def result_file(process: int) -> str:
+    """The result file in the environment of a process."""
+    found = [each for each in environment(process) if each.startswith(_RESULT)]
+    return os.fsdecode(found[0].partition(b"=")[2]) if found else ""
+
+
+def tree(root: int) -> "list[int]":
+    """A process and all that descend from it."""
+    found = [root]
+    for process in found:
+        found.extend(children(process))
+    return found
+
+
+def children(process: int) -> "list[int]":
+    found: list[int] = []
+    try:
+        for task in os.listdir(f"/proc/{process}/task"):
+            found.extend(map(int, _read(f"/proc/{process}/task/{task}/children").split()))
+    except OSError:
+        return found  # it has ended, or this system does not tell
+    return found
+
+
+def kill(process: int, number: int) -> bool:
+    """Signals a process, or a group if it is negative. False: it is gone."""
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True  # some of them are another user's: nothing more can be done
+    return True
+
+
+def memory_bytes(processes: "set[int]") -> int:
+    """The resident memory that these processes do not share with others."""
+    found = 0
+    for process in processes:
+        try:
+            resident, shared = _read(f"/proc/{process}/statm").split()[1:3]
+        except (OSError, ValueError):
+            continue  # it has ended
+        found += (int(resident) - int(shared)) * _PAGE_BYTES
+    return found
+
+
+def _read(path: str) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = b""
+        while more := os.read(handle, 1 << 20):
+            data += more
+        return data
+    finally:
+        os.close(handle)

@@ -1,0 +1,187 @@
+"""The shell of job runners: one guard for all commands, limits that commands try to break, and a dead guard."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import buoy
+from buoy.core.ids import LeafId, RunId
+from buoy.host.clock import SystemClock
+from buoy.host.shell.job_shell import JobShell
+from buoy.ports.host import Command
+from tests.patience import PATIENCE_S, until
+
+PYTHON = sys.executable
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[JobShell]:
+    made = JobShell(folder / "logs", SystemClock())
+    try:
+        yield made
+    finally:
+        await made.close()
+
+
+def order(folder: Path, command: str, *, leaf: str = "a#1", memory: int = 0, grace_s: float = 0.5) -> Command:
+    return Command(
+        run_id=RunId("r1"),
+        leaf=LeafId(leaf),
+        attempt=1,
+        command=command,
+        directory=str(folder),
+        grace_s=grace_s,
+        memory_max_bytes=memory,
+    )
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+async def pids(folder: Path, count: int = 1) -> list[int]:
+    """The numbers that a command wrote into the file `pids`, one per line."""
+    file = folder / "pids"
+    await until(lambda: file.exists() and len(file.read_text().splitlines()) >= count, "the PIDs")
+    return [int(each) for line in file.read_text().splitlines() for each in line.split()]
+
+
+async def test_one_guard_runs_many_commands_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        command = "echo $PPID >> pids; echo out; echo [1] > $BUOY_RESULT_FILE; exit 3"
+        ends = await asyncio.gather(*(shell.run(order(tmp_path, command, leaf=f"a{k}#1")) for k in range(20)))
+        assert {(end.exit_code, end.signal, end.tail, end.result) for end in ends} == {(3, None, "out", b"[1]\n")}
+        assert len(set(await pids(tmp_path, 20))) == 1
+        assert (tmp_path / "logs" / "r1" / "a7#1.1.log").read_text() == "out\n"
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        "sleep 1000 & echo $! > pids",
+        "setsid sleep 1000 & echo $! > pids",
+        "(setsid sh -c 'echo $$ > pids; exec sleep 1000' > /dev/null 2>&1 &); until test -s pids; do sleep 0.01; done",
+        "(trap '' TERM; exec setsid sleep 1000) & echo $! > pids",
+    ],
+)
+async def test_whatever_a_command_leaves_in_the_background_ends_with_it(tmp_path: Path, left: str) -> None:
+    async with opened(tmp_path) as shell:
+        end = await shell.run(order(tmp_path, left))
+        assert end.exit_code == 0
+        assert not any(alive(pid) for pid in await pids(tmp_path))
+
+
+async def test_a_stopped_command_that_ignores_sigterm_is_killed_with_its_strays(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        loop = "setsid sh -c 'echo $$ >> pids; while :; do sleep 1; done'"
+        deaf = f"trap '' TERM; {loop} & echo $$ >> pids; wait; sleep 1000"
+        going = asyncio.ensure_future(shell.run(order(tmp_path, deaf)))
+        found = await pids(tmp_path, 2)
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        assert not any(alive(pid) for pid in found)
+
+
+async def test_a_stop_of_one_command_leaves_the_others_alone(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        other = asyncio.ensure_future(shell.run(order(tmp_path, "until test -e go; do sleep 0.01; done", leaf="b#1")))
+        going = asyncio.ensure_future(shell.run(order(tmp_path, "echo $$ > pids; exec sleep 1000")))
+        await pids(tmp_path)
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        (tmp_path / "go").touch()
+        assert (await other).exit_code == 0
+
+
+_EATER = f"{PYTHON} -c 'import time; data = bytearray(40_000_000); time.sleep(1000)'"
+
+
+@pytest.mark.parametrize("how", [f"{_EATER} & {_EATER} & wait", f"(setsid {_EATER} &); sleep 1000", f"exec {_EATER}"])
+async def test_the_memory_of_the_whole_tree_counts(tmp_path: Path, how: str) -> None:
+    async with opened(tmp_path) as shell:
+        limit = 60_000_000 if "&" in how and "setsid" not in how else 30_000_000
+        end = await shell.run(order(tmp_path, f"echo $$ > pids; {how}", memory=limit))
+        assert end.over_memory
+        assert end.signal == signal.SIGKILL
+        assert end.peak_memory_bytes > limit
+        assert not any(alive(pid) for pid in await pids(tmp_path))
+
+
+async def test_a_guard_that_is_killed_takes_its_commands_with_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        going = asyncio.ensure_future(shell.run(order(tmp_path, "echo $$ $PPID > pids; exec sleep 1000")))
+        command, guard = await pids(tmp_path)
+        os.kill(guard, signal.SIGKILL)
+        with pytest.raises(buoy.StepFailed, match="the guard of the command ended without a word"):
+            await going
+        await until(lambda: not alive(command))
+        assert (await shell.run(order(tmp_path, "true"))).exit_code == 0
+
+
+async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        with pytest.raises(buoy.StepFailed, match=r"directory '.*nowhere' is not there"):
+            await shell.run(order(tmp_path / "nowhere", "true"))
+
+
+async def test_a_command_waits_until_nothing_of_its_earlier_start_is_left(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        slow = "trap 'sleep 0.3; echo old >> order; exit' TERM; echo $$ > pids; while :; do sleep 0.05; done"
+        first = asyncio.ensure_future(shell.run(order(tmp_path, slow, grace_s=60)))
+        await pids(tmp_path)
+        second = asyncio.ensure_future(shell.run(order(tmp_path, "echo new >> order")))
+        first.cancel()
+        assert (await second).exit_code == 0
+        assert (tmp_path / "order").read_text() == "old\nnew\n"
+
+
+_RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from buoy.host.clock import SystemClock
+from buoy.host.shell.job_shell import JobShell
+from tests.engine.test_job_shell import order
+folder = Path(sys.argv[1])
+asyncio.run(JobShell(folder / "logs", SystemClock()).run(order(folder, sys.argv[2])))
+"""
+
+
+def _runner(folder: Path, command: str) -> subprocess.Popen[bytes]:
+    root = Path(__file__).parents[2]
+    return subprocess.Popen([PYTHON, "-c", _RUNNER, str(folder), command], cwd=root, start_new_session=True)
+
+
+async def test_commands_end_with_their_runner(tmp_path: Path) -> None:
+    runner = _runner(tmp_path, "setsid sh -c 'echo $$ >> pids; exec sleep 1000' & echo $$ >> pids; wait")
+    found = await pids(tmp_path, 2)
+    runner.kill()
+    runner.wait(PATIENCE_S)
+    await until(lambda: not any(alive(pid) for pid in found))
+
+
+async def test_what_a_dead_guard_left_is_killed_before_the_same_command_begins(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        runner = _runner(
+            tmp_path, "setsid sh -c 'echo $$ $PPID >> pids; exec sleep 1000' & echo $$ $PPID >> pids; wait"
+        )
+        numbers = await pids(tmp_path, 2)
+        guard = int(Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()[0])
+        runner.kill()
+        os.kill(guard, signal.SIGKILL)
+        runner.wait(PATIENCE_S)
+        assert (await shell.run(order(tmp_path, "true"))).exit_code == 0
+        assert not any(alive(pid) for pid in numbers if pid != guard)
