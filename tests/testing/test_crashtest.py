@@ -16,10 +16,12 @@ import pytest
 
 import buoy
 from buoy.operations.targets.workflow_files import find_workflow
+from buoy.stores.postgres.address import address_of
 from buoy.testing import Options, Report, crash_test, local_host
 from buoy.testing.crashtest.judge import Judge
 from buoy.testing.crashtest.notes import Note
 from buoy.testing.crashtest.scenario import Played
+from tests.postgres_server import fresh_url, query
 
 from . import flows
 
@@ -323,6 +325,34 @@ def test_real_kills_happen_on_the_store_that_was_asked_for(store: str, monkeypat
     assert report.reference.status == "completed"
     assert report.store == store
     assert set(opened) == {"sqlite" if store == "sqlite" else "file"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("real", [False, True], ids=["in this process", "with real kills"])
+def test_a_crash_test_on_postgresql_leaves_no_schema_behind(real: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = fresh_url()
+    monkeypatch.setenv("BUOY_STORE", url)
+    schemas = "SELECT nspname FROM pg_namespace WHERE nspname ~ '^buoy_crashtest'"
+    report = crashed(flows.double_charge, real=real, store="postgres", max_crashes=1 if real else None, cancels=False)
+    assert report.reference.status == "completed" and report.crashes
+    assert report.store == "postgres"
+    assert real or kinds(report) == {"repeated"}
+    assert query(url, schemas) == []
+    assert query(url, "SELECT 1 FROM pg_namespace WHERE nspname = %s", (address_of(url).schema,)) == []
+
+
+@pytest.mark.slow
+def test_a_right_workflow_has_no_findings_on_postgresql(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Days of timers pass in the scenario's own time: the database's clock must not leak into the outcome."""
+    monkeypatch.setenv("BUOY_STORE", fresh_url())
+    report = crashed(flows.checkout, answers=flows.ANSWERS, given=LAMP, store="postgres", max_crashes=2, cancels=False)
+    assert report.findings == (), str(report)
+
+
+def test_a_crash_test_on_postgresql_needs_a_database(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("BUOY_STORE", f"sqlite:///{tmp_path}/runs.db")
+    with pytest.raises(buoy.BadInput, match="the configured store is sqlite; set BUOY_STORE to 'postgresql://"):
+        crashed(flows.double_charge, store="postgres")
 
 
 @pytest.mark.slow

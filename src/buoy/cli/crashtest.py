@@ -81,8 +81,9 @@ _PHASES = ("before", "after", "twice", "cancel", "undo")
     "--prints", is_flag=True, help="Show what the steps print. Hidden by default, because steps run many times."
 )
 @click.option(
-    "--store", type=click.Choice(["memory", "sqlite", "folder"]), show_default="memory; with --real sqlite",
-    help="Kind of store to test on; always a new one, never yours.",
+    "--store", type=click.Choice(["memory", "sqlite", "folder", "postgres"]), show_default="memory; with --real sqlite",
+    help="Kind of store to test on; always a new one, never yours. 'postgres': new schemas in the database of "
+    "$BUOY_STORE, dropped at the end.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **given: Any) -> int:

@@ -12,7 +12,7 @@ import heapq
 import os
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakKeyDictionary
 
 from buoy.core.ids import RunId, RunnerId
@@ -31,11 +31,15 @@ from buoy.testing.deaths import InlineLiveness
 from buoy.testing.skipping import Outside, SkippingAlarms
 from buoy.worker import Worker, WorkerPorts, assemble_worker
 
-STORES = ("memory", "sqlite", "folder")
+if TYPE_CHECKING:
+    from buoy.testing.postgres_shelf import PostgresShelf
+
+STORES = ("memory", "sqlite", "folder", "postgres")
 _COUNTED = frozenset(
     {
-        "beat", "claim_tasks", "close", "define", "definition", "events", "find_runs", "inbox", "landed", "orphans",
-        "unread_runs", "register", "run", "runners", "mark_read",
+        "beat", "claim_tasks", "close", "counts", "define", "definition", "events", "find_runs", "inbox", "landed",
+        "mark_read", "moved", "now", "orphans", "register", "retire", "run", "run_ids", "runners", "suspect",
+        "unread_runs", "unregistered",
     }
 )  # fmt: skip
 
@@ -162,7 +166,7 @@ class KnownDeaths(InlineLiveness):
 
 
 class Shelf:
-    """Where the data of one test lies, and how a process opens it."""
+    """Where the data of one test lies, and how a process opens it. `with` makes the place, and removes it."""
 
     def __init__(self, kind: str, folder: Path | None = None) -> None:
         if kind not in STORES:
@@ -172,12 +176,33 @@ class Shelf:
         self._folder = folder
         self._data = MemoryData()
 
+    def __enter__(self) -> Self:
+        if self.kind == "postgres":
+            self._schema().make()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.kind == "postgres":
+            self._schema().drop()
+
     async def open(self, clock: Clock) -> Store:
         if self.kind == "memory":
             return cast(Store, await ObjectStore.on(MemoryBucket(self._data), clock=clock, single_host=True))
+        if self.kind == "postgres":
+            return await self._schema().open(clock)
         assert self._folder is not None
         place = f"sqlite:///{self._folder / 'crashtest.db'}" if self.kind == "sqlite" else f"file://{self._folder}"
         return await open_store(place, clock)
+
+    def _schema(self) -> PostgresShelf:
+        try:
+            from buoy.testing.postgres_shelf import PostgresShelf
+        except ModuleNotFoundError as error:
+            if error.name is None or error.name.partition(".")[0] != "psycopg":
+                raise
+            raise BadInput("the driver psycopg is missing; install it with: pip install 'buoy[postgres]'") from error
+        assert self._folder is not None
+        return PostgresShelf(self._folder)
 
 
 def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: bool = False) -> RunnerInfo:

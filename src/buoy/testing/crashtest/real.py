@@ -41,20 +41,24 @@ class RealPlayer:
         """One scenario, in processes of its own."""
         real = SystemClock()
         began = real.monotonic()
-        with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name:
+        with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name, self._shelf(Path(name)) as shelf:
             folder = Path(name)
-            (folder / DATA).mkdir()
             start_at, ended = START_AT, "crashed"
             for number in range(1, _PROCESSES_MAX + 1):
                 errand = errand_for(self._job, self._setting, point, number, start_at, looks_at_code=looks_at_code)
                 ended = self._one_process(errand, folder)
-                logs = read_logs(Shelf(self._setting.store, folder / DATA), SkippingClock())
+                logs = read_logs(shelf, SkippingClock())
                 times = [log[-1].at for log in logs.values() if log]
                 found = NoteFile.notes_in(folder / NOTES)
                 start_at = max([START_AT, *times, *(note.at for note in found)])
                 if ended != "crashed":
                     break
         return Played(point, ended, found, logs, real.monotonic() - began, start_at - START_AT)
+
+    def _shelf(self, folder: Path) -> Shelf:
+        data = folder / DATA
+        data.mkdir()
+        return Shelf(self._setting.store, data)
 
     def _one_process(self, errand: Errand, folder: Path) -> str:
         code = next(self._next).run(errand, folder)

@@ -73,9 +73,8 @@ def play_in(
     began = real.monotonic()
     data = folder / DATA
     data.mkdir()
-    with watching(watch):
+    with watching(watch), Shelf(setting.store, data) as shelf:
         clock, deaths, processes = SkippingClock(), KnownDeaths(), list[Process]()
-        shelf = Shelf(setting.store, data)
         try:
             ended = "crashed"
             while ended == "crashed" and len(processes) < processes_max:
