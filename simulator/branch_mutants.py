@@ -100,8 +100,11 @@ class ForgetReason(Mutant):
     enough = 200
 
     def install(self, world: World) -> None:
-        def silent(run_id: RunId, log: Sequence[e.Event], bodies: Sequence[e.Body], at: float, nonce: str) -> Appended:
-            made: Appended = real(run_id, log, [_silenced(body) for body in bodies], at, nonce)
+        def silent(
+            run_id: RunId, log: Sequence[e.Event], bodies: Sequence[e.Body], at: float, nonce: str,
+            folded: State | None = None,
+        ) -> Appended:  # fmt: skip
+            made: Appended = real(run_id, log, [_silenced(body) for body in bodies], at, nonce, folded)
             return made
 
         real = self.patch(remedies, "append", silent)
