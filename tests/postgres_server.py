@@ -24,6 +24,7 @@ from buoy.ports.host import Clock
 from buoy.stores.postgres.address import address_of
 from buoy.stores.postgres.store import PostgresStore
 from buoy.testing.postgres_clock import timed_session, use_test_clock
+from tests.patience import PATIENCE_S
 
 VERSIONS = (16, 18)
 _FOLDERS = {16: "pginstall", 18: "pginstall18"}
@@ -56,7 +57,8 @@ class Server(NamedTuple):
         """`pg_ctl` on this server."""
         # With a log file of its own: the server would otherwise keep our pipe open.
         log = ("-l", str(self.folder / "log")) if arguments[0] in ("start", "restart") else ()
-        _run([str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), "-w", *log, *arguments])
+        patience = ("-w", "-t", str(round(PATIENCE_S)))
+        _run([str(self.bin / "pg_ctl"), "-D", str(self.folder / "data"), *patience, *log, *arguments])
 
     def stop(self) -> None:
         self.control("stop", "-m", "immediate")

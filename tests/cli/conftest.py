@@ -50,12 +50,12 @@ class Buoy:
 class Process:
     """A real process of the program, with its output in files."""
 
-    def __init__(self, words: list[str], folder: Path, number: int) -> None:
+    def __init__(self, words: list[str], folder: Path, number: int, program: tuple[str, ...] = ("-m", "buoy")) -> None:
         self.out = folder / f"out-{number}.txt"
         self.err = folder / f"err-{number}.txt"
         with self.out.open("w") as out, self.err.open("w") as err:
             self.popen = subprocess.Popen(
-                [sys.executable, "-m", "buoy", *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=folder
+                [sys.executable, *program, *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL, cwd=folder
             )
 
     def send(self, number: signal.Signals) -> None:
@@ -82,8 +82,8 @@ def buoy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Buoy:
 def spawn(buoy: Buoy) -> Iterator[Spawn]:
     made: list[Process] = []
 
-    def start(*words: str) -> Process:
-        made.append(Process([*words, "--store", buoy.store], buoy.folder, len(made)))
+    def start(*words: str, program: tuple[str, ...] = ("-m", "buoy")) -> Process:
+        made.append(Process([*words, "--store", buoy.store], buoy.folder, len(made), program))
         return made[-1]
 
     yield start

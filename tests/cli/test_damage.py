@@ -12,6 +12,7 @@ import pytest
 
 from buoy.cli.terminal.program import _MARK
 from buoy.stores.objects.layout import MARKER
+from tests.freeze import freeze
 
 from .conftest import FLOWS, Buoy, Spawn, until
 
@@ -94,7 +95,7 @@ def test_a_sweep_tells_of_what_a_silent_process_holds(buoy: Buoy, spawn: Spawn) 
     owner = spawn("run", f"{FLOWS}:signalled", "--id", "w1")
     until(lambda: "w1" in buoy("ps").stdout and buoy.json("show", "w1").get("runner"), owner)
     assert buoy.json("sweeper", "--once")["troubles"] == []
-    owner.send(signal.SIGSTOP)
+    freeze(owner.popen.pid, buoy.store)
     change(buoy, "UPDATE runners SET beat_at = beat_at - 200")
     swept = buoy.json("sweeper", "--once", code=1)
     assert "w1: H3: runner" in swept["troubles"][0] and "silent for 3 min" in swept["troubles"][0]

@@ -12,6 +12,7 @@ import pytest
 
 from .conftest import Buoy, Process, Spawn, until
 
+PATIENT = (str(Path(__file__).with_name("patient_buoy.py")),)
 ROLES = ("worker", "guard", "command")
 ORDERS = list(itertools.permutations(ROLES))
 
@@ -35,13 +36,15 @@ def below(pid: int) -> list[int]:
 class Service:
     """A worker in the middle of a command, with all the processes that belong to it."""
 
-    def __init__(self, buoy: Buoy, spawn: Spawn, command: str = "", **step: object) -> None:
+    def __init__(
+        self, buoy: Buoy, spawn: Spawn, command: str = "", program: tuple[str, ...] = PATIENT, **step: object
+    ) -> None:
         self._buoy = buoy
         loop = f"{command} touch begun; while [ ! -e go ]; do sleep 0.05; done; echo done >> done"
         more = "".join(f"    {name}: {value}\n" for name, value in step.items())
         (buoy.folder / "s.yaml").write_text(f"name: s\nsteps:\n  - id: a\n    run: |\n      {loop}\n{more}")
         buoy("start", "s.yaml", "--id", "r")
-        self.worker: Process = spawn("worker", "--no-sweeper")
+        self.worker: Process = spawn("worker", "--no-sweeper", program=program)
         until((buoy.folder / "begun").exists, self.worker)
         (guard,) = children_of(self.worker.popen.pid)
         (shell,) = children_of(guard)
@@ -135,7 +138,7 @@ def test_a_kill_of_the_whole_service_fails_no_run(buoy: Buoy, spawn: Spawn) -> N
 
 
 def test_a_command_that_a_person_ends_fails_if_its_worker_stays(buoy: Buoy, spawn: Spawn) -> None:
-    service = Service(buoy, spawn)
+    service = Service(buoy, spawn, program=("-m", "buoy"))
     service.send("command", signal.SIGTERM)
     until(lambda: "workflow_failed" in service.events(), service.worker)
     service.worker.send(signal.SIGTERM)

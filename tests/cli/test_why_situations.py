@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.freeze import freeze
+
 from .conftest import Buoy, Process, Spawn, until
 from .test_recovering import change, killed
 
@@ -141,7 +143,7 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
     worker = spawn("worker", str(situations))
     buoy("start", f"{situations}:naps", "--id", "r")
     begun(buoy, worker, "r", "waiting")
-    worker.send(signal.SIGSTOP)
+    freeze(worker.popen.pid, buoy.store)
     try:
         until(lambda: "is stopped" in buoy("why", "r").stdout)
         text = buoy("why", "r").stdout

@@ -24,8 +24,9 @@ class Pool:
         self.process = process
 
     def told(self, what: str) -> list[dict[str, Any]]:
-        # An error that ends a worker is a document of several lines.
-        lines = [json.loads(line) for line in self.process.out.read_text().splitlines() if line.startswith('{"')]
+        # The last line may be under way. An error that ends a worker is a document of several lines.
+        whole = self.process.out.read_text().rpartition("\n")[0]
+        lines = [json.loads(line) for line in whole.splitlines() if line.startswith('{"')]
         return [each for each in lines if each["what"] == what]
 
     def ready(self, count: int) -> list[dict[str, Any]]:

@@ -39,12 +39,13 @@ from typing import Any, NamedTuple
 import buoy
 from buoy.core.ids import RunId
 from buoy.engine.read_log import read_log
+from tests.freeze import can_write
 from tests.patience import LOOK_S
 
 from .case_process import RUN, expected, fork, in_child
 from .flows import POLICIES, WITNESS
 from .gate import BALLAST, FAULTS, STORES, Gate, Point, can_refuse_writes, strike_of
-from .harness import ROOT, Seen, read
+from .harness import ROOT, Seen, read, whole_lines
 from .verdict import Story, again, broken, recoveries
 
 PHASES = ("engine", "recovery")
@@ -139,7 +140,8 @@ class CaseHarness:
         self.wait(pid, ENOUGH_S)
 
     def seen(self) -> list[Seen]:
-        return [read(line) for line in self.witness.read_text().splitlines()] if self.witness.exists() else []
+        said = self.witness.read_bytes() if self.witness.exists() else b""
+        return [read(line.decode()) for line in whole_lines(said)]
 
     def close(self) -> None:
         for pid in list(self._living):
@@ -207,7 +209,7 @@ def _asleep(harness: CaseHarness, pid: int) -> None:
     began = time.time()
     # If it is stopped in the middle of a write (by one of its other threads) it keeps the store's own lock. No process
     # can do anything until it wakes up, so this only checks that nothing goes wrong.
-    zombie = harness.case.fault == "zombie" and not holds_lock(pid, harness.disk)
+    zombie = harness.case.fault == "zombie" and can_write(harness.url)
     other = harness.fork(host="open-sea" if zombie else None)
     if zombie:
         harness.must_end(other, "the one on another machine")
@@ -218,16 +220,6 @@ def _asleep(harness: CaseHarness, pid: int) -> None:
     harness.must_end(pid, "the one that stood still", code=None)
     if not zombie:
         harness.must_end(other, "its neighbour")
-
-
-def holds_lock(pid: int, disk: Path) -> bool:
-    """Whether that process has a lock for writing on a file of the store, other than that of its own life."""
-    files = {path.stat().st_ino for path in disk.rglob("*") if path.is_file() and path.suffix != ".lock"}
-    for line in Path("/proc/locks").read_text().splitlines():
-        fields = [each for each in line.split()[1:] if each != "->"]
-        if fields[2] == "WRITE" and fields[3] == str(pid) and int(fields[4].rpartition(":")[2]) in files:
-            return True
-    return False
 
 
 def _judged(harness: CaseHarness) -> dict[str, Any]:

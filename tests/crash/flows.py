@@ -14,6 +14,8 @@ from buoy.engine.authoring.definitions import Recovery
 from tests.patience import LOOK_S
 
 WITNESS = "BUOY_WITNESS"
+# No run of a test takes so long, however often its worker is killed and its store is away.
+LIMIT_S = 900.0
 
 
 # Opened once for each process, so that it can still be written when the kernel lets the process open no more files.
@@ -75,7 +77,7 @@ async def job(n: int, span_s: float) -> list[int]:
     two, three = await asyncio.gather(tick("two", n + 1, span_s), tock.call("three", n + 2, span_s))
     await asyncio.sleep(span_s)
     four = await shaky(n + 3)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(LIMIT_S):
         five = await tick("five", n + 4, span_s)
     return [one, two, three, four, five]
 

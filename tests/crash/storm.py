@@ -58,6 +58,10 @@ class Storm:
         self.living = [harness.fork_worker() for _ in range(workers)]
         self.runs: list[str] = []
         self.struck: Counter[str] = Counter()
+        # Kills of a worker with a step under way: each leaves a run that another one must take over.
+        self.hits = 0
+        # Workers that were gone before anything struck them.
+        self.deserted: list[int] = []
         self.killed: dict[int, float] = {}
         # The last time that each stood still, and all times that anybody did.
         self.asleep: dict[int, tuple[float, float]] = {}
@@ -66,13 +70,13 @@ class Storm:
         self._chance = chance
         self._started = 0
 
-    async def rage(self, client: Client, seconds: float, kills_min: int) -> None:
-        """So long, and until so many were killed: a slow machine needs more time for them."""
+    async def rage(self, client: Client, seconds: float, hits_min: int) -> None:
+        """So long, and until so many were killed at work: a slow machine needs more time for them."""
         ends = time.monotonic() + seconds
-        while time.monotonic() < ends or self.struck["kill"] < kills_min:
+        while time.monotonic() < ends or self.hits < hits_min:
             await self._work_for_all(client)
             await asyncio.sleep(self._chance.uniform(*KILL_EVERY_S))
-            await until(self._a_worker_executes, "a worker that executes a run")
+            await until(self._a_worker_executes, f"one of {self.living} to execute a run")
             await self._strike()
 
     def _a_worker_executes(self) -> bool:
@@ -101,7 +105,15 @@ class Storm:
         busy = [pid for pid in self.harness.latest() if pid in self.living]
         return self._chance.choice(busy if busy and self._chance.random() < 0.8 else self.living)
 
+    def _replace_the_missing(self) -> None:
+        """A worker that ended by itself breaks a promise, but the storm continues."""
+        for pid in [pid for pid in self.living if not Path(f"/proc/{pid}").exists()]:
+            self.deserted.append(pid)
+            self.living.remove(pid)
+            self.living.append(self.harness.fork_worker())
+
     async def _strike(self) -> None:
+        self._replace_the_missing()
         kinds, weights = zip(*CHANCES, strict=True)
         kind = self._chance.choices(kinds, weights)[0]
         pid = self._victim()
@@ -120,6 +132,7 @@ class Storm:
                 await asyncio.to_thread(self.harness.kill, pid, signal.SIGKILL if kind == "kill" else signal.SIGTERM)
                 if kind == "kill":
                     self.killed[pid] = at
+                    self.hits += self.harness.died_at_work(pid)
                 self.living.append(self.harness.fork_worker())
 
 
@@ -130,7 +143,7 @@ async def storm(
     load: int,
     seed: int,
     folder: Path,
-    kills_min: int = 0,
+    hits_min: int = 0,
     url: str | None = None,
     trouble: Callable[[], Awaitable[None]] | None = None,
 ) -> dict[str, Any]:
@@ -143,15 +156,22 @@ async def storm(
         async with buoy.connect(harness.url) as client:
             more = None if trouble is None else asyncio.ensure_future(trouble())
             try:
-                await blow.rage(client, seconds, kills_min)
+                await blow.rage(client, seconds, hits_min)
             finally:
                 if more is not None:
-                    more.cancel()
-                    await asyncio.wait([more])
+                    await _ended(more)
             logs = await _calm(client, blow.runs)
         return _figures(store, blow, logs, harness)
     finally:
         harness.close()
+
+
+async def _ended(trouble: asyncio.Future[None]) -> None:
+    """Ends it. What went wrong there is raised: nothing that comes after it could be understood."""
+    trouble.cancel()
+    await asyncio.wait([trouble])
+    if not trouble.cancelled():
+        trouble.result()
 
 
 async def _calm(client: Client, runs: list[str]) -> dict[str, list[e.Event]]:
@@ -174,7 +194,8 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], harness: C
         by_run[each.run].append(each)
     if store == "postgres":
         logs = {run_id: in_witness_time(log, by_run[run_id]) for run_id, log in logs.items()}
-    problems, bodies, recovered = [], 0, Counter[str]()
+    problems = [f"worker {pid} ended by itself" for pid in blow.deserted]
+    bodies, recovered = 0, Counter[str]()
     for number, run_id in enumerate(blow.runs):
         story = Story(RunId(run_id), "resume", expected(number), logs[run_id], frozenset(), by_run[run_id], blow.asleep)
         problems += [f"{run_id}: {text}" for text in broken(story)]
@@ -190,6 +211,7 @@ def _figures(store: str, blow: Storm, logs: dict[str, list[e.Event]], harness: C
         "runs": len(blow.runs),
         "struck": dict(blow.struck),
         "kills": blow.struck["kill"],
+        "hits": blow.hits,
         "steps": sum(each.what == "start" for seen in by_run.values() for each in seen),
         "lost": sum(": lost:" in text or ": unended:" in text for text in problems),
         "repeated": sum(": repeated:" in text for text in problems),
@@ -263,10 +285,13 @@ async def restarts(server: Server, seed: int, every_s: tuple[float, float]) -> N
     chance = random.Random(seed)
     while True:
         await asyncio.sleep(chance.uniform(*every_s))
-        # In a thread that ends its work even if this task is cancelled: the server must be up at the end.
-        await asyncio.shield(
-            asyncio.to_thread(server.control, "restart", "-m", "immediate", "-l", str(server.folder / "log"))
-        )
+        # It comes to its end even if this task is cancelled: the server must be up then.
+        restart = asyncio.ensure_future(asyncio.to_thread(server.control, "restart", "-m", "immediate"))
+        try:
+            await asyncio.shield(restart)
+        except asyncio.CancelledError:
+            await restart
+            raise
 
 
 def _in_words(found: dict[str, Any]) -> str:

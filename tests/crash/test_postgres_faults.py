@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -35,7 +36,7 @@ from .verdict import Story, broken, in_witness_time
 pytestmark = pytest.mark.slow
 SPAN_S = 0.1
 # The long form: BUOY_STANDSTILL_S=45.
-STANDSTILL_S = float(os.environ.get("BUOY_STANDSTILL_S", "8"))
+STANDSTILL_S = float(os.environ.get("BUOY_STANDSTILL_S", "12"))
 
 
 @pytest.fixture(scope="module")
@@ -159,37 +160,42 @@ def test_a_server_that_is_restarted_under_killed_workers_loses_and_repeats_nothi
             load=20,
             seed=1,
             folder=tmp_path,
-            kills_min=5,
+            hits_min=1,
             url=server.url(fresh_schema()),
             trouble=trouble,
         )
     )
     assert found["problems"] == []
     assert (found["lost"], found["repeated"]) == (0, 0)
-    assert found["kills"] > 0 and found["taken_over"] > 0, "the kills hit nothing: the test shows nothing"
+    assert found["recoveries"]["taken_over"] > 0, "the kills hit nothing: the test shows nothing"
 
 
-def postmaster(server: Server) -> list[int]:
-    """The server and its sessions."""
-    first = int((server.folder / "data" / "postmaster.pid").read_text().split()[0])
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(first)], capture_output=True, text=True, check=False)
-    return [first, *(int(word) for word in found.stdout.split())]
+@contextmanager
+def standing_still(server: Server) -> Iterator[None]:
+    """The server and its sessions are stopped meanwhile. The first one at once, so that no other begins."""
+    stopped = [server.pid]
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.pid)], capture_output=True, text=True)
+        for pid in map(int, found.stdout.split()):
+            with suppress(ProcessLookupError):  # a session that has just ended
+                os.kill(pid, signal.SIGSTOP)
+                stopped.append(pid)
+        yield
+    finally:
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_nobody_is_declared_dead_while_the_server_stands_still(server: Server, harness: CrashHarness) -> None:
-    """Silence counts after 2 s and a second look after 2 more; the server is away for longer than both."""
-    quick = {"BUOY_TEST_SILENT_S": "2", "BUOY_TEST_SLACK_S": "1"}
+    """Silence counts after 5 s and a second look after 5 more; the server is away for longer than both."""
+    quick = {"BUOY_TEST_SILENT_S": "5", "BUOY_TEST_SLACK_S": "1"}
     runs = start(harness.url, 12, span_s=1.5)
     workers = [harness.worker(host=host, **quick) for host in ("harbour", "open-sea")]
     at_work(harness, 6)
-    pids = postmaster(server)
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
+    with standing_still(server):
         time.sleep(STANDSTILL_S)  # nothing to wait for: the point is that nothing happens
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
     logs = logs_at_the_end(harness.url, runs)
     judge(harness, logs)
     assert takeovers(logs) == []

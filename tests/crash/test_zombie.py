@@ -15,10 +15,10 @@ import buoy
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.engine.read_log import read_log
-from tests.patience import LOOK_S, PATIENCE_S, wait_until
+from tests.freeze import freeze
+from tests.patience import PATIENCE_S, wait_until
 from tests.postgres_server import fresh_url
 
-from .cases import holds_lock
 from .flows import expected, job
 from .harness import CrashHarness
 from .verdict import Story, broken, in_witness_time
@@ -51,18 +51,6 @@ async def logs_at_the_end(url: str) -> dict[str, list[e.Event]]:
         return {run_id: await read_log(client.store, RunId(run_id)) for run_id in RUNS}
 
 
-def stop_outside_of_a_write(pid: int, folder: Path) -> None:
-    """A process stopped with the store's own lock would block all others, also the one that declares it dead."""
-    for _ in range(100):
-        os.kill(pid, signal.SIGSTOP)
-        wait_until(lambda: "T" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0], "it to stop")
-        if not holds_lock(pid, folder):
-            return
-        os.kill(pid, signal.SIGCONT)
-        time.sleep(LOOK_S)
-    pytest.fail("it always had the lock")
-
-
 @pytest.mark.parametrize("store", ["sqlite", "file", "postgres"])
 def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str, harness: CrashHarness) -> None:
     harness.url = fresh_url() if store == "postgres" else harness.url_of(store)
@@ -71,7 +59,7 @@ def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str,
     wait_until(
         lambda: {each.run for each in harness.seen() if each.what == "start"} == set(RUNS), "all runs to be under way"
     )
-    stop_outside_of_a_write(zombie.pid, harness.folder)
+    freeze(zombie.pid, harness.url)
     began = time.time()
     heir = harness.worker(host="open-sea")
     wait_until(

@@ -15,6 +15,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from contextlib import suppress
 
 import buoy
@@ -68,10 +69,14 @@ def fork_server(url: str, grace_s: float) -> None:
             os.dup2(devnull, 0)
             os.dup2(devnull, 1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            code = 1
             try:
-                asyncio.run(work(url, grace_s))
+                code = asyncio.run(work(url, grace_s))
+            except BaseException:
+                traceback.print_exc()
             finally:
-                os._exit(0)
+                sys.stderr.flush()
+                os._exit(code)
         print(child, flush=True)
 
 

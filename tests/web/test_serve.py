@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_ports
 from tests.patience import PATIENCE_S, wait_until
 
 FLOWS = """
@@ -35,8 +35,7 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         self.environment.pop("BUOY_STORE", None)
@@ -74,7 +73,7 @@ class Place:
 
     def get(self, path: str) -> int:
         try:
-            with urllib.request.urlopen(self.url + path, timeout=10) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=PATIENCE_S) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from buoy.core.ids import RunnerId
-from buoy.core.limits import LOOKS_APART_S, LOOKS_SLACK_S, RUNNERS_RETIRED_MAX, SUSPECT_AFTER_S
+from buoy.core.limits import BEAT_S, LOOKS_SLACK_S, RUNNERS_RETIRED_MAX, SUSPECT_AFTER_S
 from buoy.ports.host import Clock, Liveness, Sight
 from buoy.ports.records import Evidence, RunnerRecord
 from buoy.ports.store import Store
@@ -42,19 +42,22 @@ class FailureDetector:
 
     `once`: for an observer that will not stay. It notes its first look at once. It leaves the second look to the next
     observer (`left`), or makes it itself if an earlier observer noted the first (`pending`).
+    `slack_s`: how long it may look away; longer where the store is looked at seldom. `apart_s`: from the first look to
+    the second, at least; a beat and the slack if None.
     """
 
     def __init__(
         self, store: Store, liveness: Liveness, clock: Clock, *, once: bool = False,
-        suspect_after_s: float = SUSPECT_AFTER_S, apart_s: float = LOOKS_APART_S, slack_s: float = LOOKS_SLACK_S,
+        suspect_after_s: float = SUSPECT_AFTER_S, apart_s: float | None = None, slack_s: float = LOOKS_SLACK_S,
     ) -> None:  # fmt: skip
         self._store = store
         self._liveness = liveness
         self._clock = clock
         self._once = once
         self._suspect_after_s = suspect_after_s
-        self._apart_s = apart_s
-        self._slack_s = slack_s
+        # Two looks in a row must fit into the slack, or every second look would count as a first one.
+        self._slack_s = max(slack_s, 2 * store.pace.fleet_s)
+        self._apart_s = BEAT_S + self._slack_s if apart_s is None else apart_s
         self._watched: dict[RunnerId, _Watch] = {}
 
     @property

@@ -16,14 +16,7 @@ from collections.abc import Callable
 import msgspec
 
 from buoy.core.ids import RunnerId
-from buoy.core.limits import (
-    BEAT_S,
-    LOOKS_SLACK_S,
-    SWEEP_DELAY_S,
-    SWEEP_LOOKS_MAX,
-    SWEEP_S,
-    SWEEP_SPREAD_MAX_S,
-)
+from buoy.core.limits import SWEEP_DELAY_S, SWEEP_LOOKS_MAX, SWEEP_S, SWEEP_SPREAD_MAX_S
 from buoy.engine.client.client import Client
 from buoy.ports.host import Liveness
 from buoy.ports.records import SweepHealth
@@ -77,11 +70,7 @@ class Sweeper:
         self.delay_s = delay_s
         self._look_s = store.pace.fleet_s
         self._orphans_every = max(round(store.pace.orphans_s / self._look_s), 1)
-        # Two looks in a row must fit into the slack, or every second look would count as a first one.
-        slack_s = max(LOOKS_SLACK_S, 2 * self._look_s)
-        self._detector = FailureDetector(
-            store, liveness, client.clock, once=once, slack_s=slack_s, apart_s=BEAT_S + slack_s
-        )
+        self._detector = FailureDetector(store, liveness, client.clock, once=once)
         # Where the next look at stale runs, and at waiting ones, begins.
         self._cursor: str | None = None
         self._waiting: str | None = None
