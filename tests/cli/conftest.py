@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,14 @@ class Buoy:
 
     def seen(self) -> list[str]:
         return self.witness.read_text().splitlines()
+
+    @contextmanager
+    def held(self, number: int) -> Iterator[None]:
+        """The part of that number of the workflow `parts` does not end meanwhile."""
+        hold = Path(f"{self.witness}.hold-{number}")
+        hold.touch()
+        yield
+        hold.unlink()
 
 
 class Process:

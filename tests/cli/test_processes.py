@@ -15,7 +15,7 @@ from tests.patience import PATIENCE_S
 from .conftest import FLOWS, Buoy, Spawn, until
 
 
-def slow_parts(buoy: Buoy, *, count: int = 4, work_s: float = 0.25) -> list[str]:
+def slow_parts(buoy: Buoy, *, count: int = 4, work_s: float = 0.0) -> list[str]:
     given = json.dumps({"witness": str(buoy.witness), "count": count, "work_s": work_s})
     return [f"{FLOWS}:parts", "--input", given, "--id", "p1"]
 
@@ -25,11 +25,17 @@ def done_once(buoy: Buoy, count: int = 4) -> bool:
     return all(seen[f"done {number}"] == 1 for number in range(count))
 
 
+def killed(buoy: Buoy, spawn: Spawn) -> None:
+    """A run that was killed in the middle of its third part."""
+    with buoy.held(2):
+        victim = spawn("run", *slow_parts(buoy))
+        until(lambda: "begin 2" in buoy.seen(), victim)
+        victim.send(signal.SIGKILL)
+        victim.wait()
+
+
 def test_a_killed_run_is_explained_and_a_worker_goes_on_where_it_was(buoy: Buoy, spawn: Spawn) -> None:
-    victim = spawn("run", *slow_parts(buoy))
-    until(lambda: "begin 2" in buoy.seen(), victim)
-    victim.send(signal.SIGKILL)
-    victim.wait()
+    killed(buoy, spawn)
     told = buoy("why", "p1").stdout
     assert "p1 was executing step part (attempt 1) when the process that drove it ended" in told
     assert "the lock that it held while it lived is free" in told
@@ -47,10 +53,7 @@ def test_a_killed_run_is_explained_and_a_worker_goes_on_where_it_was(buoy: Buoy,
 
 
 def test_the_same_command_brings_a_killed_run_back(buoy: Buoy, spawn: Spawn) -> None:
-    victim = spawn("run", *slow_parts(buoy))
-    until(lambda: "begin 2" in buoy.seen(), victim)
-    victim.send(signal.SIGKILL)
-    victim.wait()
+    killed(buoy, spawn)
     found = buoy("run", f"{FLOWS}:parts", "--id", "p1")
     assert "taking the run over from runner-" in found.stderr
     assert found.stdout == "[0,1,2,3]\n"
@@ -60,19 +63,22 @@ def test_the_same_command_brings_a_killed_run_back(buoy: Buoy, spawn: Spawn) -> 
 
 
 def test_a_run_that_somebody_drives_is_watched_and_not_taken(buoy: Buoy, spawn: Spawn) -> None:
-    owner = spawn("run", *slow_parts(buoy))
-    until(lambda: "begin 1" in buoy.seen(), owner)
-    found = buoy("run", f"{FLOWS}:parts", "--id", "p1")
-    assert "drives this run; watching it" in found.stderr
-    assert found.stdout == "[0,1,2,3]\n"
+    with buoy.held(1):
+        owner = spawn("run", *slow_parts(buoy))
+        until(lambda: "begin 1" in buoy.seen(), owner)
+        watcher = spawn("run", f"{FLOWS}:parts", "--id", "p1")
+        until(lambda: "drives this run; watching it" in watcher.err.read_text(), watcher)
+    assert watcher.wait() == 0
+    assert watcher.out.read_text() == "[0,1,2,3]\n"
     assert owner.wait() == 0
     assert max(Counter(buoy.seen()).values()) == 1
 
 
 def test_one_interrupt_gives_the_run_back_in_good_order(buoy: Buoy, spawn: Spawn) -> None:
-    owner = spawn("run", *slow_parts(buoy))
-    until(lambda: "begin 1" in buoy.seen(), owner)
-    owner.send(signal.SIGINT)
+    with buoy.held(1):
+        owner = spawn("run", *slow_parts(buoy, work_s=1.0))
+        until(lambda: "begin 1" in buoy.seen(), owner)
+        owner.send(signal.SIGINT)
     assert owner.wait() == 4
     assert "continue it: buoy run" in owner.err.read_text()
     told = buoy("why", "p1").stdout
@@ -122,15 +128,17 @@ def test_a_worker_whose_step_never_ends_exits_after_the_grace_time(buoy: Buoy, s
 
 
 def test_a_live_run_shows_its_owner_and_progress(buoy: Buoy, spawn: Spawn) -> None:
-    owner = spawn("run", *slow_parts(buoy, count=2, work_s=2.0))
-    until(lambda: "begin 1" in buoy.seen(), owner)
-    until(lambda: "progress" in buoy.json("show", "p1"), owner)
-    found = buoy.json("show", "p1")
-    assert (found["health"], found["pid"], found["progress"]["total"]) == ("live", owner.popen.pid, 10)
-    row = buoy("ps").stdout.splitlines()[1]
-    assert str(owner.popen.pid) in row
-    assert "of 10" in row
-    assert f"driven by runner {found['runner']} (process {owner.popen.pid} on" in buoy("why", "p1").stdout
+    with buoy.held(1):
+        owner = spawn("run", *slow_parts(buoy, count=2))
+        until(lambda: "begin 1" in buoy.seen(), owner)
+        until(lambda: "progress" in buoy.json("show", "p1"), owner)
+        found = buoy.json("show", "p1")
+        assert (found["health"], found["pid"], found["progress"]["total"]) == ("live", owner.popen.pid, 10)
+        row = buoy("ps").stdout.splitlines()[1]
+        assert str(owner.popen.pid) in row
+        assert "of 10" in row
+        assert f"driven by runner {found['runner']} (process {owner.popen.pid} on" in buoy("why", "p1").stdout
+    assert owner.wait() == 0
 
 
 def test_a_question_is_answered_while_the_run_waits_for_it(buoy: Buoy, spawn: Spawn) -> None:
@@ -195,7 +203,7 @@ def test_a_reader_that_has_had_enough_is_no_error(buoy: Buoy) -> None:
 
 
 def test_a_run_goes_on_when_nobody_reads_about_it_any_more(buoy: Buoy) -> None:
-    command = [sys.executable, "-m", "buoy", "run", *slow_parts(buoy), "--store", buoy.store]
+    command = [sys.executable, "-m", "buoy", "run", *slow_parts(buoy, work_s=0.25), "--store", buoy.store]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stderr is not None
     process.stderr.readline()

@@ -34,11 +34,12 @@ async def {policy}_flow(witness: str) -> None:
 
 def killed(buoy: Buoy, spawn: Spawn, run_id: str = "p1") -> None:
     """A run whose process was killed in its third part."""
-    given = json.dumps({"witness": str(buoy.witness), "count": 4, "work_s": 0.2})
-    victim = spawn("run", f"{FLOWS}:parts", "--input", given, "--id", run_id)
-    until(lambda: "begin 2" in buoy.seen(), victim)
-    victim.send(signal.SIGKILL)
-    victim.wait()
+    given = json.dumps({"witness": str(buoy.witness), "count": 4})
+    with buoy.held(2):
+        victim = spawn("run", f"{FLOWS}:parts", "--input", given, "--id", run_id)
+        until(lambda: "begin 2" in buoy.seen(), victim)
+        victim.send(signal.SIGKILL)
+        victim.wait()
 
 
 def change(buoy: Buoy, statement: str) -> None:
@@ -268,12 +269,13 @@ def test_a_sweep_of_no_store_makes_none(buoy: Buoy) -> None:
 
 
 def test_an_env_touches_only_its_own_runs(buoy: Buoy, spawn: Spawn, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = json.dumps({"witness": str(buoy.witness), "count": 4, "work_s": 0.2})
+    given = json.dumps({"witness": str(buoy.witness), "count": 4})
     monkeypatch.setenv("BUOY_ENV", "test")
-    victim = spawn("run", f"{FLOWS}:parts", "--input", given, "--id", "t1")
-    until(lambda: "begin 1" in buoy.seen(), victim)
-    victim.send(signal.SIGKILL)
-    victim.wait()
+    with buoy.held(1):
+        victim = spawn("run", f"{FLOWS}:parts", "--input", given, "--id", "t1")
+        until(lambda: "begin 1" in buoy.seen(), victim)
+        victim.send(signal.SIGKILL)
+        victim.wait()
     assert buoy.json("show", "t1")["document"]["env"] == "test"
     # The sweeper of another env buries the dead process, and leaves its runs to others.
     assert buoy.json("sweeper", "--once", "--stale-after", "0", "--env", "", "--dry-run")["scanned"] == 0

@@ -18,19 +18,20 @@ BARE = {"PATH": "/usr/bin:/bin"}
 COUNT = 4
 
 
-def parts(buoy: Buoy, name: str, work_s: float) -> list[str]:
-    given = json.dumps({"witness": str(buoy.witness), "count": COUNT, "work_s": work_s})
+def parts(buoy: Buoy, name: str) -> list[str]:
+    given = json.dumps({"witness": str(buoy.witness), "count": COUNT})
     return ["start", f"{FLOWS}:parts", "--input", given, "--id", name]
 
 
 def everything_killed(buoy: Buoy, spawn: Spawn) -> None:
     """One run in the middle of a step, one that nothing has begun; all processes end by SIGKILL."""
-    worker, client = spawn("worker", str(FLOWS)), spawn(*parts(buoy, "p1", 0.5))
-    until(lambda: "begin 1" in buoy.seen(), worker)
-    for each in (worker, client):
-        if each.popen.poll() is None:
-            each.send(signal.SIGKILL)
-        each.wait()
+    with buoy.held(1):
+        worker, client = spawn("worker", str(FLOWS)), spawn(*parts(buoy, "p1"))
+        until(lambda: "begin 1" in buoy.seen(), worker)
+        for each in (worker, client):
+            if each.popen.poll() is None:
+                each.send(signal.SIGKILL)
+            each.wait()
     given = json.dumps({"number": 5})
     buoy("start", f"{FLOWS}:divide", "--input", given, "--id", "d1")
 
