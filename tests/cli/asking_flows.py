@@ -17,7 +17,7 @@ async def asked_then_signalled() -> list[object]:
 @buoy.workflow
 async def impatient() -> str:
     try:
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(5):
             await buoy.ask("Quick?", kind="confirm")
         return "in time"
     except TimeoutError:

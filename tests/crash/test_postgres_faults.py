@@ -242,8 +242,9 @@ def test_another_host_takes_over_what_a_killed_one_held(harness: CrashHarness) -
     runs = start(harness.url, 8, span_s=1.0)
     victim = harness.worker(host="harbour")
     at_work(harness, 8)
-    heir = harness.worker(host="open-sea")
+    # First: the next worker needs its time to begin, and the runs would end.
     harness.kill(victim.pid)
+    heir = harness.worker(host="open-sea")
     logs = logs_at_the_end(harness.url, runs)
     judge(harness, logs)
     found = takeovers(logs)
@@ -257,8 +258,8 @@ def test_workers_whose_clocks_differ_by_an_hour_hand_work_over_at_once(harness: 
     began = time.monotonic()
     ahead = harness.worker(BUOY_TEST_SKEW_S="3600")
     at_work(harness, 6)
-    behind = harness.worker(BUOY_TEST_SKEW_S="-3600")
     harness.kill(ahead.pid, signal.SIGTERM)
+    behind = harness.worker(BUOY_TEST_SKEW_S="-3600")
     wait_until(lambda: any(each.pid == behind.pid for each in harness.seen()), "the other to take over")
     logs = logs_at_the_end(harness.url, runs)
     assert time.monotonic() - began < PATIENCE_S, "a timer waited for the wrong clock"

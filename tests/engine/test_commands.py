@@ -99,7 +99,7 @@ async def test_a_command_in_a_folder_that_is_not_there_says_so(url: str) -> None
 
 
 async def test_a_command_that_takes_too_long_is_stopped(url: str, tmp_path: Path) -> None:
-    workflow = spec(f"{{id: a, run: 'echo $$ > {tmp_path}/pid; exec sleep 100', timeout: 1s}}")
+    workflow = spec(f"{{id: a, run: 'echo $$ > {tmp_path}/pid; exec sleep 100', timeout: 5s}}")
     found = await failure(url, workflow)
     assert found.type == "TimeoutError"
     assert not alive(int((tmp_path / "pid").read_text()))
@@ -155,7 +155,7 @@ async def test_a_command_waits_until_nothing_of_its_earlier_start_is_left(tmp_pa
     slow = (
         f"trap 'sleep 0.3; echo old >> {tmp_path}/order; exit' TERM; touch {tmp_path}/up; while :; do sleep 0.05; done"
     )
-    first = asyncio.ensure_future(shell.run(order(tmp_path, slow)))
+    first = asyncio.ensure_future(shell.run(order(tmp_path, slow, grace_s=PATIENCE_S)))
     await until(lambda: (tmp_path / "up").exists())
     second = asyncio.ensure_future(shell.run(order(tmp_path, f"echo new >> {tmp_path}/order")))
     first.cancel()
@@ -174,9 +174,9 @@ async def test_a_guard_that_is_killed_takes_its_command_with_it(tmp_path: Path) 
     await until(lambda: not alive(command))
 
 
-def order(folder: Path, command: str) -> Command:
+def order(folder: Path, command: str, grace_s: float = 0.5) -> Command:
     return Command(
-        run_id=RunId("r1"), leaf=LeafId("a#1"), attempt=1, command=command, directory=str(folder), grace_s=0.5
+        run_id=RunId("r1"), leaf=LeafId("a#1"), attempt=1, command=command, directory=str(folder), grace_s=grace_s
     )
 
 
