@@ -14,6 +14,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -106,8 +107,9 @@ def all_faults() -> Iterator[Fault]:
         yield from faults_in_page(str(path.relative_to(ROOT)), path.read_text())
 
 
+@cache
 def counts() -> dict[str, int]:
-    """How many faults each folder has."""
+    """How many faults each folder has. Computed once per process: it reads every file."""
     return dict(sorted(Counter(folder_of(fault.place) for fault in all_faults()).items()))
 
 
