@@ -166,6 +166,7 @@ async def test_a_reader_that_takes_nothing_is_dropped_and_comes_back_by_its_id(
             slow.sendall(head.encode())
             dropped = served.server.application.metrics.dropped
             await until(lambda: bool(dropped._value.get()), "the slow reader to be dropped")
+        monkeypatch.setattr(streams, "SEND_MAX_S", PATIENCE_S)
         reader = await asyncio.to_thread(Reader, served, "/runs/big/stream", 2)
         assert (await asyncio.to_thread(reader.next) or (0, ""))[1] == "health"
         assert (await asyncio.to_thread(reader.next) or (0,))[0] == 3
