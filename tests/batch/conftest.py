@@ -16,15 +16,20 @@ import yaml
 from click.testing import CliRunner
 
 from buoy.cli.main import main
+from buoy.host.clock import SystemClock
+from buoy.server_wiring import ServedStore
+from buoy.stores.sqlite.store import SqliteStore
 from tests.patience import PATIENCE_S
+from tests.postgres_server import fresh_url
+from tests.web.live_server import TOKEN, LiveServer
 
 
 class Batch:
     """A store, a spec and its runners, as real processes."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str | None = None) -> None:
         self.folder = folder
-        self.store = f"sqlite:///{folder / 'buoy.db'}"
+        self.store = store or f"sqlite:///{folder / 'buoy.db'}"
         self.runners: list[subprocess.Popen[bytes]] = []
 
     def __call__(self, *words: str, code: int = 0) -> str:
@@ -72,3 +77,25 @@ def batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Batch]:
     made = Batch(tmp_path)
     yield made
     made.end()
+
+
+@pytest.fixture
+def store_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty store of the kind that the test names."""
+    match request.param:
+        case "sqlite":
+            yield f"sqlite:///{tmp_path / 'buoy.db'}"
+        case "file":
+            yield f"file://{tmp_path / 'store'}"
+        case "postgres":
+            yield fresh_url()
+        case _:
+            monkeypatch.setenv("BUOY_TOKEN", TOKEN)
+            server = LiveServer(lambda: _served(tmp_path / "served.db"))
+            yield server.url
+            server.stop()
+
+
+async def _served(path: Path) -> ServedStore:
+    clock = SystemClock()
+    return ServedStore(await SqliteStore.open(path, clock=clock, own_clock=clock), clock)

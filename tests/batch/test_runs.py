@@ -229,3 +229,28 @@ def test_why_names_what_failed_and_what_no_runner_can_give(batch: Batch) -> None
     assert "r1 is paused: 1 job failed, and nothing else can run." in said
     assert "buoy recover r1 --dry-run" in said
     assert "failed" in batch("watch", "r1", code=4)
+
+
+def test_lots_end_with_a_cancelled_run_and_are_not_listed_as_runs(batch: Batch) -> None:
+    steps = [
+        {"id": "big", "run": "true", "resources": {"cpus": 64, "memory": "900GiB"}},
+        {"id": "long", "needs": [], "run": "echo long >> witness; sleep 600"},
+    ]
+    batch.submit({"name": "cancels", "steps": steps})
+    runner = batch.runner()
+    wait_until(lambda: batch.seen() == ["long"])
+    assert [each["document"]["run_id"] for each in batch.json("ps")["runs"]] == ["r1"]
+    assert len(batch.json("ps", "--parent", "r1")["runs"]) == 2
+    batch("cancel", "r1")
+    assert runner.wait(PATIENCE_S) == 3
+    assert batch.json("ps", "--parent", "r1")["runs"] == []
+    assert {each["document"]["status"] for each in batch.json("ps", "--all", "--parent", "r1")["runs"]} == {"cancelled"}
+
+
+def test_a_runner_says_why_it_leaves_a_paused_run(batch: Batch) -> None:
+    batch.submit(_one("exit 3"))
+    assert batch.runner().wait(PATIENCE_S) == 4
+    assert (
+        "r1 is paused: 1 job failed (job); see `buoy recover r1 --dry-run`"
+        in (batch.folder / "runner-0.txt").read_text()
+    )

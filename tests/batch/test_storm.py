@@ -85,11 +85,15 @@ def _survives(batch: Batch, *, jobs: int, runners: int, blows: int, seed: int) -
     assert {job["attempt"] for job in found.values()} == {1}
 
 
-def test_a_graph_survives_its_runners(batch: Batch) -> None:
-    _survives(batch, jobs=40, runners=3, blows=4, seed=7)
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "http", "file"], indirect=True)
+def test_a_graph_survives_its_runners(batch: Batch, store_url: str) -> None:
+    batch.store = store_url
+    _survives(batch, jobs=60, runners=5, blows=5, seed=7)
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "http", "file"], indirect=True)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_five_hundred_jobs_survive_five_runners(batch: Batch, seed: int) -> None:
+def test_five_hundred_jobs_survive_five_runners(batch: Batch, store_url: str, seed: int) -> None:
+    batch.store = store_url
     _survives(batch, jobs=500, runners=5, blows=20, seed=seed)

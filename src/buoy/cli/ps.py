@@ -39,7 +39,8 @@ def ps(
     """List runs, newest first. By default only those that have not ended.
 
     A narrow terminal drops the least important columns. Ids are shown in full. Every command that takes a RUN, except
-    purge, also accepts a unique prefix of an id. Runs that cannot be read are always listed, with the reason.
+    purge, also accepts a unique prefix of an id. Runs that cannot be read are always listed, with the reason. Lots of
+    batch runs are listed only with --parent or --workflow.
 
     \b
     Example:
@@ -48,12 +49,14 @@ def ps(
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
     chosen = filters if everything or filters.statuses else replace(filters, statuses=NOT_ENDED)
+    if chosen.parent is None and chosen.workflow is None:
+        chosen = replace(chosen, lots=False)
     found = go(_listed(chosen, cursor, limit, store))
     if as_json:
         print_json(found.listed())
         return Exit.OK
     if not found.facts and not found.broken:
-        told = "no active runs; `buoy ps --all` lists the ended ones" if chosen is not filters else "no runs"
+        told = "no runs" if everything or filters.statuses else "no active runs; `buoy ps --all` lists the ended ones"
         click.echo(told)
         return Exit.OK
     if found.facts:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 from buoy.cli.terminal.program import Exit
 from buoy.cli.terminal.report_lines import ReportLines
@@ -19,6 +19,7 @@ from buoy.operations.worker import hear
 from buoy.wiring import open_job_runner
 
 _LOOK_S = 0.5
+_SETTLE_LOOKS = 60
 _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
 
 
@@ -46,6 +47,10 @@ async def run_jobs(
                 left = await worker.stop(stop.name or "done", 0.0)
         for queue, why in jobs.misfits.items():
             report.tell("misfit", f"jobs of {queue} did not fit here: {why}", queue=queue)
+        if document is not None and document.pause is not None:
+            why = document.pause.detail or document.pause.reason
+            text = f"{checked} is paused: {why}; see `buoy recover {checked} --dry-run`, then start runners again"
+            report.tell("paused", text, reason=document.pause.reason)
         return left, _code(document)
 
 
@@ -55,6 +60,8 @@ async def _until_end(jobs: JobRunner, runner: object, stop: Stop) -> Document | 
         while not asked.done():
             document = await jobs.look()
             if jobs.done(document):
+                if document.ended:
+                    await _settle(jobs, asked)
                 return document
             if jobs.out_of_time:
                 stop.ask("time-left")
@@ -63,6 +70,14 @@ async def _until_end(jobs: JobRunner, runner: object, stop: Stop) -> Document | 
         return None
     finally:
         asked.cancel()
+
+
+async def _settle(jobs: JobRunner, asked: asyncio.Future[Any]) -> None:
+    """Ends lots that the run left behind. Bounded: a lot whose cancellation is late is left to the next runner."""
+    for _ in range(_SETTLE_LOOKS):
+        if asked.done() or not await jobs.settle():
+            return
+        await asyncio.wait([asked], timeout=_LOOK_S)
 
 
 def _code(document: Document | None) -> Exit:

@@ -1,7 +1,8 @@
 """The runner of jobs: claims the lots of one run whose jobs fit what is free here. It may drive the run itself.
 
 Invariants: a lot is claimed only while one of its jobs could begin. The run itself is taken only when no living runner
-holds it. The runner ends when the run has ended or rests, or when its time is nearly over.
+holds it. The runner ends when the run has ended or rests, or when its time is nearly over. A run that ended leaves no
+lot behind that no runner has.
 """
 
 from __future__ import annotations
@@ -12,8 +13,15 @@ import msgspec
 
 from buoy.core.batch.resources import queue_resources
 from buoy.core.ids import RunId
-from buoy.core.limits import RUNNER_CANCEL_S, RUNNER_MARGIN_S, RUNNER_MARGIN_SHARE
+from buoy.core.limits import (
+    RUNNER_CANCEL_S,
+    RUNNER_MARGIN_S,
+    RUNNER_MARGIN_SHARE,
+    RUNS_PAGE_MAX,
+    TASKS_CLAIM_MAX,
+)
 from buoy.core.log.document import Document
+from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import Status
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
@@ -21,12 +29,15 @@ from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.room import Room
 from buoy.errors import WrongState
 from buoy.operations.drive import Driver
+from buoy.operations.inspect.runs import NOT_ENDED
+from buoy.ports.records import RunQuery
 
 
 class JobRunner:
     """One process that runs jobs of one run."""
 
     def __init__(self, client: Client, runner: Runner, room: Room, run_id: RunId, say: Callable[[str], None]) -> None:
+        self._client = client
         self._runner = runner
         self._room = room
         self._run_id = run_id
@@ -34,6 +45,8 @@ class JobRunner:
         self._margin_s = min(RUNNER_MARGIN_S, RUNNER_MARGIN_SHARE * (room.time_left_s or 0.0))
         # Queues of this run whose jobs could run here.
         self._queues: tuple[str, ...] = ()
+        # Queues with lots of the run that has ended.
+        self._settling: tuple[str, ...] = ()
         self.misfits: dict[str, str] = {}
         runner.wanted_now = self._wanted
         room.on_free.append(runner.intake.room_again)
@@ -52,6 +65,20 @@ class JobRunner:
             return True
         rests = document.status is Status.PAUSED and not self._driver.driven_here
         return rests and not self._room.running and not self._runner.executions
+
+    async def settle(self) -> bool:
+        """Takes lots of the ended run that no runner has. Each was asked to cancel, and ends here without a job.
+
+        False: no lot is left that this runner could end.
+        """
+        self._room.close()
+        page = await self._client.runs(RunQuery(statuses=NOT_ENDED, parent=self._run_id), limit=RUNS_PAGE_MAX)
+        lots = [each for each in page.runs if each.document.workflow == LOT_WORKFLOW]
+        free = {each.document.queue for each in lots if each.holder is None}
+        self._settling = tuple(sorted(free))
+        if free:
+            self._runner.intake.room_again()
+        return any(each.holder in (None, self._runner.id) for each in lots)
 
     @property
     def out_of_time(self) -> bool:
@@ -80,6 +107,8 @@ class JobRunner:
 
     def _wanted(self) -> tuple[tuple[str, ...], int]:
         """The queues whose jobs could begin now, and one lot at a time: the next one may not fit any more."""
+        if self._settling:
+            return self._settling, TASKS_CLAIM_MAX
         fitting = []
         for queue in self._queues:
             resources = queue_resources(self._run_id, queue)

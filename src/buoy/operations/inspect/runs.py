@@ -10,14 +10,17 @@ import msgspec
 
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import check_run_id
+from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.errors import BadInput
 from buoy.operations.access import StoreAccess
 from buoy.operations.inspect.run_ids import complete_run_id
 from buoy.operations.inspect.run_view import RunView, run_view
-from buoy.ports.records import Broken, RunQuery
+from buoy.ports.records import Broken, RunQuery, RunRecord
 from buoy.recovery.evidence import facts_of_page, read_fleet
 
+# A batch run has some hundreds of open lots at most. A page without them may take several looks.
+_PAGES_MAX = 40
 NOT_ENDED = tuple(sorted(set(Status) - TERMINAL))
 
 
@@ -33,6 +36,8 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
     stack: str | None = None
     # Unset: of all envs; None: of the default one.
     env: str | msgspec.UnsetType | None = msgspec.UNSET
+    # False: lots of batch runs are left out.
+    lots: bool = True
 
     def query(self, now: float) -> RunQuery:
         """The same as a query of the store."""
@@ -74,6 +79,13 @@ async def list_runs(at: StoreAccess, chosen: RunFilter, *, cursor: str | None = 
     """One page. The filter's `parent` may be the beginning of an id."""
     if chosen.parent is not None:
         chosen = msgspec.structs.replace(chosen, parent=await complete_run_id(at, chosen.parent))
-    page = await at.store.find_runs(chosen.query(at.clock.now()), cursor, limit)
+    query, runs, broken = chosen.query(at.clock.now()), list[RunRecord](), list[Broken]()
+    for _ in range(_PAGES_MAX):
+        page = await at.store.find_runs(query, cursor, limit - len(runs))
+        runs.extend(each for each in page.runs if chosen.lots or each.document.workflow != LOT_WORKFLOW)
+        broken.extend(page.broken)
+        cursor = page.cursor
+        if chosen.lots or cursor is None or len(runs) >= limit:
+            break
     fleet = await read_fleet(at.store, at.liveness)
-    return FoundRuns(tuple(await facts_of_page(at.store, fleet, page.runs)), page.cursor, page.broken)
+    return FoundRuns(tuple(await facts_of_page(at.store, fleet, runs)), cursor, tuple(broken))
