@@ -58,7 +58,7 @@ mutants: $(READY) ## plant each known kind of bug, and see that the simulator fi
 	@$(VENV)/bin/python -m simulator --mutants
 
 reliability: $(READY) ## crash simulated and real processes, and write docs/reliability.md; ARGS="--seeds 20000" for more
-	@$(VENV)/bin/python benchmarks/reliability.py $(ARGS)
+	@PYTHONPATH=. $(VENV)/bin/python benchmarks/reliability.py $(ARGS)
 
 clean: ## remove caches; the environment and all data stay
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -12,7 +12,7 @@ from buoy.cli.main import main
 from buoy.core.advice import RUN, Advice, Kind, each_once, kind_of
 from buoy.core.bundle.format import parse
 from buoy.core.diagnosis.catalogue import CATALOGUE
-from buoy.core.diagnosis.facts import Facts, story
+from buoy.core.diagnosis.facts import Facts, milestones_of
 from buoy.core.explain.explain import Explanation, explain, explain_broken
 from buoy.core.explain.phrases import Wording
 from buoy.core.log.document import document
@@ -48,7 +48,9 @@ def _explained() -> list[tuple[str, Explanation]]:
         except (BadInput, CorruptLog):
             continue  # refused, which other tests are about
         for runners in ((), (WORKER,)):
-            facts = Facts(document=folded, now=NOW, log=bundle.log, story=story(bundle.log), runners=runners)
+            facts = Facts(
+                document=folded, now=NOW, log=bundle.log, milestones=milestones_of(bundle.log), runners=runners
+            )
             found.append((f"{path.parent.name}/{path.stem}", explain(facts, WORDS)))
     return [*found, ("broken", explain_broken("r", "no bytes", WORDS))]
 

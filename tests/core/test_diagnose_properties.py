@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from buoy.core.diagnosis.crash_loops import crashes
 from buoy.core.diagnosis.diagnose import diagnose
-from buoy.core.diagnosis.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, ProgressFacts, RunnerFacts, TaskFacts, milestones_of
 from buoy.core.diagnosis.findings import REMEDIES, first_trouble
 from buoy.core.diagnosis.health import judge
 from buoy.core.explain.explain import explain
@@ -66,7 +66,7 @@ def found(events: list[e.Event], wrong: dict[str, Any], others: dict[str, Any]) 
     state = fold(RUN, events)
     true = SOME if state.created is None else document(state)
     stored = msgspec.structs.replace(true, **wrong)
-    return Facts(document=true, stored=stored, log=tuple(events), story=story(events), **others)
+    return Facts(document=true, stored=stored, log=tuple(events), milestones=milestones_of(events), **others)
 
 
 FACTS = st.builds(found, logs(), WRONG, OTHERS)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from buoy.core.diagnosis.facts import Facts, FailedLeaf, Milestones, ProgressFacts, RunnerFacts, story
+from buoy.core.diagnosis.facts import Facts, FailedLeaf, Milestones, ProgressFacts, RunnerFacts, milestones_of
 from buoy.core.diagnosis.health import Health
 from buoy.core.explain.explain import Explanation, explain
 from buoy.core.explain.phrases import Wording
@@ -124,7 +124,9 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "interrupted",
         facts(
             Status.INTERRUPTED, due_at=NOW, runners=ABLE,
-            story=Milestones(interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60),
+            milestones=Milestones(
+                interrupted=e.Interrupted(signal="SIGTERM", runner="runner-0"), interrupted_at=NOW - 60
+            ),
         ),
         ["r was interrupted and is queued to continue.",
          "by runner runner-0, which stopped on SIGTERM, t9940 (1 min ago)",
@@ -166,7 +168,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "failed",
         facts(
             Status.FAILED, error=e.ErrorInfo("ValueError", "no\nmore"),
-            story=Milestones(failed=FailedLeaf(LeafId("pack#1"), 3, NOW)),
+            milestones=Milestones(failed=FailedLeaf(LeafId("pack#1"), 3, NOW)),
         ),
         ["r has failed: ValueError: no ...", "the step that failed last is pack#1, after 3 attempts"],
     ),
@@ -174,7 +176,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
         "cancelled",
         facts(
             Status.CANCELLED, error=e.ErrorInfo("Cancelled", "too late"),
-            story=Milestones(cancel=e.CancelRequested(reason="too late", by="ann")),
+            milestones=Milestones(cancel=e.CancelRequested(reason="too late", by="ann")),
         ),
         ["r was cancelled: too late", "ann asked for it."],
     ),
@@ -221,7 +223,7 @@ def test_a_log_tells_who_claimed_interrupted_and_failed() -> None:
         e.Interrupted(signal="SIGTERM", runner="a"),
         e.Claimed(runner="b", cause="taken_over"),
     ]
-    told = story([e.Event(seq, float(seq), body) for seq, body in enumerate(bodies, 1)])
+    told = milestones_of([e.Event(seq, float(seq), body) for seq, body in enumerate(bodies, 1)])
     assert (told.claimed and told.claimed.runner, told.claimed_at, told.takeovers) == ("b", 5.0, 1)
     assert (told.interrupted_at, told.failed) == (4.0, FailedLeaf(LeafId("pack#1"), 2, 3.0, e.ErrorInfo("E", "m")))
 

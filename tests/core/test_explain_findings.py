@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from buoy.core.diagnosis.catalogue import CATALOGUE
-from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, milestones_of
 from buoy.core.diagnosis.health import Health
 from buoy.core.explain.explain import explain
 from buoy.core.explain.phrases import Wording
@@ -176,7 +176,7 @@ def test_only_the_last_lines_of_a_traceback_are_shown() -> None:
 
 def test_a_story_of_a_recovery_is_told() -> None:
     done = log(created(), claimed(), started("a#1"), completed("a#1"))
-    told = explain(facts_of(done, holder=WORKER, story=story(done)))
+    told = explain(facts_of(done, holder=WORKER, milestones=milestones_of(done)))
     assert told.wrong == ()
 
 

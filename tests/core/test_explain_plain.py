@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from buoy.core.diagnosis.facts import Facts, MessageFacts, Milestones, ProgressFacts, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, Milestones, ProgressFacts, milestones_of
 from buoy.core.explain.compensation import fate, standing
 from buoy.core.explain.explain import explain
 from buoy.core.explain.phrases import current_progress
@@ -29,7 +29,7 @@ GONE = runner(proof=LOCK_FREE)
 
 
 def told(events: list[e.Event], **more: Any) -> str:
-    return text_of(explain(facts_of(events, story=story(events), **more)))
+    return text_of(explain(facts_of(events, milestones=milestones_of(events), **more)))
 
 
 def lost(policy: str, **more: Any) -> str:
@@ -130,10 +130,12 @@ def test_progress_of_a_step_that_ended_is_not_told_as_that_of_the_next() -> None
 
 def test_progress_from_before_the_run_was_claimed_is_another_ones() -> None:
     mine = Milestones(claimed=e.Claimed(runner="runner-1", cause="taken_over"), claimed_at=NOW - 10)
-    assert current_progress(with_progress("pack#1", story=mine)) is not None
-    assert current_progress(with_progress("pack#1", at=NOW - 20, story=mine)) is None
+    assert current_progress(with_progress("pack#1", milestones=mine)) is not None
+    assert current_progress(with_progress("pack#1", at=NOW - 20, milestones=mine)) is None
     theirs = replace(mine, claimed=e.Claimed(runner="root", cause="requested"))
-    assert current_progress(with_progress("pack#1", at=NOW - 20, story=theirs)) is not None, "clocks are not compared"
+    assert current_progress(with_progress("pack#1", at=NOW - 20, milestones=theirs)) is not None, (
+        "clocks are not compared"
+    )
 
 
 # ---- who would take it

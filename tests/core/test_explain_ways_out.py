@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, story
+from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, milestones_of
 from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.explain.explain import explain
 from buoy.core.ids import LeafId, RunId
@@ -38,7 +38,7 @@ CHARGED = (started("charge#1"), e.StepFailed(leaf=LeafId("charge#1"), error=DEAR
 
 
 def told(events: list[e.Event], **more: object) -> str:
-    return text_of(explain(facts_of(events, story=story(events), **more)))
+    return text_of(explain(facts_of(events, milestones=milestones_of(events), **more)))
 
 
 def test_a_failed_run_shows_where_its_step_failed_in_the_users_code() -> None:
@@ -93,8 +93,8 @@ def test_what_had_begun_when_a_run_was_failed_from_outside_goes_on_at_a_retry() 
 def test_what_an_earlier_branch_came_to_is_not_told_of_the_current_one() -> None:
     first = log(created(), claimed(), *CHARGED, ENDED)
     again = log(branched(1, cutoff=2, dropped=["charge#1"]), claimed(), started("charge#1"), after=first)
-    assert story(again).failed is None
-    assert story(first).failed is not None
+    assert milestones_of(again).failed is None
+    assert milestones_of(first).failed is not None
 
 
 def test_a_parent_names_its_child_and_does_not_go_on_by_itself() -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from buoy.core.diagnosis.diagnose import diagnose
-from buoy.core.diagnosis.facts import Facts, LoopFacts, MessageFacts, ProgressFacts, story
+from buoy.core.diagnosis.facts import Facts, LoopFacts, MessageFacts, ProgressFacts, milestones_of
 from buoy.core.diagnosis.findings import Finding, first_notice, first_trouble
 from buoy.core.diagnosis.health import Health, judge
 from buoy.core.explain.explain import explain
@@ -55,7 +55,7 @@ def test_a_long_step_under_a_living_owner_is_a_notice() -> None:
 )
 def test_an_owner_that_stands_still_is_a_trouble_and_only_told(owner: Any, more: Any, sign: str, words: Any) -> None:
     events = log(created(), claimed("w1"), timer("t#1", NOW + 50))
-    given = facts_of(events, holder=msgspec.structs.replace(WORKER, **owner), story=story(events))
+    given = facts_of(events, holder=msgspec.structs.replace(WORKER, **owner), milestones=milestones_of(events))
     given = msgspec.structs.replace(given, document=msgspec.structs.replace(given.document, **more))
     found = finding(given, "H3")
     assert (found.trouble, found.remedy, found.evidence["sign"]) == (True, "report", sign)
@@ -91,7 +91,7 @@ def test_a_queued_run_names_what_keeps_the_only_worker_from_taking_it() -> None:
 
 
 def test_code_that_waits_for_nothing_is_found_when_its_log_ends_with_an_outcome() -> None:
-    given = facts_of(WAITS_FOR_NOTHING, holder=WORKER, story=story(WAITS_FOR_NOTHING))
+    given = facts_of(WAITS_FOR_NOTHING, holder=WORKER, milestones=milestones_of(WAITS_FOR_NOTHING))
     assert (codes(given), judge(given).health) == (["W1"], Health.STALLED)
     assert finding(given, "W1").remedy == "report"
     text = text_of(explain(given))
@@ -109,33 +109,35 @@ def test_code_that_waits_for_nothing_is_found_when_its_log_ends_with_an_outcome(
     ids=["what it asks for may be on its way", "who holds it has not begun", "a request will wake it"],
 )
 def test_code_is_not_said_to_wait_for_nothing_while_it_may_move(more: Any) -> None:
-    given = facts_of(WAITS_FOR_NOTHING, **{"holder": WORKER, "story": story(WAITS_FOR_NOTHING), **more})
+    given = facts_of(WAITS_FOR_NOTHING, **{"holder": WORKER, "milestones": milestones_of(WAITS_FOR_NOTHING), **more})
     assert "W1" not in [each.code for each in diagnose(given)]
 
 
 def test_after_a_claim_the_word_of_its_owner_makes_it_certain() -> None:
     events = log(created(), claimed("w1"))
     says = msgspec.structs.replace(WORKER, stuck=("run-1",), beat_age_s=1.0)
-    given = facts_of(events, holder=says, story=story(events))
+    given = facts_of(events, holder=says, milestones=milestones_of(events))
     assert (codes(given), judge(given).health) == (["W1"], Health.STALLED)
     assert "can never continue" in text_of(explain(given))
     for other in ({"stuck": ("run-2",)}, {"beat_age_s": None}, {"beat_age_s": 3600.0}):
-        assert codes(facts_of(events, holder=msgspec.structs.replace(says, **other), story=story(events))) != ["W1"]
+        assert codes(
+            facts_of(events, holder=msgspec.structs.replace(says, **other), milestones=milestones_of(events))
+        ) != ["W1"]
 
 
 def test_after_a_claim_code_may_still_compute_so_that_it_is_a_notice() -> None:
     events = log(created(), claimed("w1"))
-    given = facts_of(events, holder=WORKER, story=story(events))
+    given = facts_of(events, holder=WORKER, milestones=milestones_of(events))
     found = notice(given)
     assert found is not None and (found.code, found.trouble) == ("W1", False) and codes(given) == []
     text = text_of(explain(given))
     assert "has asked for nothing" in text and "waits for ever" in text
     spec = log(created(workflow="spec:x", version="v"), claimed("w1"))
-    assert notice(facts_of(spec, holder=WORKER, story=story(spec))) is None
+    assert notice(facts_of(spec, holder=WORKER, milestones=milestones_of(spec))) is None
 
 
 def test_code_between_two_steps_is_not_said_to_be_in_one() -> None:
     events = log(created(), claimed("w1"))
-    text = text_of(explain(facts_of(events, holder=WORKER, story=story(events), now=events[-1].at + 1)))
+    text = text_of(explain(facts_of(events, holder=WORKER, milestones=milestones_of(events), now=events[-1].at + 1)))
     assert "is running its own code" in text and "Its code decides what comes next" in text
     assert "When the step ends" not in text

@@ -105,10 +105,10 @@ def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
 
 def _where(facts: Facts) -> tuple[str, ...]:
     """Where the error happened: in the step that failed, else in the workflow's own code."""
-    error, step = facts.document.error, facts.story.failed
+    error, step = facts.document.error, facts.milestones.failed
     if error is None:
         return ()
-    inner = step.error if step is not None and is_cause(facts.story.end, step.leaf) else None
+    inner = step.error if step is not None and is_cause(facts.milestones.end, step.leaf) else None
     return traceback_lines(inner or error)
 
 
@@ -117,6 +117,6 @@ def _steps(facts: Facts, view: RunDetail) -> str:
     doc = facts.document
     if facts.log is None:
         return f"{doc.completed_count} completed, {doc.failed_count} failed, {doc.open_count} open, as counted before"
-    undone = f", {len(facts.story.undone)} undone" if facts.story.undone else ""
-    failed = f", {len(facts.story.not_undone)} could not be undone" if facts.story.not_undone else ""
+    undone = f", {len(facts.milestones.undone)} undone" if facts.milestones.undone else ""
+    failed = f", {len(facts.milestones.not_undone)} could not be undone" if facts.milestones.not_undone else ""
     return f"{step_counts(view.leaves)}{undone}{failed}"

@@ -22,7 +22,7 @@ from buoy.core.diagnosis.facts import (
     StoreFacts,
     TaskFacts,
     TaskState,
-    story,
+    milestones_of,
     task_ended,
 )
 from buoy.core.diagnosis.health import TROUBLES, judge
@@ -177,7 +177,7 @@ async def facts_of_run(
     fleet = await _with(fleet, store, record)
     inbox = await unread_inbox(store, run_id, state.consumed)
     now = await store.now()
-    facts = _facts(record, fleet, now, folded, story(log))
+    facts = _facts(record, fleet, now, folded, milestones_of(log))
     facts = _with_log(facts, record, log, state, folded, inbox, _clock_of(record, fleet, folded))
     facts = replace(facts, stale_after_s=stale_after_s, stream_open=stream_open)
     if folded is None or folded.ended:
@@ -281,7 +281,7 @@ def _facts(
     fleet: Fleet,
     now: StoreTime,
     current: Document | None = None,
-    story_told: Milestones | None = None,
+    milestones: Milestones | None = None,
     unreadable: str | None = None,
 ) -> Facts:
     shown, as_run_time = current or record.document, _clock_of(record, fleet, current)
@@ -293,7 +293,7 @@ def _facts(
         due_at=None if record.due_at is None else as_run_time(record.due_at),
         runners=fleet.living,
         progress=None if held is None else fleet.progress(held, shown.run_id),
-        story=story_told or Milestones(),
+        milestones=milestones or Milestones(),
         unreadable=unreadable,
         task=_task(record),
     )

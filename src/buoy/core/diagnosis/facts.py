@@ -160,7 +160,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     runners: tuple[RunnerFacts, ...] = ()
     unread: int = 0
     progress: ProgressFacts | None = None
-    story: Milestones = Milestones()
+    milestones: Milestones = Milestones()
     drift: str | None = None
     unreadable: str | None = None
     # The document as the store has it; `document` above is the one of the log, where that was read.
@@ -201,7 +201,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
         return self.holder is not None and not self.holder.gone
 
 
-def story(events: Sequence[e.Event]) -> Milestones:
+def milestones_of(events: Sequence[e.Event]) -> Milestones:
     """The parts of a log that tell a person how the run came to where it is."""
     found = Milestones()
     for event in events:

@@ -87,7 +87,7 @@ def waits_for_nothing(facts: Facts) -> Literal["certainly", "perhaps"] | None:
     document, log = facts.document, facts.log
     if document.status is not Status.RUNNING or document.open_count or not log or is_spec(document.workflow):
         return None
-    claimed, holder = facts.story.claimed, facts.holder
+    claimed, holder = facts.milestones.claimed, facts.holder
     if holder is None or holder.gone or claimed is None or claimed.runner != holder.id:
         return None
     age_s = facts.now - document.updated_at

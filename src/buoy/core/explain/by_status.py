@@ -243,9 +243,9 @@ def _woken(facts: Facts, text: str) -> tuple[str, ...]:
 
 
 def _interrupted(facts: Facts, words: Wording) -> Narrative:
-    run_id, stop = facts.document.run_id, facts.story.interrupted
+    run_id, stop = facts.document.run_id, facts.milestones.interrupted
     by = "" if stop is None else f" by runner {stop.runner}, which stopped on {stop.signal}"
-    at = facts.document.updated_at if facts.story.interrupted_at is None else facts.story.interrupted_at
+    at = facts.document.updated_at if facts.milestones.interrupted_at is None else facts.milestones.interrupted_at
     missing = what_is_missing(facts.document, facts.runners)
     busy = phrases.listed([phrases.leaf_text(each) for each in phrases.active_leaves(facts.document)])
     again = f"No process works on it. These run again, with the same idempotency key: {busy}."

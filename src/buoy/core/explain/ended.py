@@ -87,7 +87,7 @@ def _ended_by_policy(facts: Facts, words: Wording, refused: e.Claimed) -> Narrat
 
 
 def cancelled(facts: Facts, words: Wording) -> Narrative:
-    document, asked = facts.document, facts.story.cancel
+    document, asked = facts.document, facts.milestones.cancel
     why = "" if document.error is None else f": {document.error.message}"
     by = f" {asked.by} asked for it." if asked is not None and asked.by else ""
     return Narrative(
@@ -119,19 +119,19 @@ def _take_up_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
 
 def cause_of(facts: Facts) -> str | None:
     """Why a run undoes its steps, as far as its log says."""
-    asked = facts.story.cancel
+    asked = facts.milestones.cancel
     if asked is not None:
         return f"{asked.by or 'a client'} cancelled it" + (f": {asked.reason}" if asked.reason else "")
-    step = facts.story.failed
+    step = facts.milestones.failed
     if step is not None and step.error is not None:
         return f"step {step.leaf} failed: {error_text(step.error)}"
-    child = facts.story.child
+    child = facts.milestones.child
     return None if child is None else f"child {child.child} {child.status}"
 
 
 def undone_lines(facts: Facts) -> tuple[str, ...]:
     """What has been undone."""
-    names = phrases.listed([str(leaf) for leaf in facts.story.undone])
+    names = phrases.listed([str(leaf) for leaf in facts.milestones.undone])
     return (f"undone: {names}",) if names else ()
 
 
@@ -148,15 +148,15 @@ def _begun(facts: Facts) -> list[str]:
 
 def _failed_step(facts: Facts) -> FailedLeaf | None:
     """The step whose failure ended the run; a failure that was caught before is not it."""
-    step = facts.story.failed
+    step = facts.milestones.failed
     if step is None or step.error is None or facts.document.error is None:
         return None
-    return step if is_cause(facts.story.end, step.leaf) or is_spec(facts.document.workflow) else None
+    return step if is_cause(facts.milestones.end, step.leaf) or is_spec(facts.document.workflow) else None
 
 
 def _failed_child(facts: Facts) -> str | None:
-    child = facts.story.child
-    return str(child.child) if child is not None and is_cause(facts.story.end, child.leaf, child.child) else None
+    child = facts.milestones.child
+    return str(child.child) if child is not None and is_cause(facts.milestones.end, child.leaf, child.child) else None
 
 
 def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
@@ -165,7 +165,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
     if step is not None and step.error is not None:
         tried = f"step {step.leaf} failed finally after {counted(step.attempts, 'attempt')}"
         return f"step {step.leaf}: {error_text(step.error)}", (tried, *phrases.trouble_lines(step.error))
-    last = facts.story.failed
+    last = facts.milestones.failed
     times = "" if last is None else counted(last.attempts, "attempt")
     lines = () if last is None else (f"the step that failed last is {last.leaf}, after {times}",)
     if error is None:
@@ -174,7 +174,7 @@ def _failure(facts: Facts) -> tuple[str, tuple[str, ...]]:
 
 
 def _stands(facts: Facts) -> tuple[str, ...]:
-    failed = [f"{leaf} is not undone: {error_text(error)}" for leaf, error in facts.story.not_undone.items()]
+    failed = [f"{leaf} is not undone: {error_text(error)}" for leaf, error in facts.milestones.not_undone.items()]
     never = standing(facts.log or ())
     if never:
         failed.append(
@@ -185,7 +185,7 @@ def _stands(facts: Facts) -> tuple[str, ...]:
 
 def _not_undone(facts: Facts) -> str:
     """Steps whose effects outlast the run: their compensation failed or never started."""
-    return phrases.listed([str(leaf) for leaf in (*facts.story.not_undone, *standing(facts.log or ()))])
+    return phrases.listed([str(leaf) for leaf in (*facts.milestones.not_undone, *standing(facts.log or ()))])
 
 
 def _by_hand(facts: Facts) -> tuple[str, ...]:

@@ -20,17 +20,17 @@ from buoy.core.log.wording import counted
 
 def evidence_lines(facts: Facts, verdict: Verdict, words: Wording) -> tuple[str, ...]:
     """The facts that the explanation rests on."""
-    document, story = facts.document, facts.story
+    document, milestones = facts.document, facts.milestones
     found = [] if document.ended and verdict.health is Health.IDLE else [*verdict.reasons, *children_lines(facts)]
     if facts.holder is not None and facts.holder.beat_age_s is not None and verdict.health is not Health.LIVE:
         found.append(f"its last heartbeat was {in_words(facts.holder.beat_age_s)} ago")
     found += [*_length(facts, words), *_lag(facts)]
-    if story.takeovers and story.claimed is not None and story.claimed_at is not None:
-        often = "once" if story.takeovers == 1 else f"{story.takeovers} times"
-        last = f"; last claimed by {story.claimed.runner} {words.past(story.claimed_at, facts.now)}"
+    if milestones.takeovers and milestones.claimed is not None and milestones.claimed_at is not None:
+        often = "once" if milestones.takeovers == 1 else f"{milestones.takeovers} times"
+        last = f"; last claimed by {milestones.claimed.runner} {words.past(milestones.claimed_at, facts.now)}"
         found.append(f"it was taken over from a dead runner {often}{last}")
-    if story.recovered is not None and story.recovered_at is not None:
-        found.append(f"recovered {words.past(story.recovered_at, facts.now)}: {story.recovered.reason}")
+    if milestones.recovered is not None and milestones.recovered_at is not None:
+        found.append(f"recovered {words.past(milestones.recovered_at, facts.now)}: {milestones.recovered.reason}")
     if not document.ended:
         found += [*_crashes(facts), *_unread(facts)]
     return tuple(found)
@@ -69,8 +69,8 @@ def _crashes(facts: Facts) -> list[str]:
 
 def crash_count(facts: Facts) -> Crashes:
     """The crashes in the log, plus one that is not recorded yet: the last claimer is no longer alive."""
-    log, claimed = facts.log or (), facts.story.claimed
-    if claimed is None or not log or not facts.story.takeovers:
+    log, claimed = facts.log or (), facts.milestones.claimed
+    if claimed is None or not log or not facts.milestones.takeovers:
         return Crashes()
     if claimed.runner in {each.id for each in facts.runners} or not _driving(facts):
         return crashes(log)
@@ -80,7 +80,7 @@ def crash_count(facts: Facts) -> Crashes:
 
 def _driving(facts: Facts) -> bool:
     """True if the last claim was made to drive the run, and no runner has released it since."""
-    claimed = facts.story.claimed
+    claimed = facts.milestones.claimed
     # A claim with a finding belongs to a recovery, which releases at once.
     if claimed is None or "finding" in claimed.evidence:
         return False

@@ -248,7 +248,7 @@ def _was_doing(facts: Facts) -> str:
 
 def _not_begun(facts: Facts) -> bool:
     """A living runner holds the task, but the last claim in the log is another runner's."""
-    claimed, holder = facts.story.claimed, facts.holder
+    claimed, holder = facts.milestones.claimed, facts.holder
     if claimed is None or holder is None or facts.document.status is Status.PAUSED:
         return False
     return not facts.document.ended and claimed.runner != holder.id

@@ -93,7 +93,7 @@ def paused(facts: Facts, words: Wording) -> Narrative:
 
 def _code(facts: Facts) -> str:
     """Where to look up the finding for which a recovery paused the run."""
-    claimed, pause = facts.story.claimed, facts.document.pause
+    claimed, pause = facts.milestones.claimed, facts.document.pause
     code = None if claimed is None or pause is None or pause.reason == "user" else claimed.evidence.get("finding")
     return f" {named(str(code))} is a code of the catalogue in docs/recovery.md." if code in CATALOGUE else ""
 

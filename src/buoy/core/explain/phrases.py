@@ -146,14 +146,14 @@ def listed(texts: list[str]) -> str:
 
 def current_progress(facts: Facts) -> ProgressFacts | None:
     """The progress of a step that executes now. Older progress, or that of an ended step, says nothing about now."""
-    found, document, story = facts.progress, facts.document, facts.story
+    found, document, milestones = facts.progress, facts.document, facts.milestones
     if found is None:
         return None
     whole = document.open_count <= len(document.open)
     if whole and found.leaf and found.leaf not in {str(each.leaf) for each in active_leaves(document)}:
         return None
-    mine = story.claimed is not None and facts.holder is not None and story.claimed.runner == facts.holder.id
-    if mine and story.claimed_at is not None and found.at < story.claimed_at:
+    mine = milestones.claimed is not None and facts.holder is not None and milestones.claimed.runner == facts.holder.id
+    if mine and milestones.claimed_at is not None and found.at < milestones.claimed_at:
         return None
     return found
 
