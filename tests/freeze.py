@@ -1,7 +1,7 @@
 """Stops a process (SIGSTOP) at a moment when it holds no lock that others of its store need.
 
-A process that is stopped in the middle of a write keeps SQLite's write lock, a folder's lock file, or the row locks of
-a transaction in PostgreSQL. Then every other process waits until it is continued. That is as it should be, but it is
+A process that is stopped in the middle of a write keeps its lock: SQLite's write lock, a folder's lock file, or rows
+in PostgreSQL. Then every other process waits until it is continued. That is as it should be, but it is
 seldom what a test is about. So `freeze` looks whether a writer gets through, and otherwise lets the process run on.
 """
 
@@ -42,7 +42,7 @@ def freeze(pid: int, url: str) -> None:
 
 @contextmanager
 def frozen(pid: int, url: str) -> Iterator[None]:
-    """It stands still meanwhile, without a lock of that store."""
+    """Inside of this block it stands still, without a lock of that store."""
     freeze(pid, url)
     try:
         yield

@@ -49,7 +49,7 @@ class Buoy:
 
     @contextmanager
     def held(self, number: int) -> Iterator[None]:
-        """The part of that number of the workflow `parts` does not end meanwhile."""
+        """Inside of this block the part of that number of the workflow `parts` does not end."""
         hold = Path(f"{self.witness}.hold-{number}")
         hold.touch()
         yield

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import buoy
 
+# How often a held step looks whether it may go on.
+LOOK_S = 0.01
+
 
 @dataclass
 class Parcel:
@@ -27,7 +30,7 @@ async def part(number: int, witness: str, work_s: float) -> int:
     buoy.progress(number, 10, note=f"part {number}")
     # As long as a test holds it: whatever the test does then happens in the middle of this part.
     while Path(f"{witness}.hold-{number}").exists():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LOOK_S)
     await asyncio.sleep(work_s)
     note(witness, f"done {number}")
     return number

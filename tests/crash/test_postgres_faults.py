@@ -172,7 +172,7 @@ def test_a_server_that_is_restarted_under_killed_workers_loses_and_repeats_nothi
 
 @contextmanager
 def standing_still(server: Server) -> Iterator[None]:
-    """The server and its sessions are stopped meanwhile. The first one at once, so that no other begins."""
+    """Inside of this block the server and its sessions are stopped. The server first, so that no session begins."""
     stopped = [server.pid]
     os.kill(server.pid, signal.SIGSTOP)
     try:
