@@ -9,7 +9,7 @@ from pathlib import Path
 
 import buoy
 
-# How often a held step looks whether it may go on.
+# How often a held step looks whether it is still held.
 LOOK_S = 0.01
 
 
