@@ -56,6 +56,7 @@ __all__ = [
     "now",
     "open",
     "progress",
+    "publish",
     "random",
     "reconcile",
     "recover",

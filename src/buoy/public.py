@@ -4,7 +4,7 @@ All of them at once: workflow code must not be the first to import a part, since
 """
 
 from buoy.asgi_app import asgi
-from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress
+from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress, publish
 from buoy.engine.authoring.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
 from buoy.engine.authoring.definitions import Step, Workflow, step, workflow
 from buoy.engine.client.client import Client
@@ -89,6 +89,7 @@ __all__ = [
     "now",
     "open",
     "progress",
+    "publish",
     "random",
     "reconcile",
     "recover",

@@ -42,6 +42,7 @@ ONE_OF_EACH: list[e.Body] = [
     e.JobsEnded(lot=RunId("r.lot-1"), message=11),
     e.JobsReset(leaves=(LEAF,), limits={LEAF: e.JobLimits(memory_bytes=7, time_s=1.5)}, message=12, by="me"),
     e.JobsStopped(leaves=(LEAF,), disabled=True, cause="dependency", reason="x", message=13, by="me"),
+    e.Published(items=(e.PublishedItem(LEAF, RAW, "tokens", 2),), claim=2, dropped=3, full=True),
     e.Moved(to="s3://bucket/runs", by="me"),
     e.StepStarted(leaf=LEAF, name="a", attempt=2, args=RAW, key="k", queue="q", compensate="undo"),
     e.StepCompleted(leaf=LEAF, result=RAW, attempt=2, message=6),

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import buoy
+from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import QUESTION_BYTES_MAX, QUESTION_TITLE_CHARS_MAX
 from buoy.core.log.codec import encode_events
-from buoy.engine.authoring.context import CURRENT, StepContext
+from buoy.engine.authoring.context import CURRENT, StepContext, Unheard
 
 from .harness import log_of, opened, result_of, until_event
 
@@ -168,7 +169,12 @@ class OtherNumber(float):
 
 def test_progress_is_told_in_plain_numbers_and_storable_text() -> None:
     told: list[Any] = []
-    token = CURRENT.set(StepContext("r", "a#1", "a", 1, "k", lambda *given: told.append(given)))  # type: ignore[arg-type]
+
+    class Heard(Unheard):
+        def progressed(self, *given: Any) -> None:
+            told.append(given)
+
+    token = CURRENT.set(StepContext(RunId("r"), LeafId("a#1"), "a", 1, "k", Heard()))
     try:
         buoy.progress(OtherNumber(1.5), 10, f"at {LONE}" + "x" * 600)
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -46,6 +47,24 @@ async def loud(times: int, n: int) -> int:
     return sum([len(await shout(n)) for _ in range(times)])
 
 
+@buoy.step
+async def tell(words: list[str]) -> int:
+    for place, word in enumerate(words):
+        buoy.publish(word, channel="words")
+        buoy.progress(place, len(words), word)
+    while not TOLD.is_set():
+        await asyncio.sleep(0.01)
+    return len(words)
+
+
+@buoy.workflow
+async def story(words: list[str]) -> int:
+    return await tell(words)
+
+
+TOLD = threading.Event()
+
+
 class Served:
     """A server and a worker on one store."""
 
@@ -60,7 +79,7 @@ class Served:
 
     @asynccontextmanager
     async def worker(self) -> AsyncIterator[buoy.Client]:
-        async with buoy.open(f"sqlite:///{self.path}", workflows=[flow, loud]) as app:
+        async with buoy.open(f"sqlite:///{self.path}", workflows=[flow, loud, story]) as app:
             yield app
 
     async def ask(self, method: str, path: str, body: object = None, token: str = TOKEN) -> tuple[int, Any]:
@@ -93,9 +112,9 @@ async def is_in(served: Served, run_id: str, status: str) -> bool:
 class Reader:
     """Reads a stream as a browser does."""
 
-    def __init__(self, served: Served, path: str, after: int | None = None) -> None:
+    def __init__(self, served: Served, path: str, after: int | None = None, token: str = TOKEN) -> None:
         self._connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=PATIENCE_S)
-        headers = {"Authorization": f"Bearer {TOKEN}"}
+        headers = {"Authorization": f"Bearer {token}"}
         if after is not None:
             headers["Last-Event-ID"] = str(after)
         self._connection.request("GET", API + path, headers=headers)

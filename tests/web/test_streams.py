@@ -13,11 +13,17 @@ from typing import Any
 
 import pytest
 
+from buoy.host.clock import SystemClock
+from buoy.recovery.sweep.sweep import SweepOptions
+from buoy.server_wiring import ServedStore
+from buoy.stores.sqlite.store import SqliteStore
 from buoy.web import stream as streams
+from buoy.web.auth import grant_of
+from buoy.wiring import SweeperProcess
 from tests.patience import PATIENCE_S, until, wait_until
 
 from .live_server import TOKEN, LiveServer
-from .served import Reader, Served, is_in, loud, waiting
+from .served import READER, TOLD, Reader, Served, is_in, loud, story, waiting
 from .test_serve import Place, place
 
 __all__ = ["place"]
@@ -127,27 +133,71 @@ def killed_worker(folder: Path) -> None:
         worker.wait()
 
 
-@pytest.mark.parametrize("sweeps", [False, True])
-async def test_a_stream_of_a_run_that_nothing_executes_says_so_at_once(tmp_path: Path, sweeps: bool) -> None:
+async def test_what_steps_publish_and_their_progress_are_part_of_the_stream(served: Served) -> None:
+    TOLD.clear()
+    async with served.worker() as app:
+        await app.start_as("s1", story, ["once", "upon"])
+        reader = await asyncio.to_thread(Reader, served, "/runs/s1/stream")
+        said: list[str] = []
+        progress: list[Any] = []
+        try:
+            # The values come while the step still runs; its progress comes with a heartbeat.
+            while not (said and progress and progress[-1]["note"] == "upon"):
+                found = await asyncio.to_thread(reader.next)
+                assert found is not None
+                if found[1] == "published":
+                    assert found[0] is not None
+                    said += [each["value"] for each in found[2]["body"]["items"]]
+                elif found[1] == "progress":
+                    assert found[0] is None
+                    progress.append(found[2])
+        finally:
+            TOLD.set()
+        assert said == ["once", "upon"]
+        assert (progress[-1]["done"], progress[-1]["total"], progress[-1]["note"]) == (1, 2, "upon")
+        while await asyncio.to_thread(reader.next):
+            pass
+        await asyncio.to_thread(reader.close)
+        _, page = await served.ask("GET", "/runs/s1/published?channel=words")
+        assert [each["value"] for each in page["values"]] == said
+        assert page["ended"] and not page["full"]
+
+
+class RestingSweeper(ServedStore):
+    """A server whose sweeper never begins: what comes back does so by the stream alone."""
+
+    async def sweep(self, delay_s: float) -> None:
+        self.sweeper = SweeperProcess(self.store, SweepOptions(), delay_s=delay_s)
+        await self.sweeper.begin()
+
+
+async def resting(path: Path) -> ServedStore:
+    clock = SystemClock()
+    return RestingSweeper(await SqliteStore.open(path, clock=clock, own_clock=clock), clock)
+
+
+@pytest.mark.parametrize(("sweeps", "token"), [(False, TOKEN), (True, TOKEN), (True, READER)])
+async def test_a_stream_of_a_run_that_nothing_executes_says_so_at_once(
+    tmp_path: Path, sweeps: bool, token: str
+) -> None:
+    """It brings the run back if the server sweeps and the caller may operate; else it only says what is wrong."""
     await asyncio.to_thread(killed_worker, tmp_path)
     served = Served(tmp_path)
     served.server.stop()
-    served.server = LiveServer(served.opened, sweeps=sweeps)
+    served.server = LiveServer(lambda: resting(served.path), sweeps=sweeps)
+    served.server.tokens.add(READER, grant_of("reader", ["read"]))
+    recovers = sweeps and token == TOKEN
     try:
-        reader = await asyncio.to_thread(Reader, served, "/runs/left/stream")
+        before = (await served.ask("GET", "/runs/left"))[1]
+        reader = await asyncio.to_thread(Reader, served, "/runs/left/stream", None, token)
         first = await asyncio.to_thread(reader.next)
+        await asyncio.to_thread(reader.close)
         assert first is not None and first[1] == "health" and first[2]["executed"] is False
         recovery = first[2]["recovery"]
-        assert recovery["dry_run"] is not sweeps
-        if not sweeps:
-            assert recovery["needed"] and recovery["findings"]
-        else:
-            # The stream or the sweeper of this server brings the run back, which of them is a matter of milliseconds.
-            async def released() -> bool:
-                return (await served.ask("GET", "/runs/left"))[1].get("runner") is None
-
-            await until(released, "the run to be released")
-        await asyncio.to_thread(reader.close)
+        assert recovery["needed"] and recovery["findings"]
+        assert recovery["dry_run"] is not recovers
+        after = (await served.ask("GET", "/runs/left"))[1]
+        assert (after["document"]["head_seq"] > before["document"]["head_seq"]) is recovers
     finally:
         served.server.stop()
 

@@ -23,6 +23,7 @@ VERBS = {
     "ps": "ps:ps",
     "show": "show:show",
     "events": "events:events",
+    "published": "published:published",
     "logs": "logs:logs",
     "why": "why:why",
     "graph": "graph:graph",

@@ -17,6 +17,17 @@ EVENT_BYTES_MAX = 64 * 1024 * 1024
 # Brackets within brackets. The decoder gives up at some 1,000 minus the reader's own stack, which is not ours to know.
 NESTING_MAX = 200
 PROGRESS_NOTE_CHARS_MAX = 500
+# What steps publish is part of the log: one value, all values of a run, and what waits in memory for the next commit.
+PUBLISH_VALUE_BYTES_MAX = 64 * 1024
+PUBLISHED_BYTES_MAX = 4 * 1024 * 1024
+PUBLISH_WAITING_BYTES_MAX = 1024 * 1024
+PUBLISH_WAITING_MAX = 10_000
+# Beside its values: the number, time and names of one event, so that many small ones count as well.
+PUBLISHED_EVENT_BYTES = 256
+PUBLISHED_ITEM_BYTES = 32
+CHANNEL_CHARS_MAX = 64
+# The first value of a group waits so long for others: a commit costs a sync of the disk.
+PUBLISH_S = 0.25
 # A question is part of the run's document, which is rewritten at every commit. Its title is one line of a list.
 QUESTION_TITLE_CHARS_MAX = 1_000
 QUESTION_BYTES_MAX = 256 * 1024

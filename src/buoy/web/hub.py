@@ -21,7 +21,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.errors import Problem
 from buoy.ports.host import Clock
-from buoy.ports.records import RunRecord
+from buoy.ports.records import Progress, RunRecord
 from buoy.ports.store import Store
 
 _LOG = logging.getLogger("buoy.web")
@@ -30,6 +30,8 @@ _LOG = logging.getLogger("buoy.web")
 LOOK_S = 0.05
 QUIET_LOOK_S = 0.5
 _QUIET_LOOKS = 40
+# How often progress of steps is looked for, unless the store asks for a slower pace.
+PROGRESS_LOOK_S = 1.0
 # A tail looks by itself after this long, since the feed may miss a move.
 TAIL_LOOK_S = 5.0
 PAGE = 500
@@ -40,7 +42,10 @@ SUMMARIES_MAX = 10_000
 
 
 class Frame(NamedTuple):
-    """One event of a run, encoded once for all readers. `ends`: no later event of this run is expected."""
+    """One message about a run, encoded once for all readers. `ends`: no later event of this run is expected.
+
+    `seq`: the number of its event. 0: it is no event, but the latest progress of a step.
+    """
 
     seq: int
     name: str
@@ -52,8 +57,12 @@ def frame_of(event: e.Event) -> Frame:
     return Frame(event.seq, event.type, msgspec.json.encode(event), isinstance(event.body, e.ENDINGS))
 
 
+def progress_frame(progress: Progress) -> Frame:
+    return Frame(0, "progress", msgspec.json.encode(progress), ends=False)
+
+
 class _Tail:
-    """The end of one watched log."""
+    """The end of one watched log, and the latest progress of the run's steps."""
 
     def __init__(self, run_id: RunId, now: float) -> None:
         self.run_id = run_id
@@ -62,6 +71,7 @@ class _Tail:
         self.head: int | None = None
         self.looked_at = now
         self.grew = asyncio.Event()
+        self.progress: Progress | None = None
 
     def after(self, seq: int) -> list[Frame] | None:
         """The kept frames after that number; None: some of them are no longer kept."""
@@ -75,6 +85,9 @@ class _Tail:
     def add(self, frames: list[Frame]) -> None:
         self.kept.extend(frames)
         self.head = frames[-1].seq
+        self.wake()
+
+    def wake(self) -> None:
         grew, self.grew = self.grew, asyncio.Event()
         grew.set()
 
@@ -100,6 +113,8 @@ class Hub:
         self._summed_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
+        self._progress_every_s = max(PROGRESS_LOOK_S, store.pace.fleet_s)
+        self._progress_at = 0.0
         self.closing = asyncio.Event()
 
     @property
@@ -127,6 +142,7 @@ class Hub:
         tail = self._tails.setdefault(run_id, _Tail(run_id, self._clock.monotonic()))
         tail.readers += 1
         self._wake()
+        shown: Progress | None = None
         try:
             while not self.closing.is_set():
                 grew = tail.grew
@@ -138,6 +154,9 @@ class Hub:
                 if found:
                     after = found[-1].seq
                     yield found
+                elif tail.progress is not None and tail.progress != shown:
+                    shown = tail.progress
+                    yield [progress_frame(shown)]
                 elif not await _within(grew, TAIL_LOOK_S):
                     yield []
         finally:
@@ -192,7 +211,19 @@ class Hub:
             await self._extend(tail, now)
         if self._watchers and moved:
             await self._sum_up(moved)
+        if self._tails and now - self._progress_at >= self._progress_every_s:
+            self._progress_at = now
+            await self._look_at_progress()
         return bool(moved)
+
+    async def _look_at_progress(self) -> None:
+        """Progress travels with the heartbeats of runners: one look serves all watched runs."""
+        for runner in await self._store.runners(glance=True):
+            for run_id, progress in runner.beat.progress.items():
+                tail = self._tails.get(run_id)
+                if tail is not None and progress != tail.progress:
+                    tail.progress = progress
+                    tail.wake()
 
     async def _extend(self, tail: _Tail, now: float) -> None:
         tail.looked_at = now

@@ -15,7 +15,7 @@ from buoy.core.graph.view import GraphView
 from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
 from buoy.errors import BadInput, RecoveryFailed, UnknownQuestion, UnknownRun, UnknownWorkflow
 from buoy.operations import messages, recover, resume, rewind, start, start_named, status
-from buoy.operations.inspect import explanation, finding_runs, inbox, recoveries, run_detail, run_log, runs
+from buoy.operations.inspect import explanation, finding_runs, inbox, published, recoveries, run_detail, run_log, runs
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing, PageQuery
 
 
@@ -40,6 +40,13 @@ class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     after: int = 0
     limit: int = EVENTS_PAGE
+
+
+class PublishedQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Values of events after a number, on that channel or on all."""
+
+    channel: str | None = None
+    after: int = 0
 
 
 class InboxQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -171,6 +178,13 @@ async def _events(asked: Asked) -> run_log.LogPage:
     return await run_log.log_page(asked.client, asked.run, query.after, query.limit)
 
 
+async def _published(asked: Asked) -> published.PublishedPage:
+    query: PublishedQuery = asked.query
+    if query.after < 0:
+        raise BadInput(f"after must be 0 or more: {query.after}")
+    return await published.published_page(asked.client, asked.run, query.channel, query.after)
+
+
 async def _answer(asked: Asked) -> messages.Sent:
     return await messages.answer(asked.client, asked.run, asked.body.answer, asked.body.question)
 
@@ -232,6 +246,8 @@ RUN_ENDPOINTS: tuple[Endpoint, ...] = (
              _why, errors=RUN_ERRORS),
     Endpoint("GET", "/runs/{run_id}/events", "read", "Read a page of the log of a run.", LogForm, _events,
              EventsQuery, errors=RUN_ERRORS),
+    Endpoint("GET", "/runs/{run_id}/published", "read", "Read what the steps of a run published.",
+             published.PublishedPage, _published, PublishedQuery, errors=RUN_ERRORS),
     Endpoint("GET", "/runs/{run_id}/inbox", "read", "Read the messages of a run.", inbox.InboxPage, _inbox,
              InboxQuery, errors=RUN_ERRORS),
     Endpoint("GET", "/runs/{run_id}/graph", "read", "Show a run as a graph.", GraphView, _graph, errors=RUN_ERRORS),

@@ -106,13 +106,15 @@ class Source(NamedTuple):
     opened: OpenedServer
     client: Client
     redaction: Redaction
+    may_recover: bool
 
     def frames(self, frames: list[Frame]) -> bytes:
-        return b"".join(message(each.name, self.redaction.apply(each.data), each.seq) for each in frames)
+        return b"".join(message(each.name, self.redaction.apply(each.data), each.seq or None) for each in frames)
 
     async def watched(self, run_id: str) -> WatchedRun:
-        """How a run is. A server that sweeps also brings a run back that no runner executes."""
-        return await watch_run(self.client, check_run_id(run_id), recover=self.opened.served.sweeper is not None)
+        """How a run is. For a caller that may operate, a server that sweeps also brings back a run without a runner."""
+        recover = self.may_recover and self.opened.served.sweeper is not None
+        return await watch_run(self.client, check_run_id(run_id), recover=recover)
 
     async def snapshot(self) -> bytes:
         page = await list_runs(self.client, RunFilter(statuses=NOT_ENDED), limit=_SNAPSHOT_RUNS)
@@ -132,7 +134,7 @@ def after_of(text: str) -> int:
 
 async def _source(backend: Backend, grant: Grant, redaction: Redaction) -> Source:
     opened = await backend.opened()
-    return Source(opened, opened.served.client(grant.name), redaction)
+    return Source(opened, opened.served.client(grant.name), redaction, grant.allows("operate"))
 
 
 def last_id(request: Request) -> str:
@@ -236,7 +238,7 @@ async def _joined_chunks(
 
 
 def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Frame) -> bytes:
-    places[run_id] = frame.seq
+    places[run_id] = frame.seq or places[run_id]
     place = ",".join(f"{each}:{number}" for each, number in places.items())
     data = b'{"run_id":%s,"event":%s}' % (msgspec.json.encode(run_id), source.redaction.apply(frame.data))
     return b"id: %s\n" % place.encode() + message(frame.name, data)

@@ -73,6 +73,8 @@ def _describe_run_level(body: e.Body) -> str:
             how = "disabled" if isinstance(body, e.JobsStopped) and body.disabled else ""
             names = ", ".join(body.leaves[:5]) + (" and more" if len(body.leaves) > 5 else "")
             return f"{names} {how}{_by(body.by)}".strip()
+        case e.Published():
+            return published_text(body)
         case e.MessageRefused():
             return f"message {body.message}: {body.reason}"
         case e.WorkflowRecovered():
@@ -108,6 +110,15 @@ def short_json(raw: msgspec.Raw) -> str:
     """A stored value, cut to what a line has room for."""
     text = bytes(raw).decode(errors="replace")
     return shortened(text, _VALUE_CHARS_MAX)
+
+
+def published_text(body: e.Published) -> str:
+    """The last value, and how many others there are."""
+    others = f" and {len(body.items) - 1} before it" if len(body.items) > 1 else ""
+    dropped = f", {body.dropped} dropped" if body.dropped else ""
+    full = ", and the run keeps no more" if body.full else ""
+    last = body.items[-1]
+    return f"{last.step} to {last.channel}: {short_json(last.value)}{others}{dropped}{full}"
 
 
 def given_text(raw: msgspec.Raw) -> str:

@@ -211,6 +211,27 @@ class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):
     by: str | None = None
 
 
+class PublishedItem(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """One value that a step published."""
+
+    step: LeafId
+    value: msgspec.Raw
+    channel: str = "default"
+    attempt: int = 1
+
+
+class Published(Payload, frozen=True, tag="published", kw_only=True):
+    """Values of steps, in the order of their calls. `claim`: which claim of the run executed these steps.
+
+    `dropped`: values that came faster than they could be written. `full`: the run keeps no later values.
+    """
+
+    items: tuple[PublishedItem, ...]
+    claim: int = 1
+    dropped: int = 0
+    full: bool = False
+
+
 class Moved(Payload, frozen=True, tag="moved"):
     """The run was copied to another store and lives there. `to`: that store's name. Nothing follows this event."""
 
@@ -420,6 +441,7 @@ RunLevel: TypeAlias = (
     | JobsEnded
     | JobsReset
     | JobsStopped
+    | Published
     | Moved
 )
 LeafEvent: TypeAlias = (

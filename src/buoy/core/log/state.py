@@ -116,6 +116,8 @@ class State(msgspec.Struct):
     # Jobs whose limits were changed, and jobs that are not to run: disabled, cancelled, or dependency.
     limits: dict[LeafId, e.JobLimits] = {}
     stopped: dict[LeafId, str] = {}
+    # About the bytes that steps have published, on any branch.
+    published: int = 0
     # Children that only a branch left behind has started, and whose end it did not see.
     hidden_children: dict[RunId, e.ChildStarted] = {}
     anomalies: list[str] = []

@@ -10,6 +10,7 @@ from buoy.core.log import events as e
 from buoy.core.log.job_transitions import JOB_HANDLERS
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, Pause, State
+from buoy.core.log.weight import published_bytes
 
 
 def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
@@ -91,6 +92,11 @@ def _recovered(state: State, event: e.Event, body: e.WorkflowRecovered) -> None:
 def _version_bound(state: State, event: e.Event, body: e.VersionBound) -> None:
     state.version = body.version
     state.misfits = ()
+
+
+def _published(state: State, event: e.Event, body: e.Published) -> bool:
+    state.published += published_bytes(body)
+    return True
 
 
 def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
@@ -284,6 +290,7 @@ HANDLERS.update(
         e.WorkflowRecovered: _recovered,
         e.VersionBound: _version_bound,
         e.MessageRefused: _refused,
+        e.Published: _published,
         e.Moved: _moved,
         e.StepStarted: _step_started,
         e.StepCompleted: _completed,

@@ -11,11 +11,23 @@ from typing import Any
 
 import msgspec
 
+from buoy.core.limits import PUBLISHED_EVENT_BYTES, PUBLISHED_ITEM_BYTES
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
 
 _EVENT_BYTES = 300
 _LEAF_BYTES = 64
+
+
+def item_bytes(item: e.PublishedItem) -> int:
+    """What a published value counts in a log."""
+    return memoryview(item.value).nbytes + len(item.channel) + len(item.step) + PUBLISHED_ITEM_BYTES
+
+
+def published_bytes(body: e.Published) -> int:
+    """What a group of published values counts in a log."""
+    return PUBLISHED_EVENT_BYTES + sum(item_bytes(item) for item in body.items)
+
 
 # Written out for each body: every commit of a group comes by here.
 LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
@@ -30,6 +42,7 @@ LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
     e.ChildStarted: lambda body: memoryview(body.input).nbytes,
     e.ChildFinished: lambda body: memoryview(body.result).nbytes,
     e.WorkflowCompleted: lambda body: memoryview(body.result).nbytes + memoryview(body.next_input).nbytes,
+    e.Published: published_bytes,
     e.JobsReset: lambda body: _LEAF_BYTES * (len(body.leaves) + len(body.limits)),
     e.JobsStopped: lambda body: _LEAF_BYTES * len(body.leaves),
     e.BranchCreated: lambda body: _LEAF_BYTES * (len(body.kept) + len(body.dropped)),

@@ -13,7 +13,9 @@ from numbers import Real
 
 import msgspec
 
-from buoy.core.limits import PROGRESS_NOTE_CHARS_MAX
+from buoy.core.limits import CHANNEL_CHARS_MAX, PROGRESS_NOTE_CHARS_MAX, PUBLISH_VALUE_BYTES_MAX
+from buoy.core.log import codec
+from buoy.core.log.events import PublishedItem
 from buoy.core.log.storable import storable_text
 from buoy.engine.authoring.context import CURRENT, StepContext, step_context
 from buoy.errors import BadInput, NotAllowedHere
@@ -26,7 +28,21 @@ def progress(done: float | None = None, total: float | None = None, note: str = 
     numbers = _measure(done, "done"), _measure(total, "total")
     if not _plain_call():
         context = step_context("buoy.progress")
-        context.report(context.leaf, *numbers, storable_text(note, PROGRESS_NOTE_CHARS_MAX))
+        context.reports.progressed(context.leaf, *numbers, storable_text(note, PROGRESS_NOTE_CHARS_MAX))
+
+
+def publish(value: object, channel: str = "default") -> None:
+    """Adds a value to the run's live stream: a token of a model, a line of a log. Returns at once.
+
+    The run keeps its values in order, up to a limit (`docs/python.md`). A replay publishes nothing. A step that a crash
+    cut off runs again, and publishes again.
+    """
+    if not isinstance(channel, str) or not 1 <= len(channel) <= CHANNEL_CHARS_MAX or not channel.isprintable():
+        raise BadInput(f"the channel of buoy.publish must have 1 to {CHANNEL_CHARS_MAX} characters: {channel!r}")
+    stored = codec.encode(value, "the value of buoy.publish", PUBLISH_VALUE_BYTES_MAX, verb="publish")
+    if not _plain_call():
+        context = step_context("buoy.publish")
+        context.reports.published(PublishedItem(context.leaf, stored, channel, context.attempt))
 
 
 def _plain_call() -> bool:

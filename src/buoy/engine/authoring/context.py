@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -104,6 +104,24 @@ class GivenBack(BaseException):
     """Raised by a step's body that the stop of its runner cut off. It has no outcome: the next runner does it again."""
 
 
+class StepReports(Protocol):
+    """What a step tells its run while it executes, from any thread."""
+
+    def progressed(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None: ...
+
+    def published(self, item: e.PublishedItem) -> None: ...
+
+
+class Unheard:
+    """Drops the reports of a step that is called outside of any run."""
+
+    def progressed(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
+        """Nothing shows it."""
+
+    def published(self, item: e.PublishedItem) -> None:
+        """Nothing keeps it."""
+
+
 class StepContext(msgspec.Struct):
     """What a step can know about itself. `key` is stable over retries and crashes: hand it to whatever you call."""
 
@@ -112,7 +130,7 @@ class StepContext(msgspec.Struct):
     name: str
     attempt: int
     key: str
-    report: Callable[[LeafId, float | None, float | None, str], None]
+    reports: StepReports
     # For sync steps, which cannot be interrupted: true once the run no longer waits for the result.
     abandoned: bool = False
     # Of a step that another step calls as a plain function: the step that calls. `key` is what is added to its key.
@@ -129,7 +147,7 @@ class StepContext(msgspec.Struct):
         with _COUNTING:
             self.calls = self.calls or CallScope()
             call = self.calls.next_leaf(name)
-        return StepContext(self.run_id, self.leaf, name, self.attempt, call, self.report, outer=self)
+        return StepContext(self.run_id, self.leaf, name, self.attempt, call, self.reports, outer=self)
 
     @property
     def given_up(self) -> bool:
@@ -139,7 +157,7 @@ class StepContext(msgspec.Struct):
 def direct_context(name: str) -> StepContext:
     """The context of a step that is called outside of any run. Its key is random: no two calls may share one."""
     key = f"{DIRECT_CALL}/{name}/{secrets.token_hex(16)}"
-    return StepContext(DIRECT_CALL, leaf_id("", name, 1), name, 1, key, lambda *_: None)
+    return StepContext(DIRECT_CALL, leaf_id("", name, 1), name, 1, key, Unheard())
 
 
 CURRENT: ContextVar[WorkflowContext | StepContext | None] = ContextVar("buoy_current", default=None)

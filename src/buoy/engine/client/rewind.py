@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _TRIES = 5
 # What may follow a branch without anything having run on it.
-_STILL = (e.Claimed, e.Interrupted, e.Paused, e.Resumed, e.VersionBound)
+_STILL = (e.Claimed, e.Interrupted, e.Paused, e.Resumed, e.VersionBound, e.Published)
 
 
 async def plan(

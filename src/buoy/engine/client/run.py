@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from buoy.core.ids import RunId
@@ -9,6 +10,7 @@ from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.state import State, fold
+from buoy.engine.client.published import PublishedValue, published_groups
 from buoy.engine.client.requests import Requested
 from buoy.engine.read_log import read_log
 from buoy.errors import RunCancelled, RunFailed, WrongState
@@ -98,6 +100,18 @@ class Run(Generic[T]):
             await self._client.store.wait_for_change(LOOK_AGAIN_S)
         successor: Run[T] = Run(self._client, run_id)
         return await successor.result()
+
+    async def published(
+        self, channel: str | None = None, *, after: int = 0, follow: bool = True
+    ) -> AsyncIterator[PublishedValue]:
+        """What the steps of the run publish, in order: on that channel, or on all. Ends with the run.
+
+        `after`: only values of later events than this number. `follow=False`: only what is there now.
+        """
+        async for group in published_groups(self._client, self.id, after=after, follow=follow):
+            for value in group.values:
+                if channel is None or value.channel == channel:
+                    yield value
 
     async def answer(self, answer: object, question_id: str | None = None) -> Receipt:
         return await self._client.answer(self.id, answer, question_id)

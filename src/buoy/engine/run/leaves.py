@@ -22,6 +22,7 @@ from buoy.engine.authoring.context import Request, StepContext
 from buoy.engine.authoring.definitions import Step, Workflow
 from buoy.engine.authoring.failures import step_failed
 from buoy.engine.code.replay import BODIES
+from buoy.engine.run.publications import Publications
 from buoy.engine.run.saga import Compensable
 from buoy.engine.run.step_attempt import BodyEnd, CutOff, Failure, StepAttempt, Success, certain
 from buoy.engine.services.timers import Timer
@@ -48,6 +49,7 @@ class Leaves:
         self._lingering: set[StepAttempt] = set()
         self._timers: dict[LeafId, Timer] = {}
         self._resumed_seq = 0
+        self._publications = Publications(execution)
 
     @property
     def resuming(self) -> bool:
@@ -167,7 +169,7 @@ class Leaves:
         execution, which, attempt = self._execution, leaf.id, leaf.attempt
         host = execution.host
         step, args, key = self._steps[which]
-        context = StepContext(execution.run_id, which, leaf.name, attempt, key, self._progress)
+        context = StepContext(execution.run_id, which, leaf.name, attempt, key, self)
         body = self._bodies[which] = StepAttempt(step, context, partial(execution.turn, self._body_done, leaf))
         body.start(args, host.step_tasks, host.step_pool)
 
@@ -188,12 +190,15 @@ class Leaves:
             self._let_go(leaf, body)
             report(certain(outcome))
 
-        context = StepContext(execution.run_id, leaf, step.name, attempt, key, self._progress)
+        context = StepContext(execution.run_id, leaf, step.name, attempt, key, self)
         body = StepAttempt(step, context, partial(execution.turn, done))
         self._bodies[leaf] = body
         body.start(args, execution.host.step_tasks, execution.host.step_pool)
 
-    def _progress(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
+    def published(self, item: e.PublishedItem) -> None:
+        self._publications.add(item)
+
+    def progressed(self, leaf: LeafId, done: float | None, total: float | None, note: str) -> None:
         host = self._execution.host
         progress = Progress(at=host.clock.now(), done=done, total=total, note=note, leaf=leaf)
         host.progressed(self._execution.run_id, progress)
@@ -203,6 +208,8 @@ class Leaves:
         body = self._bodies.pop(which, None)
         if type(end) is Failure and body is not None:
             self._let_go(which, body)
+        if self._publications.waiting:
+            self._publications.record()  # in one commit with the outcome, and before it
         if which not in execution.state.open:
             return
         if type(end) is CutOff:

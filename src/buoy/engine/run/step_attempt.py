@@ -232,7 +232,7 @@ class StepAttempt:
             none_free = f"step {step.name} found no free thread within its timeout of {step.timeout_s:g} s"
             self._finish(self._failure(TimeoutError(none_free)))
             return
-        context.report(context.leaf, None, None, f"timed out, and its thread {self.thread} still acts")
+        context.reports.progressed(context.leaf, None, None, f"timed out, and its thread {self.thread} still acts")
         if context.attempt > step.retry.retries:
             self._timer = asyncio.get_running_loop().call_later(THREAD_END_MAX_S, self._sync_stays)
 

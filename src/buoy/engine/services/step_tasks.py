@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from types import coroutine
 from typing import Any, Protocol
@@ -46,10 +46,17 @@ class StepTasks:
         self._taker: asyncio.Task[None] | None = None
         self._shift = 0
         self._called = False
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
         """Keeps the caller's context: bodies see the caller's variables, not those of earlier bodies."""
         self._context = copy_context()
+        self._loop = asyncio.get_running_loop()
+
+    def on_loop(self, work: Callable[[], None]) -> None:
+        """Has work done on the loop of the runner, for a body in any thread. After the loop's end it is left undone."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(work)
 
     def add(self, body: Carried) -> None:
         """Runs the body soon. Its `task` is set when it begins."""
