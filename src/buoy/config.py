@@ -250,9 +250,26 @@ TOKEN_FILE_VARIABLE = "BUOY_TOKEN_FILE"  # noqa: S105
 
 def token_file(place: str) -> Path:
     """Where the token of a server of this user is kept. `place`: its host and port, or the path of its socket."""
+    return _state_folder() / "tokens" / _file_name(place)
+
+
+def is_server_url(url: str) -> bool:
+    """Whether a URL of a store names a server of Buoy."""
+    return url.partition(":")[0] in ("http", "https", "http+unix")
+
+
+def spool_folder(name: str) -> Path:
+    """Where runners of this user keep what the server of that name has not taken."""
+    return _state_folder() / "spool" / _file_name(name)
+
+
+def _state_folder() -> Path:
     base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    name = "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in place)
-    return base / "buoy" / "tokens" / name
+    return base / "buoy"
+
+
+def _file_name(text: str) -> str:
+    return "".join(sign if sign.isalnum() or sign in ".-" else "_" for sign in text)
 
 
 def server_token(url: str) -> str | None:

@@ -8,9 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any
 
-from buoy.config import buoy_version, configured_env, configured_stack, configured_store, log_folder
+from buoy.config import (
+    buoy_version,
+    configured_env,
+    configured_stack,
+    configured_store,
+    is_server_url,
+    log_folder,
+    spool_folder,
+)
 from buoy.core.batch.resources import Capacity
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_S
@@ -18,9 +27,11 @@ from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
 from buoy.engine.batch.lot import LotWorkflow
 from buoy.engine.client.client import Client
+from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.engine.services.room import Room
+from buoy.engine.services.unsent import Unsent, send_left_behind
 from buoy.errors import BadInput
 from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
@@ -28,10 +39,11 @@ from buoy.host.ids import SystemIds
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
 from buoy.host.shell.job_shell import JobShell
 from buoy.host.shell.shell import GuardedShell
+from buoy.host.spool import SpoolFile, left_behind, taken
 from buoy.host.threads import SystemThreads
 from buoy.inspection import liveness_of, open_configured
 from buoy.ports.host import Clock
-from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth
+from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth, Write
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
@@ -164,11 +176,35 @@ async def open_worker(
     options: RunnerOptions | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker that the caller starts and stops. At the end its store is closed."""
-    store = await open_configured(url or default_store(), SystemClock())
+    place = url or default_store()
+    store = await open_configured(place, SystemClock())
+    spool: SpoolFile | None = None
     try:
-        yield host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
+        if is_server_url(place):
+            await send_unsent(store)
+        worker = host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
+        if is_server_url(place):
+            spool = SpoolFile(spool_folder(store.name), worker.info.id)
+            waiting = partial(_waiting_writes, worker.runner)
+            worker.runner.journal.unsent = Unsent(spool, worker.runner.note, waiting)
+        yield worker
     finally:
+        if spool is not None:
+            spool.close()
         await store.close()
+
+
+def _waiting_writes(runner: Runner) -> list[Write]:
+    ledgers = [execution.ledger for execution in runner.executions.values()]
+    return [ledger.waiting() for ledger in ledgers if ledger.pending]
+
+
+async def send_unsent(store: Store) -> None:
+    """Commits what dead processes of this machine could not send to that server."""
+    for path in left_behind(spool_folder(store.name)):
+        with taken(path) as writes:
+            if writes is not None:
+                await send_left_behind(store, writes)
 
 
 @asynccontextmanager

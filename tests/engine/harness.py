@@ -213,6 +213,7 @@ class Desk:
         self.journal = self
         self.writes: list[Write] = []
         self.turning: Execution | None = None
+        self.away = False
 
     def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:
         self.writes.append(write)

@@ -19,6 +19,7 @@ from buoy.web.auth import grant_of
 from buoy.web.routes import API
 from tests.patience import PATIENCE_S, until
 
+from .conformance import check_answer
 from .live_server import TOKEN, LiveServer
 
 READER = "buoy_reader-token"
@@ -91,7 +92,9 @@ class Served:
             data = body if isinstance(body, bytes) or body is None else json.dumps(body)
             connection.request(method, API + path, data, {"Authorization": f"Bearer {token}"})
             answer = connection.getresponse()
-            return answer.status, json.loads(answer.read() or b"null")
+            found = json.loads(answer.read() or b"null")
+            check_answer(method, path, answer.status, found)
+            return answer.status, found
         finally:
             connection.close()
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import stat
 import subprocess
 import sys
+import time
 import urllib.request
 from collections import Counter
 
 import pytest
 
+from buoy.core.log import events as e
+from buoy.host.spool import read_spool
 from tests.patience import PATIENCE_S, wait_until
 
 from .test_serve import Place, place
@@ -18,6 +23,7 @@ from .test_serve import Place, place
 __all__ = ["place"]
 
 FLOWS = """
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -45,7 +51,22 @@ def work(run: int, n: int) -> int:
 @buoy.workflow
 def flow(run: int, steps: int) -> int:
     return sum(work(run, n) for n in range(steps))
+
+
+@buoy.step
+async def part(n: int) -> int:
+    note(f"part.{n}")
+    while (HERE / "hold").exists():
+        await asyncio.sleep(0.02)
+    return n
+
+
+@buoy.workflow
+async def wide(parts: int) -> int:
+    return sum(await asyncio.gather(*(part(n) for n in range(parts))))
 """
+# How long the server is away. `BUOY_AWAY_S=180 pytest tests/web/test_absence.py` is the long form.
+AWAY_S = float(os.environ.get("BUOY_AWAY_S", "0"))
 
 
 class RemotePlace:
@@ -69,6 +90,17 @@ class RemotePlace:
     def worker(self) -> None:
         words = [sys.executable, "-m", "buoy", "worker", "flows.py", "--store", self.place.url]
         self.workers.append(subprocess.Popen(words, cwd=self.place.folder, env=self.place.environment, text=True))
+
+    def unsent(self) -> list[str]:
+        """The outcomes of steps that a runner keeps for the server."""
+        files = list((self.place.folder / "state/buoy/spool").glob("*/*.spool"))
+        assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in files)
+        bodies = [event.body for file in files for write in read_spool(file.read_bytes()) for event in write.events]
+        return [body.leaf for body in bodies if isinstance(body, e.StepCompleted)]
+
+    def away(self) -> None:
+        """The server is away for as long as this test was asked to wait."""
+        time.sleep(AWAY_S)
 
     def results(self, runs: int) -> list[str]:
         return [self.place.buoy("result", f"r{run}", "--store", self.place.url).strip() for run in range(runs)]
@@ -107,10 +139,40 @@ def test_a_server_that_is_away_for_a_while_costs_latency_only(remote: RemotePlac
         place.end(signal.SIGKILL)
         hold.unlink()  # the steps end now, with nothing there to record them
         assert "cannot be reached" in place.buoy("ps", "--store", place.url, code=5)
+        remote.away()
         place.serve()
         wait_until(lambda: remote.ended(2), "both runs to end")
         assert remote.results(2) == ["6", "6"]
         assert [each for each, times in Counter(remote.done).items() if times > 1] == []
+    finally:
+        remote.stop()
+
+
+def test_steps_that_ended_during_an_absence_have_their_outcome_though_their_runner_is_killed_too(
+    remote: RemotePlace,
+) -> None:
+    """Two runs in sequential steps, and one with three steps at once, whose outcomes are two writes."""
+    place = remote.place
+    place.serve()
+    remote.start(runs=2, steps=3)
+    place.buoy("start", "flows.py:wide", "--arg", "parts=3", "--id", "r2", "--store", place.url)
+    hold = place.folder / "hold"
+    hold.touch()
+    remote.worker()
+    begun = {"0.1", "1.1", "part.0", "part.1", "part.2"}
+    try:
+        wait_until(lambda: begun <= set(remote.done), "all steps to be under way")
+        place.end(signal.SIGKILL)
+        hold.unlink()
+        wait_until(lambda: len(remote.unsent()) == len(begun), "all outcomes to be on the disk of the runner")
+        remote.workers[0].kill()
+        remote.away()
+        place.serve()
+        remote.worker()
+        wait_until(lambda: remote.ended(3), "all runs to end")
+        assert remote.results(3) == ["3", "3", "3"]
+        assert [each for each, times in Counter(remote.done).items() if times > 1] == []
+        wait_until(lambda: not remote.unsent(), "the new runner to have sent what was left")
     finally:
         remote.stop()
 

@@ -41,7 +41,8 @@ async def test_metrics_tell_runs_queue_heartbeats_sweeps_commits_and_requests(se
         named = {line.split("{")[0].split(" ")[0] for line in lines if not line.startswith("#")}
         assert named >= {
             "buoy_queue_depth", "buoy_queue_oldest_seconds", "buoy_runner_heartbeat_age_seconds", "buoy_runners",
-            "buoy_time_to_detect_seconds", "buoy_http_requests_total", "buoy_commit_seconds_count", "buoy_streams_open",
+            "buoy_time_to_detect_seconds", "buoy_time_to_resume_seconds", "buoy_work_repeated_steps",
+            "buoy_work_repeated_seconds", "buoy_http_requests_total", "buoy_commit_seconds_count", "buoy_streams_open",
         }  # fmt: skip
         assert any(line.startswith('buoy_http_requests_total{method="GET",route="/runs/{run_id}"') for line in lines)
         assert "r1" not in text.decode()

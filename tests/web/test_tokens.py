@@ -16,7 +16,7 @@ from buoy.wiring import open_client
 from tests.patience import until
 
 from .live_server import LiveServer
-from .served import Served
+from .served import Served, flow, is_in
 from .test_serve import Place, place
 
 __all__ = ["place"]
@@ -74,6 +74,22 @@ async def test_every_server_of_a_store_knows_its_tokens_and_writes_name_the_toke
             served.server = first
         _, log = await served.ask("GET", "/runs/a/events?limit=1", token=made.token)
         assert log["events"][0]["body"]["by"] == "ci"
+
+
+async def test_a_client_of_the_store_cannot_act_under_another_name(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served.worker() as app:
+        made = await create_token(app, "ci", ["runner"])
+        monkeypatch.setenv("BUOY_TOKEN", made.token)
+        async with open_client(served.server.url, actor="boss") as remote:
+            await remote.start_as("a", flow, 4)
+            await until(lambda: is_in(served, "a", "awaiting_input"), "the run to ask")
+            await remote.answer("a", True)
+            await until(lambda: is_in(served, "a", "waiting_signal"), "the run to have its answer")
+        _, log = await served.ask("GET", "/runs/a/events")
+        bodies = {each["body"]["type"]: each["body"] for each in log["events"]}
+        assert bodies["workflow_created"]["by"] == bodies["interaction_response"]["by"] == "ci/boss"
 
 
 async def test_the_store_has_the_hash_of_a_token_and_not_the_token(served: Served) -> None:

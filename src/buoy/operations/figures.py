@@ -5,15 +5,23 @@ Invariants: ages are by the store's clock. What would need more than one page of
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from buoy.core.limits import RUNNERS_GONE_SHOWN, RUNS_PAGE_MAX
+from buoy.core.log.takeovers import Takeover, takeovers
 from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.maintenance import CountsRequests
-from buoy.ports.records import RunnerRecord, RunQuery
+from buoy.ports.records import RunnerRecord, RunQuery, RunRecord
+from buoy.ports.store import Store
 from buoy.recovery.evidence import read_fleet
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweepers_of
+
+# A scrape reads so many logs, and so many events of each.
+TAKEN_OVER_SHOWN = 20
+TAKEN_OVER_EVENTS = 1_000
 
 
 class QueueFigures(msgspec.Struct, frozen=True):
@@ -44,6 +52,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     # Recoveries of the active runs in that page, and claims after the first: each repeats the step under way.
     recoveries: int
     claims_again: int
+    # Of the active runs in that page that were claimed again, at most `TAKEN_OVER_SHOWN`.
+    takeovers: tuple[Takeover, ...]
     requests: dict[str, int]
 
 
@@ -64,9 +74,21 @@ async def store_figures(client: Client) -> Figures:
         sweepers=tuple(sweepers_of(tuple(fleet.records.values()), known, now)),
         detected_s=tuple(_detected_s(each) for each in fleet.records.values() if _died(each)),
         recoveries=sum(each.document.recoveries for each in page.runs),
+        takeovers=tuple(await _takeovers(store, page.runs)),
         claims_again=sum(max(0, each.document.claims - 1) for each in page.runs),
         requests=store.requests if isinstance(store, CountsRequests) else {},
     )
+
+
+async def _takeovers(store: Store, runs: Sequence[RunRecord]) -> list[Takeover]:
+    """From the newest part of the logs of runs that were taken over lately."""
+    again = sorted((each for each in runs if each.document.claims > 1), key=lambda each: each.updated_at, reverse=True)
+    found: list[Takeover] = []
+    for each in again[:TAKEN_OVER_SHOWN]:
+        document = each.document
+        after = max(document.head_seq - TAKEN_OVER_EVENTS, 0)
+        found += takeovers(await store.events(document.run_id, after, TAKEN_OVER_EVENTS))
+    return found
 
 
 def _died(record: RunnerRecord) -> bool:

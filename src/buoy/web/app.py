@@ -89,11 +89,11 @@ class Application:
         finally:
             await self._backend.close()
 
-    async def _store_call(self, request: Request, _: Grant) -> Response:
+    async def _store_call(self, request: Request, grant: Grant) -> Response:
         opened = await self._backend.opened()
         body = await body_of(request, STORE_BODY_BYTES_MAX)
         name, began = request.path_params["name"], self._clock.monotonic()
-        status, answer = await opened.api.answer(name, body)
+        status, answer = await opened.api.answer(name, body, grant.name)
         if name == "commit":
             self.metrics.commit_seconds.observe(self._clock.monotonic() - began)
         return Response(answer, status_code=status, media_type="application/json")

@@ -123,6 +123,19 @@ def _recovery(found: Figures) -> Iterable[Metric]:
     yield GaugeMetricFamily(
         "buoy_time_to_detect_seconds", "Of the runners that died last: heartbeat to declaration, the longest.", slowest
     )
+    yield GaugeMetricFamily(
+        "buoy_time_to_resume_seconds",
+        "Of active runs that were taken over last: from their last event to the takeover, the longest.",
+        max((each.stood_s for each in found.takeovers), default=0.0),
+    )
+    yield GaugeMetricFamily(
+        "buoy_work_repeated_steps", "Steps of these runs that a takeover began again.",
+        sum(each.repeated for each in found.takeovers),
+    )  # fmt: skip
+    yield GaugeMetricFamily(
+        "buoy_work_repeated_seconds", "How long these steps had been under way, as far as the logs tell.",
+        sum(each.repeated_s for each in found.takeovers),
+    )  # fmt: skip
     yield GaugeMetricFamily("buoy_recoveries_active", "Recoveries of runs that have not ended.", found.recoveries)
     yield GaugeMetricFamily(
         "buoy_claims_repeated", "Claims after the first of runs that have not ended.", found.claims_again

@@ -122,6 +122,13 @@ class Ledger:
             # Everything that they rest on is durable already.
             effects, self._effects = self._effects, []
             self._do(effects)
+        if self._buffer and self._journal.away:
+            self._journal.hold(self.waiting())
+
+    def waiting(self) -> Write:
+        """What is recorded and waits for the commit under way, as the write that it will be if nothing more comes."""
+        events = tuple(self._buffer)
+        return Write(self._run_id, events[0].seq - 1, events, document(self.state), self.task_change)
 
     def _submit(self) -> None:
         seen = 0

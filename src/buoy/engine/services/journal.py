@@ -19,6 +19,7 @@ from buoy.core.limits import COMMIT_BYTES_MAX
 from buoy.core.log.weight import weight
 from buoy.engine.services.begun_coroutine import BegunCoroutine
 from buoy.engine.services.commits import commit_all_surely
+from buoy.engine.services.unsent import Unsent
 from buoy.errors import Problem
 from buoy.ports.pace import Lanes
 from buoy.ports.records import Committed, Outcome, Write
@@ -57,6 +58,8 @@ class Journal:
         self.commits = 0
         self.errors = 0
         self.last_error: str | None = None
+        # Where the store may be away for long: what it has not taken is kept on disk.
+        self.unsent: Unsent | None = None
         # For displays: the store does not accept what this process writes.
         self.on_error: Callable[[str], None] | None = None
 
@@ -71,8 +74,18 @@ class Journal:
         else:
             self._enqueue(write, done)
 
+    def hold(self, write: Write) -> None:
+        """Keeps what a run has recorded and will submit after its commit under way, if the store is away."""
+        if self.unsent is not None and self.unsent.away:
+            self.unsent.keep([write])
+
+    @property
+    def away(self) -> bool:
+        return self.unsent is not None and self.unsent.away
+
     def _enqueue(self, write: Write, done: Done) -> None:
         self._queue.append((write, done))
+        self.hold(write)
         self._idle.clear()
         self._wake.set()
 
@@ -208,7 +221,16 @@ class Journal:
 
     async def _commit(self, writes: list[Write], doubt: Exception | None = None) -> list[Outcome]:
         """The certain outcome of each write, however long the store stays away."""
-        return await commit_all_surely(self._store, writes, doubt=doubt, tries=None, note=self._note)
+
+        def unclear(error: Exception) -> None:
+            self._note(error)
+            if self.unsent is not None:
+                self.unsent.keep([*writes, *(write for write, _ in self._queue)])
+
+        outcomes = await commit_all_surely(self._store, writes, doubt=doubt, tries=None, note=unclear)
+        if self.unsent is not None:
+            self.unsent.arrived(writes)
+        return outcomes
 
     def _note(self, error: Exception) -> None:
         self.errors += 1

@@ -93,7 +93,9 @@ class InboxContract(Contract):
         assert await other.inbox(RUN, after=5) == []
         assert [each.dedupe for each in before] == [f"key {number}" for number in range(5)]
         assert [each.sent_at for each in before] == [harness.clock.now() - 4.0 + number for number in range(5)]
-        assert all((each.run_id, each.kind, each.by) == (RUN, "signal", "contract") for each in before)
+        assert all((each.run_id, each.kind) == (RUN, "signal") for each in before)
+        # A server puts the name of the caller before it.
+        assert all(str(each.by).endswith("contract") for each in before)
         assert await other.send(message(RUN, "next")) == Receipt(6)
 
     @with_harness
