@@ -50,7 +50,6 @@ OWN_CLOCK_OR_THREADS = {
 }
 WAITING_FOR_A_TIME = {
     "tests/stores/test_costs.py": "the requests of a bucket take a moment; nothing is asserted about the time",
-    "tests/web/test_absence.py": "the absence of the server that the long form asks for; 0 s by default",
     "tests/sim/test_kernel.py": "the simulator's own loop, where a second takes no time",
 }
 # A sleep of that length in a test means "never ends".

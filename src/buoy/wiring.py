@@ -36,6 +36,7 @@ from buoy.errors import BadInput
 from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
+from buoy.host.otel import otel_spans
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
 from buoy.host.shell.job_shell import JobShell
 from buoy.host.shell.shell import GuardedShell
@@ -87,7 +88,9 @@ def host_worker(
     shell = GuardedShell(log_folder(store.name), clock)
     ports = WorkerPorts(store, clock, ids, liveness, SystemThreads(), store.reopen, shell)
     info = runner_info(ids, role, proof=liveness.proof, queues=queues, workflows=registry.versions())
-    return assemble_worker(ports, registry, info, options=options)
+    worker = assemble_worker(ports, registry, info, options=options)
+    worker.runner.spans = otel_spans()
+    return worker
 
 
 class SweeperProcess:

@@ -114,6 +114,24 @@ class Liveness(Protocol):
         ...
 
 
+class AttemptSpan(Protocol):
+    """One attempt of a step, as a tracing system sees it."""
+
+    def enter(self) -> None:
+        """Makes it current in the calling context: what the body traces is inside of it."""
+        ...
+
+    def end(self, error: str | None = None) -> None:
+        """The attempt is over. A second call has no effect."""
+        ...
+
+
+class AttemptSpans(Protocol):
+    """Begins a span for each attempt. None of them outlives its attempt, however long the run takes."""
+
+    def begin(self, run_id: RunId, leaf: LeafId, name: str, attempt: int) -> AttemptSpan: ...
+
+
 class Threads(Protocol):
     """The only way to other threads: sync steps, sync workflows and the beat."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Collection
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
 from buoy.core.log.state import LeafKind
 from buoy.errors import NotAllowedHere
+from buoy.ports.host import AttemptSpan
 
 if TYPE_CHECKING:
     from buoy.engine.authoring.definitions import Step, Workflow
@@ -136,6 +137,20 @@ class StepContext(msgspec.Struct):
     # Of a step that another step calls as a plain function: the step that calls. `key` is what is added to its key.
     outer: StepContext | None = None
     calls: CallScope | None = None
+    # Of the attempt, if this process is traced.
+    span: AttemptSpan | None = None
+
+    def enter(self) -> Token[WorkflowContext | StepContext | None]:
+        """The body of the step begins, in the calling context."""
+        if self.span is not None:
+            self.span.enter()
+        return CURRENT.set(self)
+
+    def abandon(self) -> None:
+        """The run no longer waits for the result."""
+        self.abandoned = True
+        if self.span is not None:
+            self.span.end("given up")
 
     @property
     def whole_key(self) -> str:

@@ -36,7 +36,7 @@ from buoy.engine.spec.functions import SpecFunctions
 from buoy.engine.spec.library import SpecLibrary
 from buoy.engine.spec.runtime import SpecKit
 from buoy.errors import Problem
-from buoy.ports.host import Clock, Ids, Shell, Threads
+from buoy.ports.host import AttemptSpans, Clock, Ids, Shell, Threads
 from buoy.ports.records import Progress, Released, RunnerInfo, SweepHealth
 from buoy.ports.store import Store
 
@@ -50,6 +50,8 @@ class Runner:
 
     # Which queues have work for what is free now, and how many tasks to claim; None: its queues, as many as fit.
     wanted_now: Callable[[], tuple[tuple[str, ...], int]] | None = None
+
+    spans: AttemptSpans | None = None
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from buoy.engine.services.step_tasks import StepTasks
 from buoy.engine.services.thread_pool import ThreadPool
 from buoy.engine.services.timers import Timers
 from buoy.engine.spec.library import SpecLibrary
-from buoy.ports.host import Clock, Ids
+from buoy.ports.host import AttemptSpans, Clock, Ids
 from buoy.ports.records import Progress
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ class Host(Protocol):
     lingering: Lingering
     outbox: Outbox
     specs: SpecLibrary
+    # None: this process is not traced.
+    spans: AttemptSpans | None
 
     def rested(self, execution: Execution) -> None: ...
 

@@ -24,7 +24,8 @@ from buoy.engine.authoring.failures import step_failed
 from buoy.engine.code.replay import BODIES
 from buoy.engine.run.publications import Publications
 from buoy.engine.run.saga import Compensable
-from buoy.engine.run.step_attempt import BodyEnd, CutOff, Failure, StepAttempt, Success, certain
+from buoy.engine.run.step_attempt import BodyEnd, CutOff, Failure, Report, StepAttempt, Success, certain
+from buoy.engine.run.step_spans import traced
 from buoy.engine.services.timers import Timer
 from buoy.errors import TooLarge
 from buoy.ports.records import Progress
@@ -170,7 +171,10 @@ class Leaves:
         host = execution.host
         step, args, key = self._steps[which]
         context = StepContext(execution.run_id, which, leaf.name, attempt, key, self)
-        body = self._bodies[which] = StepAttempt(step, context, partial(execution.turn, self._body_done, leaf))
+        done: Report = partial(execution.turn, self._body_done, leaf)
+        if host.spans is not None:
+            done = traced(host.spans, context, done)
+        body = self._bodies[which] = StepAttempt(step, context, done)
         body.start(args, host.step_tasks, host.step_pool)
 
     def run_compensation(

@@ -141,7 +141,7 @@ class StepAttempt:
         """Its outcome is not wanted any more. An async body is cancelled, a sync one can ask `buoy.abandoned()`."""
         self._report = None
         self._withdraw()
-        self._context.abandoned = True
+        self._context.abandon()
         if self._timer is not None:
             self._timer.cancel()
         if self.task is not None:
@@ -155,7 +155,7 @@ class StepAttempt:
             self.task = None  # it is the next body's
             return
         self._turn.clear()
-        CURRENT.set(self._context)
+        self._context.enter()
         outcome: BodyEnd
         try:
             step, (args, kwargs) = self._step, self._given
@@ -216,7 +216,7 @@ class StepAttempt:
         pool.submit(work)
 
     def _call(self, args: list[Any], kwargs: dict[str, Any]) -> Success | Failure:
-        token = CURRENT.set(self._context)
+        token = self._context.enter()
         try:
             return self._success(self._step.fn(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - whatever a step raises is its outcome, and is recorded
