@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ SECRET = "hunter2"
 URLS = [
     f"postgresql://user:{SECRET}@127.0.0.1:9/runs",
     f"postgresql://127.0.0.1:9/runs?user=u&password={SECRET}",
+    f"postgresql://user:{SECRET}@127.0.0.1:9,127.0.0.1:10/runs?target_session_attrs=read-write",
     f"https://{SECRET}@127.0.0.1:9/",
     f"s3://key:a/b?{SECRET}@bucket/prefix",
     f"unknown://user:{SECRET}@place",
@@ -53,10 +55,50 @@ def test_neither_the_environment_nor_the_file_shows_a_secret(tmp_path: Path, mon
     assert found.exit_code != 0 and "127.0.0.1" in found.output and SECRET not in found.output
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"postgresql://user:a@{SECRET}@127.0.0.1:9/runs",
+        f"postgresql://user:a/{SECRET}@127.0.0.1:9/runs",
+        f"postgresql://user:{SECRET}/a@127.0.0.1:9/runs",
+        f"postgresql://user:a?{SECRET}@127.0.0.1:9/runs",
+        f"postgresql://user:a?{SECRET}=@127.0.0.1:9/runs",
+        f"postgresql://127.0.0.1:9/runs?password=a&{SECRET}=b",
+        f"postgresql://user:{SECRET}%zz@127.0.0.1:9/runs",
+        f"host=127.0.0.1 port=9 password={SECRET}",
+        f"host=127.0.0.1 port=9 password = 'a {SECRET}'",
+    ],
+)
+def test_a_password_that_is_not_quoted_is_refused_and_not_shown(url: str) -> None:
+    found = CliRunner().invoke(main, ["ps", "--store", url])
+    assert found.exit_code == 2, found.output
+    assert SECRET not in found.output
+
+
+def test_libpq_s_own_places_of_a_password_show_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    services, passwords, trace = tmp_path / "services", tmp_path / "passwords", tmp_path / "trace"
+    services.write_text(f"[harbour]\nhost=127.0.0.1\nport=9\nuser=u\npassword={SECRET}\n")
+    passwords.write_text(f"*:*:*:*:{SECRET}\n")
+    passwords.chmod(0o600)
+    variables = {"PGSERVICEFILE": services, "PGPASSFILE": passwords, "PGPASSWORD": SECRET, "BUOY_TRACE": trace}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, str(value))
+    for url in ("postgresql://?service=harbour", "postgresql://u@127.0.0.1:9/x"):
+        found = CliRunner().invoke(main, ["doctor", "--store", url])
+        assert found.exit_code == 5 and "no connection to" in found.output
+        assert SECRET not in found.output
+        cause: BaseException | None = found.exception
+        while cause is not None:
+            assert SECRET not in "".join(traceback.format_exception(cause))
+            cause = cause.__cause__ or cause.__context__
+    assert not trace.exists() or SECRET not in trace.read_text()
+
+
 def test_what_is_shown_still_tells_the_place() -> None:
     assert [shown_url(url) for url in URLS] == [
         "postgresql://127.0.0.1:9/runs",
         "postgresql://127.0.0.1:9/runs",
+        "postgresql://127.0.0.1:9,127.0.0.1:10/runs",
         "https://127.0.0.1:9/",
         "s3://bucket/prefix",
         "unknown://place",

@@ -148,7 +148,8 @@ def unended(story: Story) -> Iterator[str]:
         if ending.error.type != "RecoveryRefused" or not ending.error.message:
             yield f"it failed with {ending.error}"
     else:
-        yield f"it is {state.status}"
+        why = f": {ending.error.type}, {ending.error.message}" if isinstance(ending, e.WorkflowFailed) else ""
+        yield f"it is {state.status}{why}"
 
 
 def unaudited(story: Story) -> Iterator[str]:

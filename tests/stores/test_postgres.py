@@ -17,6 +17,7 @@ from buoy.core.ids import RunId
 from buoy.core.log.events import Event
 from buoy.errors import BadInput, StoreUnusable, Unavailable
 from buoy.host.clock import SystemClock
+from buoy.ports.maintenance import StoreCheck
 from buoy.ports.records import Beat, Committed, FencedOut, Held, Progress, Released, RunQuery, Write
 from buoy.stores.postgres import schema, statements
 from buoy.stores.postgres.address import Address, address_of
@@ -237,6 +238,55 @@ def test_a_password_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises((Unavailable, BadInput)) as refused:
             asyncio.run(PostgresStore.open(wrong, clock=SystemClock()))
         assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("postgresql:///x?shema=y", "unknown option 'shema'"),
+        ("postgresql:///x?schema=pg_mine", "not with 'pg_'"),
+        ('postgresql:///x?schema=a"b', "is not allowed"),
+        ("postgresql:///x?schema=a;drop", "is not allowed"),
+        ("postgresql:///x?schema=", "is not allowed"),
+    ],
+)
+def test_an_address_that_means_nothing_is_refused_before_a_connection(url: str, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        address_of(url)
+
+
+def test_a_schema_of_capitals_and_dashes_is_a_schema_like_others() -> None:
+    name = f"Up-{fresh_schema()}"
+
+    async def main() -> None:
+        async with buoy.open(server().url(name), workflows=[doubled]) as app:
+            assert await (await app.start(doubled, 1)).result() == 8
+
+    asyncio.run(main())
+    assert query(server().url(name), "SELECT count(*) FROM {schema}.runs") == [(1,)]
+
+
+def test_a_connection_that_fails_says_so_and_what_to_check() -> None:
+    """Nothing was written, so that there is nothing to read back."""
+    missing = server().url("x").replace("/postgres?", "/no_such_database?")
+    for url in (missing, "postgresql://127.0.0.1:9/x"):
+        with pytest.raises(Unavailable, match=r"^no connection to postgresql://.*; check the server, the address"):
+            asyncio.run(PostgresStore.open(url, clock=SystemClock()))
+
+
+def test_the_doctor_names_a_database_that_only_reads() -> None:
+    url = fresh_url()
+    asyncio.run(_checks(url))
+    found = asyncio.run(_checks(f"{url}&options=-c%20default_transaction_read_only%3Don"))
+    assert not found["access"].ok and "read-only" in found["access"].text
+
+
+async def _checks(url: str) -> dict[str, StoreCheck]:
+    store = await PostgresStore.open(url, clock=SystemClock())
+    try:
+        return {each.name: each for each in await store.integrity.checks()}
+    finally:
+        await store.close()
 
 
 def test_libpq_s_own_ways_to_name_a_server_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ from buoy.core.urls import shown_url
 from buoy.errors import BadInput
 
 DEFAULT_SCHEMA = "buoy"
-# Names of channels and of locks are made of it, and PostgreSQL cuts names at 63 bytes.
-_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,49}\Z")
+# Names of channels and of locks are made of it, and PostgreSQL cuts names at 63 bytes. It keeps `pg_` for itself.
+_SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,49}\Z")
+_OPTION = re.compile(r"[a-z_]{1,40}\Z")
 # A server that went away without a word is noticed in less than a minute. What the address says counts more.
 _DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
@@ -67,10 +68,11 @@ def address_of(url: str) -> Address:
     schema = next((value for name, value in options if name == "schema"), DEFAULT_SCHEMA)
     if not _SCHEMA.match(schema):
         raise BadInput(
-            f"schema {schema[:60]!r} is not allowed; use letters, digits, '_' and '-', beginning with a letter, "
-            "at most 50 of them"
+            f"schema {schema[:60]!r} is not allowed; use letters, digits, '_' and '-', beginning with a letter and not "
+            "with 'pg_', at most 50 of them"
         )
     rest = [(name, value) for name, value in options if name != "schema"]
+    _check(head, rest)
     plain = f"{head}?{urlencode(rest, quote_via=quote)}" if rest else head
     try:
         given = conninfo_to_dict(plain)
@@ -81,6 +83,26 @@ def address_of(url: str) -> Address:
             "write 'postgresql://user@host/database?schema=buoy'"
         ) from None
     return Address(make_conninfo("", **{**_DEFAULTS, **given}), schema)
+
+
+def _check(head: str, options: list[tuple[str, str]]) -> None:
+    """Refuses what libpq would read as another address, and then quote: part of a password may be among it."""
+    place = head.partition("://")[2]
+    if place.count("@") > 1 or "@" in place.partition("/")[2]:
+        raise BadInput(
+            "the URL of the store has an '@' or a '/' inside of its user or password; write '%40' and '%2F', or keep "
+            "the password in a password file"
+        )
+    known = {each.keyword.decode() for each in psycopg.pq.Conninfo.get_defaults()} | {"ssl"}
+    names = [name for name, _ in options]
+    for name in names:
+        if name not in known:
+            # A '?' or '&' inside of a password makes the rest of it look like an option.
+            shown = f" {name!r}" if _OPTION.match(name) and "password" not in names else ""
+            raise BadInput(
+                f"the URL of the store has an unknown option{shown}; 'schema' is Buoy's, all others are libpq's, and a "
+                "'?' or '&' inside of a password is written '%3F' or '%26'"
+            )
 
 
 def shown_name(schema: str, parameters: dict[str, str]) -> str:

@@ -18,7 +18,8 @@ _FOR_A_PERSON = {
     "28000": "refuses this user; correct the user, or pg_hba.conf",
     "28P01": "refuses the password; correct it, best in a password file or a service file",
     "3D000": "has no such database; create it first",
-    "42501": "refuses this role; give it USAGE on the schema and rights on its tables, see docs/postgres.md",
+    "42501": "refuses this role; give it USAGE on the schema and rights on its tables, or CREATE on the database for a "
+    "new schema, see docs/postgres.md",
     "53100": "has no room: its disk is full; nothing was written; free some space",
     "3F000": "has lost the schema of this store; restore it, or name another schema",
     "42P01": "has lost a table of this store; restore it, or name another schema",
@@ -27,7 +28,8 @@ _FOR_A_PERSON = {
 }
 _WAITING_HELPS = {
     "53300": "has no free connection; raise max_connections, or put a pooler before it, see docs/postgres.md",
-    READ_ONLY: "only reads now: it is a standby; add target_session_attrs=read-write and all hosts to the URL",
+    READ_ONLY: "only reads now: it is a standby, or its transactions are read-only; add all hosts and "
+    "target_session_attrs=read-write to the URL",
     "57P03": "starts, stops or recovers",
 }
 
@@ -53,6 +55,14 @@ def translated(error: psycopg.Error, name: str) -> Problem:
     if waiting is not None:
         return Unavailable(f"{name} {waiting} (PostgreSQL says: {said})")
     return Unavailable(f"{name} gave no clear answer: {said}; read before you write again")
+
+
+def unreachable(error: psycopg.Error, name: str) -> Problem:
+    """What came of an attempt to connect. Nothing was written. libpq mostly gives a text here and no code."""
+    if code_of(error):
+        return translated(error, name)
+    said = " ".join(str(error).split()) or type(error).__name__
+    return Unavailable(f"no connection to {name}: {said}; check the server, the address, the user and the password")
 
 
 def closed(name: str) -> Unavailable:

@@ -19,7 +19,7 @@ import psycopg
 
 from buoy.errors import Problem
 from buoy.stores.postgres.connection import Connection
-from buoy.stores.postgres.errors import READ_ONLY, closed, code_of, collided, translated
+from buoy.stores.postgres.errors import READ_ONLY, closed, code_of, collided, translated, unreachable
 from buoy.stores.postgres.read_groups import ReadGroups, ReadMany
 
 _LOG = logging.getLogger("buoy.stores")
@@ -142,13 +142,13 @@ class Lane:
                     session = self._begin()
                 value = _patiently(job.work, session)
             except psycopg.Error as error:
-                broken = session is None or session.raw.closed or code_of(error) == READ_ONLY
-                if broken:
+                told = unreachable if session is None else translated
+                if session is None or session.raw.closed or code_of(error) == READ_ONLY:
                     self._drop(session)
                     session = None
                     if attempt < tries:
                         continue
-                job.answer(None, _caused(translated(error, self._store_name()), error))
+                job.answer(None, _caused(told(error, self._store_name()), error))
             except BaseException as error:  # noqa: BLE001 - it is the caller's, who waits in another thread
                 job.answer(None, error)
             else:

@@ -12,7 +12,7 @@ import psycopg
 
 from buoy.stores.postgres.address import Address, shown_name
 from buoy.stores.postgres.connection import Connection
-from buoy.stores.postgres.errors import translated
+from buoy.stores.postgres.errors import translated, unreachable
 from buoy.stores.postgres.schema import prepare
 from buoy.stores.postgres.statements import load_migrations, load_statements
 
@@ -33,17 +33,19 @@ class Opened(NamedTuple):
 def open_database(address: Address, session: Session = Connection) -> Opened:
     """Checks the server and the schema, and makes the schema if it is not there."""
     sql = load_statements(address.quoted, address.quoted_channel)
-    shown = f"the PostgreSQL store of schema {address.schema}"
     try:
         first = connect(address, sql, session)
-        try:
-            name = shown_name(address.schema, {**first.raw.info.get_parameters(), **address.places})
-            shown = name
-            pooled = prepare(first, address, load_migrations(address.quoted), name)
-        finally:
-            first.close()
     except psycopg.Error as error:
-        raise translated(error, shown) from error
+        # A service file or a variable may name the host: libpq tells only a session what it used.
+        known = shown_name(address.schema, address.places) if "host" in address.places else None
+        raise unreachable(error, known or f"the PostgreSQL store of schema {address.schema}") from error
+    name = shown_name(address.schema, {**first.raw.info.get_parameters(), **address.places})
+    try:
+        pooled = prepare(first, address, load_migrations(address.quoted), name)
+    except psycopg.Error as error:
+        raise translated(error, name) from error
+    finally:
+        first.close()
     return Opened(address, name, sql, pooled)
 
 

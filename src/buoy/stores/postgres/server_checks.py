@@ -15,7 +15,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     """All checks, in the order in which they are shown."""
     row = connection.row("settings")
     assert row is not None
-    fsync, full_page_writes, commit, standbys, connections_max, connections = row
+    fsync, full_page_writes, commit, standbys, connections_max, connections, standby, read_only = row
     sound = fsync == full_page_writes == "on"
     settings = f"fsync {fsync}, full_page_writes {full_page_writes}, commits with synchronous_commit on"
     if commit not in ("on", "remote_apply"):
@@ -23,6 +23,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     return [
         _schema(connection, opened),
         StoreCheck("durability", sound, settings),
+        _access(standby=standby, read_only=read_only),
         _replicas(connection, standbys),
         _connections(connections, connections_max, pooled=opened.pooled),
         _dead_rows(connection, opened.address.schema),
@@ -34,6 +35,14 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
 def _schema(connection: Connection, opened: Opened) -> StoreCheck:
     found, known = len(connection.rows("applied")), len(load_migrations(opened.address.quoted))
     return StoreCheck("schema", found >= known, f"schema {found}, this Buoy knows {known}")
+
+
+def _access(*, standby: bool, read_only: bool) -> StoreCheck:
+    if standby:
+        return StoreCheck("access", False, "a standby, which only reads; name the primary or all hosts in the URL")
+    if read_only:
+        return StoreCheck("access", False, "transactions are read-only; reset default_transaction_read_only")
+    return StoreCheck("access", True, "reads and writes")
 
 
 def _replicas(connection: Connection, standbys: str) -> StoreCheck:

@@ -3,7 +3,8 @@
 -- name: settings
 SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
     current_setting('synchronous_standby_names'), current_setting('max_connections')::integer,
-    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend');
+    (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+    pg_is_in_recovery(), current_setting('transaction_read_only') = 'on';
 
 -- What a role may not see is NULL.
 -- name: replicas
