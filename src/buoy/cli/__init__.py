@@ -1,1 +1,4 @@
-"""The command line: one module per verb. It parses and renders; what a verb does is in `buoy.operations`."""
+"""The command line: one module per verb.
+
+Here: parsing and rendering. Not here: what a verb does (`operations`), and what the verbs share (`terminal`).
+"""

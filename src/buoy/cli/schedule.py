@@ -13,7 +13,7 @@ from buoy.cli.terminal.program import Exit, calls_option, connected, duration, g
 from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words
-from buoy.core.schedule.schedule import CatchUp, Schedule, told
+from buoy.core.schedule.schedule import CatchUp, Schedule, when_text
 from buoy.operations.scheduler import next_fire
 from buoy.operations.schedules import (
     FoundSchedules,
@@ -93,7 +93,7 @@ def add_command(
     if as_json:
         print_json(made)
         return Exit.OK
-    click.echo(f"{made.name}: {told(made)}, next {'never' if coming is None else render.local(coming)}")
+    click.echo(f"{made.name}: {when_text(made)}, next {'never' if coming is None else render.local(coming)}")
     return Exit.OK
 
 
@@ -128,7 +128,7 @@ def list_command(store: str | None, as_json: bool) -> int:
         coming = next_fire(each, found.now)
         when = "paused" if coming is None else f"{render.local(coming)} (in {in_words(coming - found.now)})"
         counts = (str(each.fired), str(each.skipped), each.last_run or "")
-        table.add_row(each.name, each.workflow, told(each), when, each.catch_up, *counts)
+        table.add_row(each.name, each.workflow, when_text(each), when, each.catch_up, *counts)
     render.console().print(table)
     return Exit.OK
 

@@ -1,4 +1,8 @@
-"""The pure core: no I/O, no clock, no threads. Events in, state out."""
+"""The pure core: functions from values to values. Events in, state out.
+
+One pipeline: `log`, `spec`, `batch`, `diagnosis`, `remedy`, `explain`; each folder imports only those before it.
+Not here: I/O, clocks, threads and chance.
+"""
 
 from buoy.core.log import transitions as _transitions
 

@@ -1,4 +1,4 @@
-"""Identities: who a run, a leaf, a question and a runner are.
+"""Ids: who a run, a leaf, a question and a runner are.
 
 Invariant: an identity depends only on what workflow code did (its order of creation), never on timing, so that a replay
 finds every leaf again. `run/scope/name#occurrence/epoch` is the idempotency key and the question id.

@@ -1,4 +1,4 @@
-"""Log names: under which file name the output of a leaf's attempt is kept, and back.
+"""Step logs: under which file name the output of a leaf's attempt is kept, and back.
 
 Invariant: a name is one part of a path, whatever the leaf, and stands for one leaf and attempt only: ids of specs hold
 no dot, so it separates.

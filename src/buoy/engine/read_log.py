@@ -1,4 +1,4 @@
-"""Loading: reads logs and inboxes from a store, page by page. Of an inbox only what a log has not consumed is kept."""
+"""Read log: reads logs and inboxes from a store, page by page. Of an inbox only what a log has not consumed is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs: the plans of specs, as evidence needs them. Planning a large spec takes seconds, and every look asks for it.
+"""Spec plans, as evidence needs them. Planning a large spec takes seconds, and every look asks for it.
 
 Invariants: a graph is planned in a thread, and kept under the hash of its definition and its parameters: the same ones
 give the same graph, whatever store and run they belong to. What is kept is bounded by steps, not by graphs.

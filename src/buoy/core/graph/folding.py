@@ -1,4 +1,4 @@
-"""Graph alike: folds concurrent parts that did the same into one, so that a fan-out of 200 fits on a screen.
+"""Folding: folds concurrent parts that did the same into one, so that a fan-out of 200 fits on a screen.
 
 Invariant: only parts that completed without a retry, a repetition or an error are folded; what went wrong, or is under
 way, is always drawn by itself.

@@ -1,4 +1,4 @@
-"""Branching: what going back to a step means: which events the new branch keeps, and what runs again.
+"""Rewind: what going back to a step means: which events the new branch keeps, and what runs again.
 
 Invariants: nothing is removed. A leaf is kept only if it completed, and began before the repeated leaf had its outcome:
 only then its result cannot depend on that outcome. `dropped` names every leaf that will run again, so its epoch rises:

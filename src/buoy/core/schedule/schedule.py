@@ -137,7 +137,7 @@ def run_id(name: str, fire_at: float) -> RunId:
     return RunId(f"{name}-{datetime.fromtimestamp(fire_at, UTC):%Y%m%dT%H%M%SZ}")
 
 
-def told(schedule: Schedule) -> str:
+def when_text(schedule: Schedule) -> str:
     """When it fires, in words."""
     if schedule.cron is not None:
         return f"cron {schedule.cron!r}, {schedule.zone or 'UTC'}"

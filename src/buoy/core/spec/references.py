@@ -1,4 +1,4 @@
-"""Spec uses: every place of a step where a parameter, another step or a module is named.
+"""References: every place of a step where a parameter, another step or a module is named.
 
 Invariant: what is named here is all that a step can ever refer to, so the plan has every edge before anything runs.
 """

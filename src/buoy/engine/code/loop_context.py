@@ -1,4 +1,4 @@
-"""Entered: while workflow code runs, asyncio in its thread is its private loop's, and I/O is refused.
+"""Loop context: while workflow code runs, asyncio in its thread is its private loop's, and I/O is refused.
 
 Every outcome of every run comes by here, so it does as little as it can.
 """

@@ -1,4 +1,4 @@
-"""Rounds: the loops of a runner that look at the store, and the one listener that wakes them.
+"""Polling: the loops of a runner that look at the store, and the one listener that wakes them.
 
 Invariants: a change that comes while a loop looks makes it look again; no loop takes another one's wake-up. If a look
 fails, the loop notes the error and continues after a pause. A lost store ends the runner.

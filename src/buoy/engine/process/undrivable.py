@@ -1,4 +1,4 @@
-"""Spec absence: pauses a run that cannot be driven at all: its definition is gone, or taking it failed unexpectedly.
+"""Undrivable runs: pauses a run that cannot be driven at all: its definition is gone, or taking it failed unexpectedly.
 
 Invariants: one commit, as of any owner; a run that is held already is left as it is. Its end needs no definition: a
 cancel request is met, and what an end owes to others is done.

@@ -1,4 +1,4 @@
-"""Spec trial: whether another definition fits what a run of a spec has done, found out without doing anything.
+"""Compatibility: whether another definition fits what a run of a spec has done, found out without doing anything.
 
 Invariant: the trial is the very replay that a runner would do, with bodies that cannot run; nothing is recorded, no
 function is imported and no command is started.

@@ -1,4 +1,4 @@
-"""Spec calls: the functions that specs name, as far as this process may import them.
+"""Functions: those that specs name, as far as this process may import them.
 
 Invariant: a name in a spec never imports anything that was not allowed here by a person: importing executes code.
 """

@@ -1,4 +1,4 @@
-"""The frontier of a spec's run: which steps may start, which are over, and what they came to.
+"""The ready set of a spec's run: which steps may start, which are over, and what they came to.
 
 Invariants: linear in steps and edges over a whole run; steps that are ready start in the order of the spec. A condition
 is looked at when all that its step needs is over, so it depends on the log alone.

@@ -1,4 +1,4 @@
-"""Spec work: what executes one leaf of a spec: a function, a command, or the telling of why neither is possible.
+"""Runtime: what executes one leaf of a spec: a function, a command, or the telling of why neither is possible.
 
 Invariant: the arguments of a leaf follow from the spec and the log alone; a body gets what the log has.
 """

@@ -1,4 +1,4 @@
-"""Spec files: YAML or JSON to plain data, with the line of everything.
+"""Source: spec files, YAML or JSON to plain data, with the line of everything.
 
 Invariants: YAML of version 1.2's core rules: only `true` and `false` are truth values (`yes` is a text), `1:3` is a
 text, dates are texts. A key that is there twice, more than one document, tags, and what is too large, too deep or

@@ -1,4 +1,4 @@
-"""The guard of a runner's commands: one process between a runner and the process groups of all its jobs.
+"""The supervisor of a runner's commands: one process between a runner and the process groups of all its jobs.
 
 Why: a runner that is killed cannot stop what it started. The guard holds the reading end of a pipe whose other end only
 the runner has. When that end closes, every group gets SIGTERM and, after its grace time, SIGKILL. A process that leaves

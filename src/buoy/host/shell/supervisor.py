@@ -1,4 +1,4 @@
-"""The guard of one command: a process of its own between a runner and a command's process group.
+"""The supervisor of one command: a process of its own between a runner and a command's process group.
 
 Why: a runner that is killed cannot stop what it started. The guard holds the reading end of a pipe whose other end only
 the runner has. When that end closes, however the runner ended, the group gets SIGTERM and, after the grace time,

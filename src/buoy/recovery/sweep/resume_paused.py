@@ -1,4 +1,4 @@
-"""Versions: resumes runs that were paused because no fitting code was there, when other code appears.
+"""Resume paused: resumes runs that were paused because no fitting code was there, when other code appears.
 
 Invariant: each version of the code gets one try: a run that it cannot drive is paused again, and the pause names it. A
 run of a spec whose definition was gone continues when the definition is there again.

@@ -1,4 +1,4 @@
-"""Sweep in objects: what the dead held is made due again, and runs that no process will ever drive are found.
+"""Reclaim in objects: what the dead held is made due again, and runs that no process will ever drive are found.
 
 Invariants: every step can be repeated after a crash at any point, by any process. A run that cannot be read is passed
 over and noted (`Runs.look`). A claim that a dead runner had under way is made to fail by touching its run's

@@ -1,4 +1,4 @@
-"""The contract of the timetable: of two who change a schedule one wins."""
+"""The contract of schedules: of two who change a schedule one wins."""
 
 from __future__ import annotations
 
