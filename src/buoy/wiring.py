@@ -39,6 +39,7 @@ from buoy.host.ids import SystemIds
 from buoy.host.otel import otel_spans
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
 from buoy.host.shell.job_shell import JobShell
+from buoy.host.shell.job_spool import FileSpool
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.spool import SpoolFile, left_behind, taken
 from buoy.host.threads import SystemThreads
@@ -220,12 +221,15 @@ async def open_job_runner(
     async with open_worker(url, registry, queues=(), options=options) as worker:
         found = capacity(machine_capacity())
         room = Room(found, worker.clock, worker.info.host, gpu_devices())
-        shell = JobShell(log_folder(worker.runner.store.name), worker.clock)
-        worker.runner.specs.kit.serve_jobs(room, shell)
+        name = worker.runner.store.name
+        shell = JobShell(log_folder(name), worker.clock)
+        spool = FileSpool(log_folder(name), name, worker.runner.note)
+        worker.runner.specs.kit.serve_jobs(room, shell, spool)
         try:
             yield worker, room
         finally:
             await shell.close()
+            await spool.close()
 
 
 def open_driver(url: str | None, *, calls: tuple[str, ...] = ()) -> AbstractAsyncContextManager[Worker]:

@@ -63,6 +63,10 @@ class Batch:
         witness = self.folder / "witness"
         return witness.read_text().splitlines() if witness.exists() else []
 
+    def said(self) -> str:
+        """What all runners printed."""
+        return "".join((self.folder / f"runner-{each}.txt").read_text() for each in range(len(self.runners)))
+
     def end(self) -> None:
         for each in self.runners:
             if each.poll() is None:

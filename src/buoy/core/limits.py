@@ -216,6 +216,8 @@ JOBS_COMMIT_MAX = 1_024
 JOBS_SENT_MAX = 64
 JOBS_SENT_BYTES_MAX = 96 * 1024
 JOBS_SEND_S = 1.0
+# How long the end of a job waits for the store, once or twice, until the runner also keeps it on disk.
+SPOOL_AFTER_S = 0.5
 
 # Poison. From the third crash in a row on a suspect runs alone, so that it ends no other runs; only crashes that it has
 # alone are certainly its own, and after so many of them it is kept apart.

@@ -153,3 +153,15 @@ class Shell(Protocol):
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         """Names those of these files that are not there. It asks the disk in a thread: the loop must not wait."""
         ...
+
+
+class JobSpool(Protocol):
+    """Keeps ends of jobs on this machine until the store has them."""
+
+    def keep(self, run_id: RunId, leaf: LeafId, attempt: int, data: bytes) -> None: ...
+
+    def confirmed(self, run_id: RunId, leaf: LeafId) -> None: ...
+
+    async def read(self, run_id: RunId, leaf: LeafId, attempt: int) -> bytes | None:
+        """What an earlier runner kept of this attempt."""
+        ...

@@ -14,6 +14,7 @@ from buoy.core.batch.resources import Capacity
 from buoy.core.ids import check_run_id
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import Status
+from buoy.errors import Unavailable
 from buoy.operations.batch.runner import JobRunner, runner_options
 from buoy.operations.worker import hear
 from buoy.wiring import open_job_runner
@@ -39,7 +40,7 @@ async def run_jobs(
                 found = room.capacity
                 size = f"{found.cpus} cpus, {found.memory_bytes / 2**30:.1f} GiB, {found.gpus} gpus"
                 report.tell("started", f"runner {worker.info.id} has {size} for {checked}", runner=worker.info.id)
-                document = await _until_end(jobs, worker.runner, stop)
+                document = await _until_end(jobs, stop, report)
             finally:
                 room.close()
                 if stop.name is not None:
@@ -54,12 +55,16 @@ async def run_jobs(
         return left, _code(document)
 
 
-async def _until_end(jobs: JobRunner, runner: object, stop: Stop) -> Document | None:
+async def _until_end(jobs: JobRunner, stop: Stop, report: Reporter) -> Document | None:
     asked = asyncio.ensure_future(stop.asked.wait())
+    away = False
     try:
         while not asked.done():
-            document = await jobs.look()
-            if jobs.done(document):
+            document = await _look(jobs)
+            if document is None and not away:
+                report.tell("away", "the store does not answer; jobs that run may end, and no other begins")
+            away = document is None
+            if document is not None and jobs.done(document):
                 if document.ended:
                     await _settle(jobs, asked)
                 return document
@@ -70,6 +75,14 @@ async def _until_end(jobs: JobRunner, runner: object, stop: Stop) -> Document | 
         return None
     finally:
         asked.cancel()
+
+
+async def _look(jobs: JobRunner) -> Document | None:
+    """None: the store does not answer now."""
+    try:
+        return await jobs.look()
+    except Unavailable:
+        return None
 
 
 async def _settle(jobs: JobRunner, asked: asyncio.Future[Any]) -> None:

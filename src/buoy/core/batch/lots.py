@@ -61,6 +61,15 @@ class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     error: e.ErrorInfo | None = None
 
 
+class SpooledEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How an attempt of a job ended, as its runner keeps it on disk while the store is away. `again`: it may retry."""
+
+    key: str
+    result: msgspec.Raw = e.NULL
+    error: e.ErrorInfo | None = None
+    again: bool = False
+
+
 class EndedJobs(msgspec.Struct, frozen=True, tag="ended"):
     """Body of a message: jobs of a lot that ended."""
 

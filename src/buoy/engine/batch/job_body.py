@@ -10,25 +10,29 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from buoy.core.batch.lots import Lot, LotJob
+import msgspec
+
+from buoy.core.batch.lots import Lot, LotJob, SpooledEnd
+from buoy.core.log import codec
+from buoy.core.log import events as e
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.context import step_context
 from buoy.engine.authoring.declaration import Retry
-from buoy.engine.services.room import JobPlace, Room
-from buoy.engine.spec.commands import Commander, Facts, identity, need_files
-from buoy.engine.spec.runtime import Work
+from buoy.engine.services.room import JobPlace
+from buoy.engine.spec.commands import Facts, identity, need_files
+from buoy.engine.spec.runtime import JobKit, Work
 from buoy.errors import CommandFailed
-from buoy.ports.host import Command
+from buoy.ports.host import GUARD_LOST, Command
 
 
 class NotRetried(CommandFailed):
     """A failure after which another attempt of the same kind makes no sense."""
 
 
-def job_work(lot: Lot, job: LotJob, commander: Commander, room: Room) -> Work:
-    """The job as the engine sees it: a step with a body."""
+def job_work(lot: Lot, job: LotJob, kit: JobKit, *, again: bool = False) -> Work:
+    """The job as the engine sees it: a step with a body. `again`: an earlier runner has begun it."""
     retry = Retry(job.retries + job.attempt - 1, job.backoff_s, never_on=(NotRetried,))
-    run = JobBody(lot, job, commander, room).run
+    run = JobBody(lot, job, kit, again=again).run
     return Work(job.leaf, run, _NO_ARGUMENTS, is_async=True, retry=retry, timeout_s=None)
 
 
@@ -49,11 +53,13 @@ def place_key(lot: Lot, job: LotJob) -> str:
 class JobBody:
     """One job of a lot."""
 
-    def __init__(self, lot: Lot, job: LotJob, commander: Commander, room: Room) -> None:
+    def __init__(self, lot: Lot, job: LotJob, kit: JobKit, *, again: bool) -> None:
         self._lot = lot
         self._job = job
-        self._commander = commander
-        self._room = room
+        self._again = again
+        self._commander = kit.commander
+        self._room = kit.room
+        self._spool = kit.spool
         limits = [each for each in (job.timeout_s, lot.resources.time_s) if each is not None]
         self._limit_s = min(limits, default=None)
 
@@ -61,13 +67,41 @@ class JobBody:
         """Runs the job's command. The arguments of a job are in the input of its lot."""
         attempt = step_context("a job").attempt
         async with self._room.place(place_key(self._lot, self._job), self._lot.resources) as place:
+            if self._again and (kept := await self._kept(attempt)) is not None:
+                return kept
             if self._job.inputs:
                 missing = await self._commander.missing(self._lot.directory, self._job.inputs)
                 need_files(missing, self._lot.directory)
             try:
-                return await self._command(attempt, place)
+                result = await self._command(attempt, place)
             except CommandFailed as error:
-                raise await self._judged(error, attempt, place) from error
+                judged = await self._judged(error, attempt, place)
+                self._keep_failure(judged, attempt)
+                raise judged from error
+            self._keep(SpooledEnd(self._lot.key(self._job), codec.encode(result, "the result of a job")), attempt)
+            return result
+
+    async def _kept(self, attempt: int) -> dict[str, Any] | None:
+        """The result of this very attempt, if its runner died before the store had it. A kept failure is raised."""
+        data = await self._spool.read(self._lot.run, self._job.leaf, attempt)
+        end = None if data is None else codec.decode(data, SpooledEnd, "the kept end of a job")
+        if end is None or end.key != self._lot.key(self._job):
+            return None
+        if end.error is not None:
+            make = CommandFailed if end.again else NotRetried
+            raise make(end.error.message, type=end.error.type, kind=end.error.kind, facts=end.error.facts)
+        found: dict[str, Any] = codec.decode(end.result, dict[str, Any], "the kept result of a job")
+        return found
+
+    def _keep_failure(self, error: CommandFailed, attempt: int) -> None:
+        if error.type == GUARD_LOST:
+            return  # nothing is known about the job itself
+        info = e.ErrorInfo(type=error.type, message=str(error), kind=error.kind, facts=error.facts)
+        again = not isinstance(error, NotRetried)
+        self._keep(SpooledEnd(self._lot.key(self._job), error=info, again=again), attempt)
+
+    def _keep(self, end: SpooledEnd, attempt: int) -> None:
+        self._spool.keep(self._lot.run, self._job.leaf, attempt, msgspec.json.encode(end))
 
     async def _command(self, attempt: int, place: JobPlace) -> dict[str, Any]:
         job = self._job

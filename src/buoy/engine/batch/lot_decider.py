@@ -24,20 +24,19 @@ from buoy.engine.authoring.context import Request
 from buoy.engine.batch.job_body import job_work, place_key
 from buoy.engine.batch.protocol import JobExecution, cancelled, jobs_message, step_of
 from buoy.engine.code.replay import replay_in_slices
-from buoy.engine.services.room import Room
 from buoy.engine.services.timers import Timer
-from buoy.engine.spec.commands import Commander
+from buoy.engine.spec.runtime import JobKit
 from buoy.errors import BadInput, Cancelled, Diverged, StepFailed
 
 
 class LotDecider:
     """One lot on one runner."""
 
-    def __init__(self, execution: JobExecution, lot: Lot, commander: Commander, room: Room) -> None:
+    def __init__(self, execution: JobExecution, lot: Lot, kit: JobKit) -> None:
         self._execution = execution
         self._lot = lot
-        self._commander = commander
-        self._room = room
+        self._kit = kit
+        self._room = kit.room
         self._jobs = {job.leaf: job for job in lot.jobs}
         self._waiting: deque[LotJob] = deque(lot.jobs)
         self._begun: set[LeafId] = set()
@@ -66,6 +65,7 @@ class LotDecider:
             self._note(JobEnd(leaf, known.attempt, error=msgspec.structs.replace(error, traceback=None)))
         else:
             self._note(JobEnd(leaf, known.attempt, codec.encode(outcome, "the result of a job")))
+        self._execution.after_commit(partial(self._kit.spool.confirmed, self._lot.run, leaf))
         self._go()
 
     def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
@@ -126,9 +126,9 @@ class LotDecider:
         self._count(len(self._waiting))
         self._tell()
 
-    def _open(self, job: LotJob) -> None:
+    def _open(self, job: LotJob, *, again: bool = False) -> None:
         self._begun.add(job.leaf)
-        work = job_work(self._lot, job, self._commander, self._room)
+        work = job_work(self._lot, job, self._kit, again=again)
         key, name = self._lot.key(job), step_of(job.leaf)
         started = e.StepStarted(leaf=job.leaf, name=name, attempt=job.attempt, args=msgspec.Raw(b"{}"), key=key)
         self._execution.open_leaf(Request(job.leaf, "step", started, work))
@@ -215,7 +215,7 @@ class LotDecider:
                 if job is None:
                     raise Diverged(f"event {event.seq} starts {leaf}, which is not in this lot", log_leaf=leaf)
                 if leaf not in self._begun:
-                    self._open(job)
+                    self._open(job, again=True)
             case e.StepCompleted() as body:
                 self._note(JobEnd(body.leaf, body.attempt, body.result))
             case e.StepFailed() as body:

@@ -87,7 +87,7 @@ class Code:
             kit = execution.host.specs.kit
             if kit.jobs is None:
                 raise NotAllowedHere("this process has no room for jobs; start `buoy runner`")
-            return LotDecider(execution, read_lot(created.input), kit.jobs.commander, kit.jobs.room)
+            return LotDecider(execution, read_lot(created.input), kit.jobs)
         args, kwargs = execution.workflow.arguments.decode(created.input)
         if execution.workflow.is_async:
             return AsyncDecider(execution, execution.workflow.fn, args, kwargs)

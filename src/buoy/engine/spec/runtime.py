@@ -25,7 +25,7 @@ from buoy.engine.services.room import Room
 from buoy.engine.spec.commands import Commander, check_made, missing_files, need_files
 from buoy.engine.spec.functions import Called, SpecFunctions
 from buoy.errors import BadInput, NotAllowedHere, NotJson, TooLarge
-from buoy.ports.host import Shell
+from buoy.ports.host import JobSpool, Shell
 
 # Between SIGTERM and SIGKILL. Who says that it stops in good order gets the time to do so.
 _GRACE_S = 5.0
@@ -68,10 +68,11 @@ def _refuse(error: str) -> None:
 
 
 class JobKit(msgspec.Struct, frozen=True):
-    """What this process has for jobs: room, and a shell of their own."""
+    """What this process has for jobs: room, a shell of their own, and a place for ends that the store has not."""
 
     room: Room
     commander: Commander
+    spool: JobSpool
 
 
 class SpecKit:
@@ -109,9 +110,9 @@ class SpecKit:
         except (BadInput, NotJson, TooLarge) as error:
             return self.refuse(action.id, str(error))
 
-    def serve_jobs(self, room: Room, shell: Shell) -> None:
+    def serve_jobs(self, room: Room, shell: Shell, spool: JobSpool) -> None:
         """From now on this process takes lots of jobs."""
-        self.jobs = JobKit(room, Commander(shell, self._stopping))
+        self.jobs = JobKit(room, Commander(shell, self._stopping), spool)
 
     def need_shell(self) -> tuple[Commander, Arguments]:
         if self._commander is None or self._run_arguments is None:
