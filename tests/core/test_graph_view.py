@@ -9,7 +9,7 @@ import msgspec
 from buoy.core.graph.folding import fold_alike
 from buoy.core.graph.svg import as_svg
 from buoy.core.graph.text import as_mermaid, as_text
-from buoy.core.graph.view import GraphView, PlannedLeaf, graph_view
+from buoy.core.graph.view import GraphView, graph_view
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.questions import Question
@@ -148,19 +148,6 @@ def test_a_picture_of_nothing_yet_is_a_picture() -> None:
     assert as_text(view) == "run-1  order  running\n"
     ElementTree.fromstring(as_svg(view))
     assert "flowchart TD" in as_mermaid(view)
-
-
-def test_a_plan_adds_what_was_not_reached_and_gives_the_order() -> None:
-    view = view_of(
-        start("a#1"),
-        done("a#1"),
-        planned=[PlannedLeaf(LeafId("a#1"), "step", "a"), PlannedLeaf(LeafId("b#1"), "step", "b")],
-        links=[(LeafId("a#1"), LeafId("b#1")), (LeafId("a#1"), LeafId("unknown#1"))],
-    )
-    assert [node.phase for node in view.nodes] == ["completed", "planned"]
-    assert links(view) == {("a#1", "b#1")}
-    assert "· b" in as_text(view) and "not reached yet" in as_text(view)
-    ElementTree.fromstring(as_svg(view))
 
 
 def test_a_very_long_run_is_drawn_in_part_and_in_time() -> None:

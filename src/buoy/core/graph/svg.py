@@ -13,7 +13,6 @@ from buoy.core.graph.text import details, label
 from buoy.core.graph.view import GraphView, Node
 
 _FILL = {
-    "planned": "#ffffff",
     "open": "#5b8fd9",
     "retrying": "#d9a521",
     "completed": "#4aa36c",
@@ -48,8 +47,7 @@ def as_svg(view: GraphView) -> str:
 
 def _scale(view: GraphView) -> dict[float, float]:
     """Where each moment stands: gaps grow with the logarithm of their length."""
-    moments = {node.started_at for node in view.nodes if node.phase != "planned"}
-    moments |= {_end(view, node) for node in view.nodes if node.phase != "planned"}
+    moments = {node.started_at for node in view.nodes} | {_end(view, node) for node in view.nodes}
     ordered = sorted(moments)
     places, place = {}, 0.0
     for before, moment in zip([None, *ordered], ordered, strict=False):
@@ -60,12 +58,10 @@ def _scale(view: GraphView) -> dict[float, float]:
 
 
 def _end(view: GraphView, node: Node) -> float:
-    return node.started_at + (view.duration_s(node) or 0.0)
+    return node.started_at + view.duration_s(node)
 
 
 def _span(view: GraphView, node: Node, scale: dict[float, float]) -> tuple[float, float]:
-    if node.phase == "planned":
-        return _LEFT + _BARS - 12.0, _LEFT + _BARS * 1.0
     begin = scale[node.started_at]
     return begin, max(scale[_end(view, node)], begin + 4.0)
 
@@ -76,14 +72,13 @@ def _row(view: GraphView, place: int, scale: dict[float, float]) -> str:
     begin, end = _span(view, node, scale)
     indent = 16 + _INDENT * (node.scope.count(".") + 1 if node.scope else 0)
     told = ", ".join(details(view, node))
-    dashes = ' stroke-dasharray="4 3"' if node.phase == "planned" else ""
     opacity = ' opacity="0.45"' if node.hidden else ""
     branch = f" [branch {node.branch}]" if node.branch else ""
     return (
         f"<g{opacity}><title>{escape(_clean(f'{node.leaf}: {told}'))}</title>"
         f'<text x="{indent}" y="{top + 15}">{escape(_cut(label(node) + branch, _LABEL_CHARS_MAX))}</text>'
         f'<rect x="{begin:.1f}" y="{top + 4}" width="{end - begin:.1f}" height="14" rx="3" '
-        f'fill="{_FILL[node.phase]}" stroke="#555555" stroke-width="0.5"{dashes}/>'
+        f'fill="{_FILL[node.phase]}" stroke="#555555" stroke-width="0.5"/>'
         f'<text x="{_LEFT + _BARS + 12}" y="{top + 15}" fill="#555555">{escape(_cut(told, _DETAIL_CHARS_MAX))}</text>'
         "</g>"
     )

@@ -9,7 +9,6 @@ from buoy.core.graph.view import GraphView, Node
 from buoy.core.log.wording import counted
 
 MARKS = {
-    "planned": "·",
     "open": "▶",
     "retrying": "↻",
     "completed": "✓",
@@ -73,9 +72,6 @@ def label(node: Node) -> str:
 def details(view: GraphView, node: Node) -> Iterator[str]:
     """Duration, tries, what went wrong."""
     span = view.duration_s(node)
-    if span is None:
-        yield "not reached yet"
-        return
     if node.alike > 1:
         yield f"{node.alike} times, {duration_text(node.shortest_s)} to {duration_text(node.longest_s)} each"
         return
@@ -105,7 +101,6 @@ classDef failed fill:#fbdcdc,stroke:#b22222,color:#5a1010
 classDef open fill:#dbe9fb,stroke:#2a5db0,color:#12305f
 classDef retrying fill:#fdf0cf,stroke:#b8860b,color:#5c4303
 classDef cancelled fill:#ececec,stroke:#8a8a8a,color:#555555
-classDef planned fill:#ffffff,stroke:#b0b0b0,color:#777777,stroke-dasharray:4 3
 classDef hidden fill:#f6f6f6,stroke:#cccccc,color:#aaaaaa"""
 
 

@@ -2,8 +2,6 @@
 
 Invariants: made from the log alone; what a branch hides is still there, marked as hidden. Two leaves are in order if
 one ended before the other began and neither belongs to a concurrent part of which the other knows nothing.
-Seam: a workflow that is data knows more than its log. `planned` adds leaves that were not reached yet, `links` replaces
-the order that was found by the one that was meant.
 Absent on purpose: any drawing. `text` and `svg` draw.
 """
 
@@ -22,7 +20,7 @@ from buoy.core.log.state import LeafKind, fold
 from buoy.core.log.transitions import compensation_leaf
 from buoy.core.log.wording import error_text
 
-Phase: TypeAlias = Literal["planned", "open", "retrying", "completed", "failed", "cancelled"]
+Phase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled"]
 
 # More than this is no picture any more; the rest is counted.
 NODES_MAX = 400
@@ -85,19 +83,9 @@ class GraphView(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     now: float = 0.0
 
-    def duration_s(self, node: Node) -> float | None:
+    def duration_s(self, node: Node) -> float:
         """How long a node took, or has taken so far."""
-        if node.phase == "planned":
-            return None
         return max((self.now if node.ended_at is None else node.ended_at) - node.started_at, 0.0)
-
-
-class PlannedLeaf(msgspec.Struct, frozen=True):
-    """A leaf that a definition foresees."""
-
-    leaf: LeafId
-    kind: LeafKind
-    name: str
 
 
 def graph_view(
@@ -105,31 +93,21 @@ def graph_view(
     events: Sequence[e.Event],
     *,
     now: float,
-    planned: Sequence[PlannedLeaf] = (),
-    links: Sequence[tuple[LeafId, LeafId]] | None = None,
-    nodes_max: int = NODES_MAX,
     fold_nodes: Callable[[Sequence[Node]], list[Node]] | None = None,
 ) -> GraphView:
     """The picture of a log. `fold_nodes` makes one node of several that are alike (`core.graph.folding`)."""
     events = named_now(events)
     state = fold(run_id, events)
     nodes = _nodes(events, ended=state.ending_seq > 0)
-    there = {node.leaf for node in nodes}
-    end = events[-1].seq + 1 if events else 1
-    nodes += [
-        Node(each.leaf, each.kind, each.name, end, 0.0, state.branch, "planned")
-        for each in planned
-        if each.leaf not in there
-    ]
     if fold_nodes is not None:
         nodes = fold_nodes(nodes)
-    shown = nodes[:nodes_max]
+    shown = nodes[:NODES_MAX]
     return GraphView(
         run_id=run_id,
         workflow="" if state.created is None else state.created.workflow,
         status=state.status or "unknown",
         nodes=tuple(shown),
-        links=tuple(_order(shown) if links is None else _given(shown, links)),
+        links=tuple(_order(shown)),
         branches=tuple(
             Branching(event.body.branch, event.body.parent, event.body.cause, event.seq)
             for event in events
@@ -266,8 +244,3 @@ def _related(one: Node, other: Node) -> bool:
     if not one.scope or not other.scope:
         return True
     return mine[: len(theirs)] == theirs or theirs[: len(mine)] == mine
-
-
-def _given(nodes: Sequence[Node], links: Sequence[tuple[LeafId, LeafId]]) -> list[tuple[int, int]]:
-    places = {node.leaf: place for place, node in enumerate(nodes) if not node.hidden}
-    return [(places[one], places[other]) for one, other in links if one in places and other in places]
