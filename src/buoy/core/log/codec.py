@@ -46,7 +46,8 @@ def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX, *, verb: st
         raise TooLarge(
             f"{what} has {len(data):,} bytes, the limit is {limit:,}; store it elsewhere and pass a reference"
         )
-    if nested_too_deeply(data):
+    # A shorter text cannot be nested so deeply: most values need no closer look, and this is called twice per step.
+    if len(data) > 2 * NESTING_MAX and nested_too_deeply(data):
         raise NotJson(f"{what} cannot be stored as JSON: it is nested more than {NESTING_MAX} deep; flatten it")
     # The encoder writes NaN and infinity as null, which would come back as something else.
     # (`in` would first try to read the word as a number, and make an error of that each time.)
