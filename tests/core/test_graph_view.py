@@ -197,5 +197,18 @@ def test_a_few_parts_are_drawn_one_by_one() -> None:
     assert all(node.alike == 1 for node in view_of(*fan_out(3), fold_nodes=fold_alike).nodes)
 
 
+def test_calls_of_one_step_that_ran_side_by_side_are_drawn_as_one() -> None:
+    calls = [f"work#{number}" for number in range(1, 201)]
+    view = view_of(*map(start, calls), *map(done, calls), start("report#1"), done("report#1"), fold_nodes=fold_alike)
+    assert [(node.leaf, node.alike) for node in view.nodes] == [("work#1", 200), ("report#1", 1)]
+    assert links(view) == {("work#1", "report#1")}
+    assert "200 times" in as_text(view)
+
+
+def test_calls_of_one_step_one_after_another_are_drawn_one_by_one() -> None:
+    chain = [each for number in range(1, 10) for each in (start(f"work#{number}"), done(f"work#{number}"))]
+    assert len(view_of(*chain, fold_nodes=fold_alike).nodes) == 9
+
+
 def test_an_svg_says_that_its_widths_are_not_to_scale() -> None:
     assert "not to scale" in as_svg(view_of(start("a#1"), done("a#1")))

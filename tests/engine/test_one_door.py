@@ -408,3 +408,22 @@ async def test_messages_behind_the_one_that_held_the_run_are_left_for_later(
         fault.on = False
         await app.resume(VICTIM)
         assert await outcome_of(app, await app.get(VICTIM)) == ("completed", [1, 2])
+
+
+async def test_a_run_that_cannot_even_be_given_back_keeps_none_of_the_others_from_being_taken(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runs of one claim are loaded in groups: what fails in the first group must not leave the second undriven."""
+    async with buoy.connect(any_url) as client:
+        for name in (VICTIM, *(f"other-{number}" for number in range(70))):
+            await client.start_as(name, child, 1)
+    faults = [Fault(monkeypatch, Intake, "_take"), Fault(monkeypatch, Intake, "_give_back")]
+    monkeypatch.setattr("buoy.engine.process.intake.hold_broken", _never)
+    async with opened(any_url, *WORKFLOWS) as app:
+        for number in range(70):
+            await until_status(app, f"other-{number}", "completed")
+        assert all(each.met for each in faults)
+
+
+async def _never(*_: Any) -> bool:
+    return False

@@ -15,6 +15,7 @@ import pytest
 import buoy
 from buoy.core.log import events as e
 from buoy.engine.client import rewind, rewind_hold
+from buoy.engine.run.mailbox import Reason
 from buoy.errors import Unavailable
 from tests.engine.harness import bodies_of, log_of, opened, types_of, until, until_event, until_status
 from tests.freeze import freeze
@@ -232,3 +233,33 @@ async def test_a_worker_that_is_stopped_during_a_jump_resumes_the_run_afterwards
     finally:
         worker.kill()
         worker.wait()
+
+
+async def test_a_hold_ends_by_itself_while_a_step_of_the_run_executes(any_url: str) -> None:
+    """The client was killed, and a step takes hours: the other parts of the run must not stand still until it ends."""
+    ends = asyncio.Event()
+
+    @buoy.step
+    async def long_step() -> int:
+        await ends.wait()
+        return 2
+
+    @buoy.workflow
+    async def both() -> list[Any]:
+        return await asyncio.gather(long_step(), waits_for_go())
+
+    async def waits_for_go() -> int:
+        await buoy.wait_signal("go")
+        return await first()
+
+    async with opened(any_url, both) as app:
+        run = await app.start_as("r", both)
+        await until_event(app, "r", "signal_waited")
+        await app.request(run.id, "pause", Reason("to go back to an earlier step", hold_s=0.2))
+        await until_event(app, "r", "resumed")
+        await app.signal("r", "go")
+        await until_event(app, "r", "step_completed")
+        assert not ends.is_set()
+        ends.set()
+        assert await run.result() == [2, 1]
+        assert (await types_of(app, "r")).count("claimed") == 1

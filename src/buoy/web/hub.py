@@ -11,20 +11,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
-from buoy.errors import Problem
+from buoy.errors import Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.records import Progress, RunRecord
 from buoy.ports.store import Store
 
 _LOG = logging.getLogger("buoy.web")
+T = TypeVar("T")
 
 # How often the feed is asked while a client watches: soon after a move, and when all has been quiet.
 LOOK_S = 0.05
@@ -195,7 +196,7 @@ class Hub:
         while self.streams and not self.closing.is_set():
             try:
                 quiet = 0 if await self._look() else quiet + 1
-            except Problem as error:
+            except Exception as error:  # noqa: BLE001 - reported; without this task no stream would move again
                 _LOG.warning("live streams: the store cannot be read now: %s", error)
                 quiet = _QUIET_LOOKS
             if await _within(self._nudged, LOOK_S if quiet < _QUIET_LOOKS else QUIET_LOOK_S):
@@ -208,7 +209,7 @@ class Hub:
         now = self._clock.monotonic()
         due = [tail for run, tail in self._tails.items() if run in moved or now - tail.looked_at >= TAIL_LOOK_S]
         for tail in due:
-            await self._extend(tail, now)
+            await _apart(tail.run_id, self._extend(tail, now))
         if self._watchers and moved:
             await self._sum_up(moved)
         if self._tails and now - self._progress_at >= self._progress_every_s:
@@ -236,7 +237,7 @@ class Hub:
 
     async def _sum_up(self, moved: list[RunId]) -> None:
         for run_id in moved:
-            record = await self._store.run(run_id)
+            record = await _apart(run_id, self._store.run(run_id))
             if record is not None:
                 self._number += 1
                 self._summaries.pop(run_id, None)
@@ -245,6 +246,17 @@ class Hub:
             del self._summaries[next(iter(self._summaries))]
         waiting, self._summed_up = self._summed_up, asyncio.Event()
         waiting.set()
+
+
+async def _apart(run_id: RunId, look: Awaitable[T]) -> T | None:
+    """A look at one run. The log names one that cannot be read; the others are still read."""
+    try:
+        return await look
+    except Unavailable:
+        raise  # the store is away, for every run
+    except Exception as error:  # noqa: BLE001 - reported
+        _LOG.warning("live streams: run %s cannot be read: %s: %s", run_id, type(error).__name__, error)
+        return None
 
 
 async def _within(event: asyncio.Event, seconds: float) -> bool:

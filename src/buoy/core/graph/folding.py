@@ -1,4 +1,4 @@
-"""Folding: folds concurrent parts that did the same into one, so that a fan-out of 200 fits on a screen.
+"""Folding: folds concurrent parts and calls that did the same into one, so that a fan-out of 200 fits on a screen.
 
 Invariant: only parts that completed without a retry, a repetition or an error are folded; what went wrong, or is under
 way, is always drawn by itself.
@@ -29,14 +29,32 @@ def fold_alike(nodes: Sequence[Node]) -> list[Node]:
         if all(_is_plain(node) for node in members):
             shape = tuple((node.kind, node.name) for node in members)
             groups.setdefault((branch, scope.rpartition(".")[0], shape), []).append(members)
-    folded: dict[int, Node] = {}
-    dropped: set[int] = set()
+    columns: list[Sequence[Node]] = []
     for group in groups.values():
         if len(group) >= ALIKE_MIN:
-            for column in zip(*group, strict=True):
-                folded[id(column[0])] = _one_for(column)
-                dropped.update(id(node) for node in column[1:])
+            columns.extend(zip(*group, strict=True))
+    known = {id(node) for column in columns for node in column}
+    columns.extend(_at_once([node for node in nodes if id(node) not in known]))
+    folded = {id(column[0]): _one_for(column) for column in columns}
+    dropped = {id(node) for column in columns for node in column[1:]}
     return [folded.get(id(node), node) for node in nodes if id(node) not in dropped]
+
+
+def _at_once(nodes: Sequence[Node]) -> list[list[Node]]:
+    """Calls of one step, or children of one workflow, that the same part made before the first of them had ended."""
+    rows: dict[tuple[int, str, str, str], list[list[Node]]] = {}
+    first_end: dict[tuple[int, str, str, str], int] = {}
+    for node in nodes:
+        if not _is_plain(node):
+            continue
+        call, ended = (node.branch, node.scope, node.kind, node.name), node.ended_seq or node.started_seq
+        found = rows.setdefault(call, [])
+        if not found or first_end[call] < node.started_seq:
+            found.append([])
+            first_end[call] = ended
+        found[-1].append(node)
+        first_end[call] = min(first_end[call], ended)
+    return [row for found in rows.values() for row in found if len(row) >= ALIKE_MIN]
 
 
 def _is_plain(node: Node) -> bool:

@@ -153,10 +153,19 @@ class Intake:
             runner.note(f"{broken.kind} {broken.id} cannot be read: {broken.reason}")
         mine = [task for task in tasks if not self._router.recently_deferred(task)]
         for start in range(0, len(mine), _LOADS_AT_ONCE):
-            await asyncio.gather(*(self.take(task) for task in mine[start : start + _LOADS_AT_ONCE]))
+            await self._take_all(mine[start : start + _LOADS_AT_ONCE])
         if tasks and not mine:
             await asyncio.sleep(LEFT_PAUSE_S)
         return len(tasks)
+
+    async def _take_all(self, tasks: Sequence[Task]) -> None:
+        """What fails beyond all that `take` catches is found by the next comparison, and holds up no other run."""
+        for error in await asyncio.gather(*map(self.take, tasks), return_exceptions=True):
+            if isinstance(error, Exception):
+                self._unclear = True
+                self._runner.note(reason_of(error), error)
+            elif error is not None:
+                raise error
 
     async def _go_alone(self) -> bool:
         """Takes the next run that has to be alone, once nothing else is driven here."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -281,6 +282,16 @@ class Mailbox:
             )
             self._execution.record(paused)
             self._execution.leaves.call_back()
+            if ends_at is not None:
+                over = partial(self._execution.turn, self._hold_over, message.number)
+                self._execution.host.timers.set(self._execution.ledger.here(ends_at), over)
+
+    def _hold_over(self, message: int) -> None:
+        """A pause ends by itself also while a step executes here. A run that was given back is woken by its task."""
+        execution = self._execution
+        pause = execution.state.pause
+        if pause is not None and pause.message == message and execution.code.begun and not execution.stopping:
+            execution.unpause(e.Resumed(by="the end of its pause"))
 
     def _resume(self, message: Message, body: Reason) -> None:
         pause = self._execution.state.pause
