@@ -110,6 +110,8 @@ def recoveries_are_audited(found: Evidence) -> Iterator[str]:
         body = event.body
         if isinstance(body, e.Claimed) and body.cause == "taken_over" and not body.evidence:
             yield f"event {event.seq}: {body.runner} took the run over on no evidence"
+        if isinstance(body, e.Claimed) and body.cause == "taken_over" and body.evidence.get("finding", "H1") != "H1":
+            yield f"event {event.seq}: a remedy for {body.evidence['finding']} is counted as the death of an owner"
         if isinstance(body, e.BranchCreated):
             wanted = e.JumpRequested if body.cause in ("jump", "retry") else e.WorkflowRecovered
             near = found.log[max(place - 3, 0) : place + 4]

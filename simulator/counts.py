@@ -40,6 +40,26 @@ def attempts_are_counted(found: Evidence) -> Iterator[str]:
             last[old_name(body.leaf)] = body.attempt
     yield from _undoing(found.log)
     yield from _bodies(found)
+    yield from _given_up_early(found.log)
+
+
+def _given_up_early(log: list[e.Event]) -> Iterator[str]:
+    """An error that may pass is met with all the attempts that the step declares."""
+    names: dict[str, str] = {}
+    undoing: dict[str, int] = {}
+    for event in log:
+        body = event.body
+        if isinstance(body, e.StepStarted):
+            names[body.leaf] = body.name
+        elif isinstance(body, e.CompensationStarted):
+            undoing[body.leaf] = body.attempt
+        elif isinstance(body, e.StepFailed) and body.leaf in names and body.error.retryable:
+            if body.attempt <= _RETRIES.get(names[body.leaf], _RETRIES_OTHERS):
+                yield f"event {event.seq}: {body.leaf} failed for good at attempt {body.attempt}, with retries left"
+        elif isinstance(body, e.CompensationFailed) and body.error.retryable:
+            attempt = undoing.get(body.leaf, 0)
+            if attempt <= _RETRIES["undo"]:
+                yield f"event {event.seq}: undoing {body.leaf} was given up at attempt {attempt}"
 
 
 def _undoing(log: list[e.Event]) -> Iterator[str]:
@@ -103,7 +123,7 @@ def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
     for event in found.log:
         body = event.body
         if isinstance(body, e.Claimed) and body.cause == "taken_over":
-            crashes += 1
+            crashes += "orphan" not in body.evidence  # of a task that was lost it is not known how its process ended
             alone += body.evidence.get("solo") is True
         elif isinstance(body, e.Paused):
             apart = body.reason == "poison"

@@ -8,8 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
 from buoy.core.log import events as e
+from buoy.engine.run.mailbox import Reason
 from simulator.evidence import Check, Evidence
+from simulator.reading import pause_of
+
+_BY_ITSELF = "the end of its pause"
+# Times pass through sums and differences of floats.
+_ROUNDING_S = 0.001
 
 _MOVES = (
     *(e.TimerFired, e.TimerStarted, e.SignalWaited, e.InteractionRequested, e.ChildStarted),
@@ -30,4 +38,24 @@ def nothing_moves_in_a_pause(found: Evidence) -> Iterator[str]:
             yield f"event {event.seq} is {event.type}, and the run is paused since event {paused}"
 
 
-PAUSES: dict[str, Check] = {"nothing moves in a pause": nothing_moves_in_a_pause}
+def pauses_end_for_a_reason(found: Evidence) -> Iterator[str]:
+    """A request that takes back a pause ends that one and no other. A pause ends by itself when its time is over."""
+    asked = {message.number: message for message in found.inbox if message.kind == "resume"}
+    for event in found.log:
+        body = event.body
+        pause = pause_of(found.log[: event.seq - 1]) if isinstance(body, e.Resumed) else None
+        if pause is None or not isinstance(body, e.Resumed) or not isinstance(pause.body, e.Paused):
+            continue
+        message = asked.get(body.message or 0)
+        takes_back = None if message is None else msgspec.json.decode(message.body, type=Reason).takes_back
+        if takes_back is not None and takes_back != pause.body.message:
+            yield f"event {event.seq} takes back message {takes_back}, and ends the pause of event {pause.seq}"
+        ends_at = pause.body.expires_at
+        if body.by == _BY_ITSELF and (ends_at is None or event.at < ends_at - _ROUNDING_S):
+            yield f"event {event.seq}: the pause of event {pause.seq} ends by itself before its time"
+
+
+PAUSES: dict[str, Check] = {
+    "nothing moves in a pause": nothing_moves_in_a_pause,
+    "pauses end for a reason": pauses_end_for_a_reason,
+}

@@ -14,7 +14,9 @@ from buoy.core.log import events as e
 from buoy.engine.run.mailbox import AnswerMessage, ChildEnd, Reason
 from buoy.ports.records import Message
 from simulator.evidence import Check, Evidence
-from simulator.reading import parts_of, pause_of, walked
+from simulator.reading import old_name, parts_of, pause_of, times_redone, walked
+
+_BEGINS = e.InteractionRequested | e.ChildStarted
 
 
 def what_is_refused_has_a_reason(found: Evidence) -> Iterator[str]:
@@ -39,16 +41,10 @@ def _could_be_met(message: Message, log: list[e.Event], seen: list[e.Event]) -> 
             return True
         case "answer":
             question = msgspec.json.decode(message.body, type=AnswerMessage).question_id
-            return any(
-                part.outcome == "open" and getattr(part.begun.body, "question_id", None) == question
-                for part in parts_of(seen).values()
-            )
+            return _open_or_again(log, seen, "question_id", question)
         case "child_finished":
             child = msgspec.json.decode(message.body, type=ChildEnd).child
-            return any(
-                part.outcome == "open" and getattr(part.begun.body, "child", None) == child
-                for part in parts_of(seen).values()
-            )
+            return _open_or_again(log, seen, "child", child)
         case "pause":
             # A person who goes back to an earlier step takes the pause back that this needed.
             return pause_of(log) is None and msgspec.json.decode(message.body, type=Reason).hold_s is None
@@ -59,6 +55,19 @@ def _could_be_met(message: Message, log: list[e.Event], seen: list[e.Event]) -> 
             return not any(isinstance(each.body, e.CancelRequested) for each in log)
         case _:
             return False
+
+
+def _open_or_again(log: list[e.Event], seen: list[e.Event], field: str, wanted: str) -> bool:
+    """Whether the run waits for that question or child, or will: a recovery hid it, and its id is as it was."""
+    parts = parts_of(seen)
+    for part in parts.values():
+        if getattr(part.begun.body, field, None) == wanted and isinstance(part.begun.body, _BEGINS):
+            return part.outcome == "open"
+    for event in log:
+        if isinstance(event.body, _BEGINS) and getattr(event.body, field, None) == wanted:
+            leaf = old_name(event.body.leaf)
+            return leaf not in parts and times_redone(log[: event.seq], leaf) == times_redone(log, leaf)
+    return False
 
 
 REFUSALS: dict[str, Check] = {"what is refused has a reason": what_is_refused_has_a_reason}

@@ -9,11 +9,14 @@ from simulator.families import FAMILIES
 from simulator.invariants import CHECKS
 from simulator.mail import MAIL
 from simulator.pauses import PAUSES
+from simulator.policies import POLICIES
 from simulator.refusals import REFUSALS
 from simulator.times import TIMES
 from simulator.witness import Violation
 
-ALL_CHECKS: dict[str, Check] = {**CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES}
+ALL_CHECKS: dict[str, Check] = {
+    **CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES, **POLICIES
+}  # fmt: skip
 
 
 def broken(found: Evidence) -> list[Violation]:

@@ -159,6 +159,15 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("branches keep what stands", lambda: _story((DONE,), _back(cutoff=2, cause="recovery"))),
     ("what is refused has a reason", lambda: _story(REFUSED, inbox=[SIGNAL])),
     ("what is refused has a reason", lambda: _story((e.Paused(reason="user"),), REFUSED, inbox=[_resume()])),
+    ("what is refused has a reason", lambda: _hidden_question("recovery")),
+    ("attempts are counted", lambda: _story((e.StepFailed(leaf=STEP, error=ERROR, attempt=2),))),
+    ("attempts are counted", lambda: _undone_for_good(1)),
+    ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, _crash(solo=False, orphan="lost"))),
+    ("recoveries are audited", lambda: _story(_crash(solo=False, finding="Q4"))),
+    ("policies are obeyed", lambda: _taken_over("hold")),
+    ("policies are obeyed", lambda: _taken_over("fail", (e.Paused(reason="user"),))),
+    ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=2)),
+    ("pauses end for a reason", lambda: _held_until(104.0)),
 ]
 
 
@@ -173,6 +182,42 @@ def test_every_invariant_was_shown_able_to_fail() -> None:
 
 def _resume(sent_at: float = 102.5) -> Message:
     return Message(RunId(RUN), "resume", "r1", msgspec.Raw(b"{}"), sent_at=sent_at, number=1)
+
+
+def _hidden_question(cause: str) -> Evidence:
+    """A question that a branch hid, and whose answer was then refused."""
+    answer = Message(RunId(RUN), "answer", "a1", msgspec.Raw(b'{"question_id":"q","answer":"yes"}'), number=1)
+    return _story((_asked("q"),), _back(LeafId("ask#1"), cause=cause), REFUSED, inbox=[answer])
+
+
+def _undone_for_good(attempts: int) -> Evidence:
+    """A step whose undoing was given up after so many attempts."""
+    bodies: list[e.Body] = []
+    for number in range(1, attempts + 1):
+        bodies.append(e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=number))
+        bodies.append(e.CompensationRetryScheduled(leaf=STEP, attempt=number, due_at=110.0, error=ERROR))
+    return _story((*bodies[:-1], e.CompensationFailed(leaf=STEP, error=ERROR)))
+
+
+def _taken_over(policy: str, *more: tuple[e.Body, ...], meets: tuple[e.Body, ...] = ()) -> Evidence:
+    """A run of that policy whose owner died in the middle of its first step."""
+    (created, *rest), *_ = COMMITS
+    assert isinstance(created, e.WorkflowCreated)
+    first = (msgspec.structs.replace(created, policy=policy), *rest)
+    return sound([first, (*_crash(solo=False), *meets), *more], inbox=[], sends=[])
+
+
+def _taken_back(*, pause: int, takes_back: int) -> Evidence:
+    """A pause that message 1 asked for, ended by a request to take back the pause of another one."""
+    body = msgspec.Raw(msgspec.json.encode({"takes_back": takes_back}))
+    resume = Message(RunId(RUN), "resume", "r3", body, number=3)
+    return _story((e.Paused(reason="user", message=pause),), (e.Resumed(message=3),), inbox=[resume])
+
+
+def _held_until(ends_at: float) -> Evidence:
+    """A pause that ended by itself at 103."""
+    paused = e.Paused(reason="rewind", detail="to go back", expires_at=ends_at)
+    return _story((paused,), (e.Resumed(by="the end of its pause"),))
 
 
 RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
@@ -223,6 +268,15 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(STEP, OTHER))),
     ("branches keep what stands", lambda: _story((DONE,), OTHER_DONE, _back(OTHER, cutoff=4))),
     ("what is refused has a reason", lambda: _story(REFUSED, inbox=[_resume()])),
+    ("what is refused has a reason", lambda: _hidden_question("jump")),
+    ("attempts are counted", lambda: _story((e.StepFailed(leaf=STEP, error=ERROR, attempt=3),))),
+    ("attempts are counted", lambda: _undone_for_good(2)),
+    ("recoveries are audited", lambda: _story(_crash(solo=False, finding="H1"))),
+    ("policies are obeyed", lambda: _taken_over("resume")),
+    ("policies are obeyed", lambda: _taken_over("hold", meets=(e.Paused(reason="hold", detail="its policy"),))),
+    ("policies are obeyed", lambda: _taken_over("fail", meets=(FAILED,))),
+    ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
+    ("pauses end for a reason", lambda: _held_until(102.5)),
 ]
 
 
