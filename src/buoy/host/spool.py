@@ -1,8 +1,8 @@
 """Spool files: unsent writes of one process in a private folder, until their store has them.
 
-Invariants: the file is locked as long as its process lives, and it gets its name when it is locked: whoever obtains the
-lock of a spool file knows that its process is dead. Each record is synced before `keep` returns. A last record that a
-crash cut off counts as not written. Folder and files are readable by their owner only.
+Invariants: the file is locked as long as its process lives, and it gets its name when it is locked: a process that
+obtains the lock of a spool file knows that the other one is dead. Each record is synced before `keep`
+returns. A last record that a crash cut off counts as not written. Folder and files are readable by their owner only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Unsent writes: what a runner has recorded while its store is away, kept on the disk of its machine.
 
 Invariants: a write is kept as soon as a commit of this process is unclear, and forgotten when its outcome is certain.
-Writes of a dead process are committed as they are, with their nonces and in the order of each log, before the next
-process takes work. So a step that ended while the store was away has its outcome, though its runner died as well.
+The next process commits the writes of a dead one before it takes work: as they are, with their nonces, each log in its
+order. So a step that ended while the store was away has its outcome, though its runner died as well.
 A write that another runner has overtaken is fenced, as it would have been on its first way.
 """
 
@@ -31,7 +31,7 @@ class Spool(Protocol):
 
 
 class Unsent:
-    """The unsent writes of one journal. A disk that refuses them is a trouble that is told, and stops nothing."""
+    """The unsent writes of one journal. A disk that refuses them is reported as a trouble, and stops nothing."""
 
     def __init__(
         self, spool: Spool, note: Callable[[str, Exception], None], waiting: Callable[[], list[Write]]

@@ -1,0 +1,178 @@
+"""Live streams under load, on a server in a process of its own.
+
+    PYTHONPATH=. python benchmarks/streams.py load [--readers 1000] [--runs 100] [--rate 100] [--seconds 60]
+    PYTHONPATH=. python benchmarks/streams.py fanout [--readers 1000] [--events 20]
+    PYTHONPATH=. python benchmarks/streams.py idle [--readers 5000] [--seconds 30]
+
+`load`: so many writes per second over all runs, and readers spread over the runs; each must see every event once and in
+order. `fanout`: all readers watch one run. `idle`: what streams cost that carry nothing. Delays are from the time of an
+event, which is before its commit, to its arrival. The processor time of the server stands beside them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import resource
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.web.stream_readers import StreamReader, open_reader
+
+import buoy
+
+_TOKEN = "buoy_benchmark"
+
+
+@buoy.step
+async def tick(pause_s: float) -> None:
+    await asyncio.sleep(pause_s)
+
+
+@buoy.workflow
+async def clock(ticks: int, pause_s: float) -> None:
+    for _ in range(ticks):
+        await tick(pause_s)
+
+
+@buoy.workflow
+async def quiet() -> None:
+    await buoy.wait_signal("never")
+
+
+class Server:
+    """`buoy serve` on a new SQLite file."""
+
+    def __init__(self, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.url = f"sqlite:///{folder}/runs.db"
+        token = folder / "token"
+        token.write_text(_TOKEN)
+        token.chmod(0o600)
+        words = ["serve", "--store", self.url, "--port", str(self.port), "--token-file", str(token)]
+        self._process = subprocess.Popen([sys.executable, "-m", "buoy", *words])
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port)).close()
+                return
+            except ConnectionRefusedError:
+                assert self._process.poll() is None, "the server ended"
+                time.sleep(0.05)
+
+    def cpu_s(self) -> float:
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory_mb(self) -> float:
+        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def stop(self) -> None:
+        self._process.send_signal(signal.SIGTERM)
+        self._process.wait(60)
+
+
+async def _watch(server: Server, runs: list[str], readers: int) -> list[StreamReader]:
+    found: list[StreamReader] = []
+    for start in range(0, readers, 100):
+        names = [runs[place % len(runs)] for place in range(start, min(start + 100, readers))]
+        new = [await open_reader(server.port, f"/api/v1/runs/{name}/stream", _TOKEN) for name in names]
+        while not all(each.opened for each in new):
+            await asyncio.sleep(0.01)
+        found += new
+    return found
+
+
+def _p99(values: list[float]) -> float:
+    return statistics.quantiles(values, n=100)[98] if len(values) > 1 else values[0]
+
+
+async def load(server: Server, given: argparse.Namespace) -> None:
+    async with buoy.open(server.url, workflows=[clock]) as app:
+        ticks, pause_s = int(given.rate * given.seconds / given.runs), given.runs / given.rate
+        runs = [f"r{each}" for each in range(given.runs)]
+        started = [await app.start_as(name, clock, ticks, pause_s) for name in runs]
+        readers = await _watch(server, runs, given.readers)
+        cpu, began, live = server.cpu_s(), time.monotonic(), [len(each.seen) for each in readers]
+        for each in started:
+            await each.result()
+        took_s = time.monotonic() - began
+        while not all(each.lost or each.seen[-1:] == [ticks * 2 + 3] for each in readers):
+            await asyncio.sleep(0.05)
+    complete = sum(each.seen == list(range(1, ticks * 2 + 4)) for each in readers)
+    # What was there when the stream opened was not live.
+    delays = [delay for each, first in zip(readers, live, strict=True) for delay in each.delays_s[first:]]
+    rate = given.runs * ticks / took_s
+    print(
+        f"{given.readers:,} readers of {given.runs} runs, {rate:.0f} writes/s for {took_s:.0f} s: "
+        f"{complete:,} complete sequences, delay p50 {1e3 * statistics.median(delays):.0f} ms, "
+        f"p99 {1e3 * _p99(delays):.0f} ms, server {100 * (server.cpu_s() - cpu) / took_s:.0f} % of a core"
+    )
+
+
+async def fanout(server: Server, given: argparse.Namespace) -> None:
+    async with buoy.open(server.url, workflows=[clock]) as app:
+        started = await app.start_as("r", clock, given.events, 1.0)
+        readers = await _watch(server, ["r"], given.readers)
+        cpu, live = server.cpu_s(), [len(each.seen) for each in readers]
+        await started.result()
+        while not all(each.seen[-1:] == [given.events * 2 + 3] for each in readers):
+            await asyncio.sleep(0.01)
+    spent = server.cpu_s() - cpu
+    delays = [delay for each, first in zip(readers, live, strict=True) for delay in each.delays_s[first:]]
+    groups = len(delays) / given.readers / 2
+    print(
+        f"one event to {given.readers:,} readers: p50 {1e3 * statistics.median(delays):.0f} ms, "
+        f"p99 {1e3 * _p99(delays):.0f} ms; processor time of the server {1e3 * spent / max(groups, 1):.0f} ms for each"
+    )
+
+
+async def idle(server: Server, given: argparse.Namespace) -> None:
+    async with buoy.open(server.url, workflows=[quiet]) as app:
+        runs = [f"r{each}" for each in range(50)]
+        for name in runs:
+            await app.start_as(name, quiet)
+        before = server.memory_mb()
+        readers = await _watch(server, runs, given.readers)
+        cpu = server.cpu_s()
+        await asyncio.sleep(given.seconds)
+        spent = server.cpu_s() - cpu
+        memory = server.memory_mb() - before
+        dropped = sum(each.lost for each in readers)
+    print(
+        f"{given.readers:,} idle streams ({dropped} dropped): {memory:.0f} MB, "
+        f"{1e3 * memory / given.readers:.0f} kB each; {100 * spent / given.seconds:.1f} % of a core"
+    )
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", choices=("load", "fanout", "idle"))
+    options.add_argument("--readers", type=int)
+    options.add_argument("--runs", type=int, default=100)
+    options.add_argument("--rate", type=float, default=100.0)
+    options.add_argument("--events", type=int, default=20)
+    options.add_argument("--seconds", type=float)
+    given = options.parse_args()
+    given.readers = given.readers or (5_000 if given.what == "idle" else 1_000)
+    given.seconds = given.seconds or (30.0 if given.what == "idle" else 60.0)
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 2 * given.readers + 1_000), most))
+    with tempfile.TemporaryDirectory() as name:
+        server = Server(Path(name))
+        try:
+            asyncio.run({"load": load, "fanout": fanout, "idle": idle}[given.what](server, given))
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    main()
