@@ -52,11 +52,6 @@ from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 
-def default_store() -> str:
-    """The URL of the configured store."""
-    return configured_store()
-
-
 def runner_info(
     ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None,
     proof: Proof | None = None,
@@ -158,7 +153,7 @@ async def open_sweeper(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
 ) -> AsyncIterator[SweeperProcess]:
     """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
-    store = await open_configured(url or default_store(), SystemClock())
+    store = await open_configured(url or configured_store(), SystemClock())
     try:
         process = SweeperProcess(store, options, interval_s=interval_s, once=once)
         await process.begin()
@@ -180,7 +175,7 @@ async def open_worker(
     options: RunnerOptions | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker that the caller starts and stops. At the end its store is closed."""
-    place = url or default_store()
+    place = url or configured_store()
     store = await open_configured(place, SystemClock())
     spool: SpoolFile | None = None
     try:
@@ -282,7 +277,7 @@ def _driven(each: Workflow[..., Any] | Step[..., Any]) -> Workflow[..., Any]:
 async def open_client(url: str | None = None, *, actor: str = "client") -> AsyncIterator[Client]:
     """A store without a runner: to start runs for workers, to look at them and to speak to them."""
     clock = SystemClock()
-    store = await open_configured(url or default_store(), clock)
+    store = await open_configured(url or configured_store(), clock)
     try:
         yield Client(
             store,

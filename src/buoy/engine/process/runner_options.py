@@ -8,7 +8,7 @@ from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S, SWEEP_DELAY_S, WAIT
 
 
 class RunnerOptions(msgspec.Struct, frozen=True):
-    """What a person may turn."""
+    """Settings of a runner that a person may change."""
 
     waiting_runs_max: int = WAITING_RUNS_MAX
     driving_runs_max: int = DRIVING_RUNS_MAX

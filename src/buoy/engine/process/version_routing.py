@@ -29,7 +29,7 @@ LEFT_PAUSE_S = 0.25
 
 
 class VersionRouter:
-    """What one runner leaves to others."""
+    """The runs that one runner leaves to others."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner

@@ -26,7 +26,7 @@ _PROVEN = frozenset({e.StepStarted, e.StepCompleted, e.JobOffered})
 
 
 class Ledger:
-    """The pen of one incarnation of a run."""
+    """Buffers the events of one owner of a run until they are committed."""
 
     def __init__(
         self,
