@@ -103,7 +103,8 @@ class CountingBucket:
             self._meter.add("delete", keys[0], (len(keys) - 1) // LISTED_MAX)
 
     async def foreign(self, prefix: str) -> list[str]:
-        return await self._inner.foreign(prefix)
+        with self._meter.request("list", prefix):
+            return await self._inner.foreign(prefix)
 
     def pulse(self) -> int | None:
         return None

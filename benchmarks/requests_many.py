@@ -1,29 +1,24 @@
 """Requests over many runs: sweeps, and the looks of a person, at a store with many active and many finished runs.
 
-Runs are planted by commits of their own, without an engine. The cases fail if a count depends on how many runs
-finished or how many runners ever lived.
+The cases fail if a count depends on how many runs finished or how many runners ever lived, or exceeds its budget.
 """
 
 from __future__ import annotations
 
-from itertools import count
+from collections.abc import Awaitable, Callable
 
-import msgspec
 from counting_bucket import Requests
-from requests_world import World, leave_gone, sweeper_of
+from requests_plant import plant
+from requests_world import World, sweeper_of
 
-from buoy.core.ids import LeafId, RunId
-from buoy.core.log import events as e
+from buoy.core.limits import STALE_AFTER_S
+from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
 from buoy.operations.inspect.troubles import all_troubles
 from buoy.operations.status import store_status
-from buoy.ports.records import Ended, Released
-from buoy.ports.store import Store
-from buoy.testing.contracts.harness import Author
+from buoy.recovery.sweep.sweep import SweepOptions, sweep
+from buoy.stores.objects.retirement import RETIRED_BILLED_MAX
 
-ACTIVE = 1_000
-FINISHED = 12_000
-GONE = 300
 SHOWN = 20
 # The budget: listings per 1,000 active runs and requests beside them; and requests beyond what is shown.
 SWEEP_LISTS_PER_1000, SWEEP_MAX, LOOK_MAX = 5, 100, 50
@@ -33,59 +28,67 @@ Found = dict[str, Requests]
 
 async def sweep_of_many(world: World) -> Found:
     """A whole sweep over parked runs, before and after many more finished and many runners went."""
-    runner, store = await world.worker("worker"), await world.store()
-    await plant(world, store, "parked", ACTIVE)
+    sizes = world.sizes
+    runner = await world.worker("worker")
+    await plant(world, "parked", 0, sizes.active)
+    # None of them has moved for long.
+    world.clock.advance(2 * STALE_AFTER_S)
     found: list[Requests] = []
-    for finished, gone in ((0, 0), (300, GONE)):
-        await plant(world, store, "finished", finished)
-        await leave_gone(world, 0, gone)
+    for finished, gone in ((sizes.finished // 100, sizes.gone // 100), (sizes.finished, sizes.gone)):
+        await plant(world, "finished", 0, finished)
+        await plant(world, "gone", 0, gone)
         sweeper = sweeper_of(runner)
         await sweeper.whole()
         with world.counted() as span:
             await sweeper.whole()
         found.append(span.requests)
     few, many = found
-    assert few == many, f"a sweep depends on what is over: {few}, {many}"
-    assert sum(many) <= SWEEP_LISTS_PER_1000 * ACTIVE / 1_000 + SWEEP_MAX, many
-    return {f"whole sweep, {ACTIVE:,} parked, 300 finished, {GONE} runners gone": many}
+    # A sweep removes some old records of runners while there are more than are kept.
+    assert sum(many) - sum(few) <= RETIRED_BILLED_MAX + 3, f"a sweep depends on what is over: {few}, {many}"
+    assert sum(many) <= SWEEP_LISTS_PER_1000 * sizes.active / 1_000 + SWEEP_MAX, many
+    name = f"whole sweep, {sizes.active:,} parked"
+    return {
+        f"{name}, {sizes.finished // 100:,} finished, {sizes.gone // 100:,} runners gone": few,
+        f"{name}, {sizes.finished:,} finished, {sizes.gone:,} runners gone": many,
+    }
 
 
 async def looks_at_many(world: World) -> Found:
-    """`ps`, `why --all` and `status` at a store where nearly all runs have finished."""
-    store = await world.store()
-    await plant(world, store, "finished", FINISHED)
-    await leave_gone(world, 0, GONE)
-    await plant(world, store, "parked", SHOWN)
-    client, found = await world.client(), Found()
-    with world.counted() as ps:
-        assert len((await list_runs(client, RunFilter(statuses=NOT_ENDED), limit=SHOWN)).facts) == SHOWN
-    found[f"ps, {SHOWN} runs shown"] = ps.requests
-    with world.counted() as everything:
-        assert len((await list_runs(client, RunFilter(), limit=SHOWN)).facts) == SHOWN
-    found[f"ps --all, {SHOWN} runs shown"] = everything.requests
-    with world.counted() as why:
-        await all_troubles(client)
-    found[f"why --all, {SHOWN} active runs"] = why.requests
-    with world.counted() as status:
-        await store_status(client)
-    found[f"status, {SHOWN} active runs"] = status.requests
-    for look in (ps, everything, status):
-        assert sum(look.requests) <= SHOWN + LOOK_MAX, look.requests
-    return {f"{name}, of {FINISHED:,} and {GONE} runners gone": requests for name, requests in found.items()}
+    """`ps`, `why --all`, `status` and a dry sweep at a store where nearly all runs have finished."""
+    sizes, found = world.sizes, Found()
+    await world.store()
+    await plant(world, "finished", 0, sizes.finished)
+    await plant(world, "gone", 0, sizes.gone)
+    await plant(world, "parked", 0, SHOWN)
+    for name, look in LOOKS.items():
+        client = await world.client()
+        with world.counted() as span:
+            await look(client)
+        assert sum(span.requests) <= SHOWN + LOOK_MAX, (name, span.requests)
+        found[f"{name}, {SHOWN} active of {sizes.finished:,} and {sizes.gone:,} runners gone"] = span.requests
+    return found
 
 
-async def plant(world: World, store: Store, kind: str, number: int) -> None:
-    """So many runs that wait for a signal, or that are over."""
-    nonces = count(1)
-    for each in range(number):
-        author = Author(RunId(f"{kind}-{each:06}"), world.clock, nonces, {})
-        now = world.clock.now()
-        if kind == "parked":
-            waits = e.SignalWaited(leaf=LeafId("go#1"), name="go")
-            first = author.first(Released(due_at=None, now=now))
-            author.accept(first)
-            await store.commit([first])
-            await author.append(store, waits, task=Released(due_at=None, now=now))
-        else:
-            await author.create(store, Released(due_at=None, now=now))
-            await author.append(store, e.WorkflowCompleted(result=msgspec.Raw(b"1")), task=Ended())
+async def _ps(client: Client) -> None:
+    assert len((await list_runs(client, RunFilter(statuses=NOT_ENDED), limit=SHOWN)).facts) == SHOWN
+
+
+async def _ps_all(client: Client) -> None:
+    assert len((await list_runs(client, RunFilter(), limit=SHOWN)).facts) == SHOWN
+
+
+async def _why_all(client: Client) -> None:
+    assert not (await all_troubles(client)).any
+
+
+async def _status(client: Client) -> None:
+    assert (await store_status(client)).health == {"idle": SHOWN}
+
+
+async def _dry_sweep(client: Client) -> None:
+    assert (await sweep(client, SweepOptions(dry_run=True))).scanned == 0
+
+
+LOOKS: dict[str, Callable[[Client], Awaitable[None]]] = {
+    "ps": _ps, "ps --all": _ps_all, "why --all": _why_all, "status": _status, "sweeper --dry-run": _dry_sweep,
+}  # fmt: skip

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from counting_bucket import CountingBucket, Meter, Requests
 
@@ -56,19 +57,35 @@ class Span:
     requests = Requests()
 
 
-class World:
-    """One storage."""
+class Sizes(NamedTuple):
+    """How much stands in the storages of the cases with many runs."""
 
-    def __init__(self, bucket: Bucket, clock: SkippingClock) -> None:
+    active: int = 1_000
+    finished: int = 100_000
+    gone: int = 10_000
+
+
+@runtime_checkable
+class Billed(Protocol):
+    """A bucket whose requests are counted on their way, too."""
+
+    def billed(self) -> Requests: ...
+
+
+class World:
+    """One storage. `bucket`: the way to it that is not counted."""
+
+    def __init__(self, bucket: Bucket, clock: SkippingClock, sizes: Sizes) -> None:
         self.meter = Meter()
         self.clock = clock
-        self._bucket = bucket
+        self.sizes = sizes
+        self.bucket = bucket
         self._stores: list[ObjectStore] = []
         self._runners: list[Runner] = []
 
     async def store(self) -> ObjectStore:
         """As one more process opens it."""
-        store = await ObjectStore.on(CountingBucket(await self._bucket.reopen(), self.meter), clock=self.clock)
+        store = await ObjectStore.on(CountingBucket(await self.bucket.reopen(), self.meter), clock=self.clock)
         self._stores.append(store)
         return store
 
@@ -118,9 +135,17 @@ class World:
 
     @contextmanager
     def counted(self) -> Iterator[Span]:
-        span, before = Span(), self.meter.total
+        """Where something between this process and the storage counts too, both must agree."""
+        span, before, billed = Span(), self.meter.total, self._billed()
+        under_way = self.meter.outside.busy
         yield span
         span.requests = self.meter.total - before
+        also = None if under_way or self.meter.outside.busy else self._billed()
+        if billed is not None and also is not None:
+            assert also - billed == span.requests, f"counted here: {span.requests}; by the proxy: {also - billed}"
+
+    def _billed(self) -> Requests | None:
+        return self.bucket.billed() if isinstance(self.bucket, Billed) else None
 
 
 def client_of(runner: Runner) -> Client:
@@ -177,11 +202,11 @@ async def idle_worker(world: World, name: str, *workflows: Workflow[..., object]
 
 
 @asynccontextmanager
-async def opened(make: MakeBucket, name: str) -> AsyncIterator[World]:
+async def opened(make: MakeBucket, name: str, sizes: Sizes = Sizes()) -> AsyncIterator[World]:
     """An empty storage, and a clock that is skipped while it is looked at."""
     clock = SkippingClock()
     bucket = await make(name)
-    world = World(bucket, clock)
+    world = World(bucket, clock, sizes)
 
     def stuck() -> None:
         raise RuntimeError(f"{name}: nothing can happen any more, and the count is not over")

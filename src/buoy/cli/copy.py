@@ -12,7 +12,7 @@ from buoy.cli.terminal.program import Exit, go, shared_options
 from buoy.config import configured_store, person
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.copy_runs import CopiedRun, CopiedSchedule, copy_all, copy_run, copy_schedules
+from buoy.operations.copy_runs import CopiedRun, CopiedSchedule, copy_all, copy_run, copy_schedules, copy_tombstones
 from buoy.wiring import open_client
 
 _PROGRESS = 50
@@ -24,13 +24,15 @@ class Copied(msgspec.Struct, frozen=True):
     runs: tuple[CopiedRun, ...]
     schedules: tuple[CopiedSchedule, ...]
     dry_run: bool
+    # Ids of purged runs that the target did not know.
+    tombstones: int = 0
 
 
 @click.command("copy")
 @click.option("--from", "source", metavar="URL", help="The store that the runs are in; else --store.")
 @click.option("--to", "target", metavar="URL", required=True, help="The store that they move to.")
 @click.option("--run", "run_id", metavar="ID", help="One run, with its parents, children and successors.")
-@click.option("--all", "everything", is_flag=True, help="All runs and schedules.")
+@click.option("--all", "everything", is_flag=True, help="All runs, schedules and tombstones of purged runs.")
 @click.option("--dry-run", is_flag=True, help="Check everything and change nothing.")
 @shared_options
 def copy_command(
@@ -66,6 +68,8 @@ def copy_command(
     text = f"{counted(len(new), 'run')} {verb}, {counted(len(done.runs) - len(new), 'run')} there already"
     if done.schedules:
         text += f"; {counted(len(done.schedules), 'schedule')}"
+    if done.tombstones:
+        text += f"; {counted(done.tombstones, 'tombstone')}"
     click.echo(text, err=True)
     return Exit.OK
 
@@ -75,6 +79,7 @@ async def _copied(
 ) -> Copied:
     runs: list[CopiedRun] = []
     schedules: list[CopiedSchedule] = []
+    tombstones = 0
     async with open_client(source, actor=person()) as here, open_client(target, actor=person()) as there:
         if run_id is not None:
             for each in await copy_run(here, there, run_id, dry_run=dry_run):
@@ -83,10 +88,11 @@ async def _copied(
         else:
             # Schedules first: the source starts no more runs while its runs move.
             schedules = await copy_schedules(here, there, dry_run=dry_run)
+            tombstones = await copy_tombstones(here, there, dry_run=dry_run)
             async for each in copy_all(here, there, dry_run=dry_run):
                 runs.append(each)
                 say(each, len(runs))
-    return Copied(tuple(runs), tuple(schedules), dry_run)
+    return Copied(tuple(runs), tuple(schedules), dry_run, tombstones)
 
 
 def _say(copied: CopiedRun, number: int) -> None:

@@ -26,10 +26,10 @@ from buoy.core.log.state import State, fold
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.engine.services.commits import commit_surely, send_surely, write_of
-from buoy.errors import BadInput, UnknownRun, WrongState
+from buoy.errors import BadInput, CorruptLog, UnknownRun, WrongState
 from buoy.operations.bundles import export_run
 from buoy.ports.maintenance import RunCopy
-from buoy.ports.records import Ended, RunQuery
+from buoy.ports.records import Ended, Message, RunQuery
 
 # A run whose owner appends all the time may win some races against the fence; its owner is then fenced next.
 FENCE_TRIES_MAX = 100
@@ -123,6 +123,22 @@ async def copy_schedules(source: Client, target: Client, *, dry_run: bool = Fals
     return copied
 
 
+async def copy_tombstones(source: Client, target: Client, *, dry_run: bool = False) -> int:
+    """Uses up the ids of purged runs in the target too. How many were not used up there."""
+    _refuse_same(source, target)
+    number, after = 0, None
+    while page := await source.store.archive.tombstones(after, PAGE):
+        for tombstone in page:
+            after = tombstone.run_id
+            if await target.store.archive.tombstone(after) is not None:
+                continue
+            if await target.store.run(after) is not None:
+                here = source.store.name
+                raise WrongState(f"{target.store.name} has a run {after}, which was purged from {here}; look at both")
+            number += dry_run or await target.store.archive.bury(tombstone)
+    return number
+
+
 def _refuse_same(source: Client, target: Client) -> None:
     if source.store.name == target.store.name:
         raise BadInput(f"source and target are the same store: {source.store.name}; name two stores")
@@ -189,8 +205,12 @@ async def _fence(source: Client, target: Client, run_id: RunId) -> _Fenced:
 
 
 async def _bring(source: Client, target: Client, fenced: _Fenced) -> bool:
-    """Stores the run in the target, on hold unless it rests anyway. False: it is there already."""
-    if await _is_there(target, fenced):
+    """Stores the run in the target, on hold unless it rests anyway. False: it is there already, whole.
+
+    A copy that was cut off may have left a run whose inbox is not complete: the same import completes it.
+    """
+    messages = tuple(await source.store.inbox(fenced.run_id))
+    if await _is_there(target, fenced) and await _has_messages(target, fenced.run_id, messages):
         return False
     for version in versions(fenced.log):
         data = await source.store.definition(version)
@@ -204,7 +224,7 @@ async def _bring(source: Client, target: Client, fenced: _Fenced) -> bool:
         id=sha256(encode_events((*fenced.log, *added))).hexdigest()[:24],
         document=document(state),
         events=(*fenced.log, *added),
-        messages=tuple(await source.store.inbox(fenced.run_id)),
+        messages=messages,
         generation=min(max(fenced.generation, 1), len(fenced.log)),
     )
     if await target.store.archive.import_run(copy):
@@ -221,6 +241,14 @@ async def _is_there(target: Client, fenced: _Fenced) -> bool:
     if tuple(there[: len(fenced.log)]) != fenced.log:
         raise WrongState(f"{target.store.name} has another run {fenced.run_id}; look at both")
     return True
+
+
+async def _has_messages(target: Client, run_id: RunId, messages: tuple[Message, ...]) -> bool:
+    try:
+        there = {each.dedupe for each in await target.store.inbox(run_id)}
+    except CorruptLog:
+        return False
+    return all(each.dedupe in there for each in messages)
 
 
 def _hold(source: Client, state: State, fenced: _Fenced) -> list[e.Event]:

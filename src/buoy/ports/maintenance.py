@@ -163,6 +163,17 @@ class Archive(Protocol):
         """What is left of a run that was purged."""
         ...
 
+    async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
+        """Those of all purged runs, in an order of the store's own, from after that run on, at most so many."""
+        ...
+
+    async def bury(self, tombstone: Tombstone) -> bool:
+        """Uses up the id of a run that was purged elsewhere. False: it is used here already, by a run or a tombstone.
+
+        Nothing is deleted.
+        """
+        ...
+
     async def half_purged(self) -> list[RunId]:
         """Runs whose purge was begun and not finished: purge them again."""
         ...

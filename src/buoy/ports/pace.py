@@ -30,3 +30,8 @@ class Pace(msgspec.Struct, frozen=True):
     schedules_s: float = 10.0
     # Active runs that one sweep of a worker reads without a sign of trouble; None: as many as its options say.
     sweep_looks: int | None = None
+
+    @property
+    def billed(self) -> bool:
+        """Whether each request costs something, so that what an index or a document tells is not read again."""
+        return self.sweep_looks is not None

@@ -1,16 +1,18 @@
 """Troubles: every run that is in trouble, one line each, and what is wrong with the store itself.
 
-Invariant: every run that has not ended is looked at, with its log. A run that cannot be read hides no other.
+Invariants: every run that has not ended is looked at, with its log; where each request is billed, by its document
+first, and with its log if that gives any sign of trouble. A run that cannot be read hides no other.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
 from buoy.core.diagnosis.findings import Finding, first_notice
+from buoy.core.diagnosis.first_look import gives_sign
 from buoy.core.diagnosis.health import TROUBLES, Health, judge
 from buoy.core.explain.findings import finding_text
 from buoy.core.limits import RUNS_PAGE_MAX, STALE_AFTER_S
@@ -19,7 +21,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import Problem
 from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.records import RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, read_fleet, store_trouble
+from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet, store_trouble
 from buoy.recovery.recover import Examined, examine
 
 
@@ -67,13 +69,21 @@ async def _troubles(client: Client) -> AsyncIterator[Trouble]:
         for one in page.broken:
             text = f"it cannot be read: {one.reason}"
             yield Trouble(run_id=one.id, workflow="", status=None, health=Health.UNKNOWN, code="R1", text=text)
-        for record in page.runs:
+        for record in await _suspicious(client, page.runs, fleet):
             found = await _trouble(client, record, fleet)
             if found is not None:
                 yield found
         cursor = page.cursor
         if cursor is None:
             return
+
+
+async def _suspicious(client: Client, records: Sequence[RunRecord], fleet: Fleet) -> Sequence[RunRecord]:
+    """Those of the runs whose logs are worth reading: all of them, unless each request is billed."""
+    if not client.store.pace.billed:
+        return records
+    facts = await facts_of_page(client.store, fleet, records, stale_after_s=STALE_AFTER_S)
+    return [record for record, seen in zip(records, facts, strict=True) if gives_sign(seen)]
 
 
 async def _trouble(client: Client, record: RunRecord, fleet: Fleet) -> Trouble | None:

@@ -5,13 +5,13 @@ Invariant: what it gives is at most some seconds old. A run whose holder registe
 
 from __future__ import annotations
 
-from buoy.core.limits import LOOKS_SLACK_S
+from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_SHOWN
 from buoy.engine.client.client import Client
 from buoy.recovery.evidence import Fleet, read_fleet
 
 
 class RecentFleet:
-    """The living, and the newest of those that are gone."""
+    """The living, and the newest of those that are gone if reading them costs nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -23,5 +23,8 @@ class RecentFleet:
         """The runners; read again if the last read is too old."""
         now = self._client.clock.monotonic()
         if self._fleet is None or now - self._read_at > LOOKS_SLACK_S:
-            self._fleet, self._read_at = await read_fleet(self._client.store, self._client.liveness), now
+            store = self._client.store
+            # A holder that is not among them is looked for again, among the gone too.
+            gone = 0 if store.pace.billed else RUNNERS_GONE_SHOWN
+            self._fleet, self._read_at = await read_fleet(store, self._client.liveness, gone=gone), now
         return self._fleet

@@ -8,6 +8,8 @@ run that a living runner holds is only ever written to.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from buoy.core.diagnosis.findings import first_trouble
@@ -35,6 +37,13 @@ class Reconciled(msgspec.Struct, frozen=True, kw_only=True):
     # Where the next one continues; None: all were looked at.
     cursor: str | None = None
 
+    def __add__(self, more: Reconciled) -> Reconciled:
+        return Reconciled(
+            replayed=self.replayed + more.replayed,
+            skipped=self.skipped + more.skipped,
+            troubles=(*self.troubles, *more.troubles)[:_TROUBLES_KEPT],
+        )
+
 
 async def reconcile(
     client: Client,
@@ -51,28 +60,36 @@ async def reconcile(
     on; the answer says where to continue.
     """
     chosen = Scope.of(client, scope)
-    replayed = skipped = pages = 0
-    troubles: list[str] = []
+    found, pages = Reconciled(), 0
     size, pages_max = sweep_pages(client.store, bounded=bounded)
     while pages_max is None or pages < pages_max:
         # The sweep that comes before reports the runs of the page that cannot be read.
         query = RunQuery(statuses=_ACTIVE, stack=chosen.stack, env=chosen.env)
         page = await client.store.find_runs(query, cursor, size)
-        now = await client.store.now()
-        old = [record for record in page.runs if record.updated_at <= now - stale_after_s]
-        waiting = [record for record in old if chosen.covers(record.document) and _waits(record, now)]
-        fleet = await read_fleet(client.store, client.liveness) if waiting else None
-        for record in waiting:
-            try:
-                woken = await _wake(client, record, fleet, dry_run=dry_run)
-            except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop the others
-                troubles.append(f"{record.document.run_id}: {Recovery.unread(record.document.run_id, error).error}")
-                woken = False
-            replayed, skipped = replayed + woken, skipped + (not woken)
+        before = await client.store.now() - stale_after_s
+        old = [record for record in page.runs if record.updated_at <= before]
+        found = found + await reconcile_runs(client, chosen, old, dry_run=dry_run)
         pages, cursor = pages + 1, page.cursor
         if cursor is None:
             break
-    return Reconciled(replayed=replayed, skipped=skipped, troubles=tuple(troubles[:_TROUBLES_KEPT]), cursor=cursor)
+    return msgspec.structs.replace(found, cursor=cursor)
+
+
+async def reconcile_runs(client: Client, scope: Scope, records: Sequence[RunRecord], *, dry_run: bool) -> Reconciled:
+    """The same for runs that were just read."""
+    replayed = skipped = 0
+    troubles: list[str] = []
+    now = await client.store.now()
+    waiting = [record for record in records if scope.covers(record.document) and _waits(record, now)]
+    fleet = await read_fleet(client.store, client.liveness) if waiting else None
+    for record in waiting:
+        try:
+            woken = await _wake(client, record, fleet, dry_run=dry_run)
+        except Exception as error:  # noqa: BLE001 - reported; one run's trouble must not stop the others
+            troubles.append(f"{record.document.run_id}: {Recovery.unread(record.document.run_id, error).error}")
+            woken = False
+        replayed, skipped = replayed + woken, skipped + (not woken)
+    return Reconciled(replayed=replayed, skipped=skipped, troubles=tuple(troubles))
 
 
 def _waits(record: RunRecord, now: StoreTime) -> bool:

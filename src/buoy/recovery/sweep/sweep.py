@@ -10,8 +10,9 @@ are claimed with their remedies, one by one, before that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from buoy.core.diagnosis.first_look import gives_sign
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX
 from buoy.core.log.lifecycle import RESTING, Status
@@ -20,7 +21,7 @@ from buoy.engine.services.recovery_log import note_burial, note_release
 from buoy.errors import CorruptLog, Problem
 from buoy.ports.host import Sight
 from buoy.ports.records import Evidence, Orphan, RunnerRecord, RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, read_fleet
+from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
 from buoy.recovery.failure_detector import FailureDetector, retire, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.sweep.recent_fleet import RecentFleet
@@ -65,6 +66,8 @@ class Sweep:
         self._glance: Fleet | None = None
         self._glanced_at = 0.0
         self.cursor = cursor
+        # What was read of runs that have not moved for long, where a second read is billed.
+        self.read: list[RunRecord] = []
         self.tally = Tally(self._options.limit)
 
     async def whole(self) -> Swept:
@@ -221,27 +224,41 @@ class Sweep:
             living = {record.info.id for record in (await self._at_a_glance()).registered}
             for broken in page.broken:
                 self._note(Recovery.of_broken(broken))
+            sound = await self._sound(page.runs)
+            self.read += page.runs if self._store.pace.billed else ()
             for record in page.runs:
                 if self.tally.full():
                     return  # the next sweep sees this page again; those recovered are healthy by then
-                looks += await self._look(record, living)
+                looks += await self._look(record, living, sound)
             pages += 1
             self.cursor = page.cursor
             if page.cursor is None:
                 return
 
-    async def _look(self, record: RunRecord, living: set[RunnerId]) -> bool:
+    async def _look(self, record: RunRecord, living: set[RunnerId], sound: set[RunId]) -> bool:
         """A close look at a run, unless it waits in a living runner's hands: then there is nothing to see."""
         doc = record.document
         if doc.run_id in self._seen or not self._scope.covers(doc):
             return False
-        if record.holder in living and doc.status in RESTING:
+        if (record.holder in living and doc.status in RESTING) or doc.run_id in sound:
             self._note(Recovery(run_id=doc.run_id))
             return False
         await self._recover(doc.run_id)
         # A look does not wait for anything on some stores; steps and beats of this process want their turn.
         await asyncio.sleep(0)
         return True
+
+    async def _sound(self, records: Sequence[RunRecord]) -> set[RunId]:
+        """Where each request is billed: the runs whose documents give no sign of trouble, without the first of a page.
+
+        So a sweep reads the log of one such run, and in the end those of all.
+        """
+        if not self._store.pace.billed or len(records) < 2:
+            return set()
+        stale_after_s = self._options.stale_after_s
+        fleet = await self._at_a_glance()
+        found = await facts_of_page(self._store, fleet, records[1:], stale_after_s=stale_after_s)
+        return {facts.document.run_id for facts in found if not gives_sign(facts)}
 
     async def _recover(self, run_id: RunId) -> Recovery:
         """Recovers one run, whatever goes wrong with it."""

@@ -23,8 +23,9 @@ from buoy.ports.records import SweepHealth
 from buoy.ports.store import Store
 from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import Recovery
-from buoy.recovery.sweep.reconcile import Reconciled, reconcile
+from buoy.recovery.sweep.reconcile import Reconciled, reconcile, reconcile_runs
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code
+from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import Sweep, SweepOptions
 from buoy.recovery.sweep.tally import Swept, Tally
 
@@ -159,7 +160,7 @@ class Sweeper:
         try:
             swept = await sweep.whole()
             self._cursor = sweep.cursor
-            reconciled = await self._reconcile()
+            reconciled = await self._reconcile(sweep)
             if self._client.runner is not None and not self._options.dry_run:
                 await go_on_with_this_code(self._client)
         except BaseException:
@@ -173,8 +174,11 @@ class Sweeper:
             self.done(found)
         return found
 
-    async def _reconcile(self) -> Reconciled:
+    async def _reconcile(self, swept: Sweep) -> Reconciled:
         options = self._options
+        if self._store.pace.billed:
+            scope = Scope.of(self._client, options.scope)
+            return await reconcile_runs(self._client, scope, swept.read, dry_run=options.dry_run)
         done = await reconcile(
             self._client,
             options.scope,

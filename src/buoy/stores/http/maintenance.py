@@ -43,6 +43,14 @@ class HttpArchive:
         found: Tombstone | None = await self._call("archive.tombstone", run_id=run_id)
         return found
 
+    async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
+        found: list[Tombstone] = await self._call("archive.tombstones", after=after, limit=limit)
+        return found
+
+    async def bury(self, tombstone: Tombstone) -> bool:
+        done: bool = await self._call("archive.bury", tombstone=tombstone)
+        return done
+
     async def half_purged(self) -> list[RunId]:
         found: list[RunId] = await self._call("archive.half_purged")
         return found

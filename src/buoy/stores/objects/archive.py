@@ -22,6 +22,7 @@ from buoy.ports.maintenance import Remains, RunCopy, TaskFound, Tombstone
 from buoy.ports.records import Message
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
+from buoy.stores.objects.graves import grave, tombstones
 from buoy.stores.objects.index import Entry, Index, each
 from buoy.stores.objects.records import DedupeObject, LogObject, StoredRun, TaskState, entry_of, newer_task
 from buoy.stores.objects.remains import index_entries, remains
@@ -59,7 +60,7 @@ class ObjectArchive:
             raise WrongState(f"run {run_id} was purged from this store; its id is used up")
         if there.copy != copy.id:
             return False
-        await self._complete_inbox(copy)
+        await self._complete_inbox(copy, there.task.seen)
         if copy.found is not None:
             # Before anybody saves the document that the log amounts to.
             await self._put_found(run_id, copy)
@@ -136,14 +137,14 @@ class ObjectArchive:
             return there
         return log
 
-    async def _complete_inbox(self, copy: RunCopy) -> None:
-        *rest, top = copy.messages or [None]
-        if top is not None:
-            await self._put_message(top)
-            await each(reversed(rest), self._put_message)
+    async def _complete_inbox(self, copy: RunCopy, last: int) -> None:
+        """Up to the number that the log says was seen. What the original got since then has to be sent."""
+        downwards = [message for message in reversed(copy.messages) if message.number <= last]
+        if downwards:
+            await self._put_message(downwards[0])
+            await each(downwards[1:], self._put_message)
 
-    async def _put_message(self, message: Message | None) -> None:
-        assert message is not None
+    async def _put_message(self, message: Message) -> None:
         mark = msgspec.json.encode(DedupeObject(first=message.number))
         await self._create(layout.dedupe_key(message.run_id, message.dedupe), mark)
         await self._create(layout.inbox_key(message.run_id, message.number), msgspec.json.encode(message))
@@ -210,16 +211,16 @@ class ObjectArchive:
         entries: list[Entry] = [(layout.purge_key(run_id), b"{}")]
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
-        there = await self._put_log(run_id, view.head_seq + 1, _grave(tombstone, view.task))
+        there = await self._put_log(run_id, view.head_seq + 1, grave(tombstone, view.task))
         if there.purged is None:
             await self._index.drop([layout.purge_key(run_id)])
         return there.purged
 
     async def remains(self, run_id: RunId) -> Remains | None:
         found = await remains(self._bucket, self._runs, check_run_id(run_id))
-        return None if found is None or await self._is_grave(run_id) else found
+        return None if found is None or await self._isgrave(run_id) else found
 
-    async def _is_grave(self, run_id: RunId) -> bool:
+    async def _isgrave(self, run_id: RunId) -> bool:
         """Whether the log ends with a tombstone. One whose end cannot be read does not."""
         try:
             return await self.tombstone(run_id) is not None
@@ -233,7 +234,7 @@ class ObjectArchive:
             return False
         await self._index.add([(layout.purge_key(run_id), b"{}")])
         # As a purge does: from here on the run is not there, and a crash leaves what the next purge completes.
-        there = await self._put_log(run_id, tombstone.head_seq + 1, _grave(tombstone, TaskState("none", 1)))
+        there = await self._put_log(run_id, tombstone.head_seq + 1, grave(tombstone, TaskState("none", 1)))
         if there.purged is None:
             await self._index.drop([layout.purge_key(run_id)])
             return False
@@ -258,7 +259,7 @@ class ObjectArchive:
         found = await self._bucket.get(key)
         if found is not None and await self._runs.buried(run_id):
             return
-        data = msgspec.json.encode(_grave(tombstone, TaskState("none", 1)))
+        data = msgspec.json.encode(grave(tombstone, TaskState("none", 1)))
         try:
             await (self._bucket.create(key, data) if found is None else self._bucket.replace(key, data, found[1]))
         except (Exists, Changed):
@@ -268,6 +269,17 @@ class ObjectArchive:
     async def tombstone(self, run_id: RunId) -> Tombstone | None:
         last = await self._runs.last_commit(run_id)
         return None if last is None else last.purged
+
+    async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
+        return await tombstones(self._bucket, self._runs, after, limit)
+
+    async def bury(self, tombstone: Tombstone) -> bool:
+        run_id = check_run_id(tombstone.run_id)
+        there = await self._runs.log_object(run_id, 1)
+        if there is not None:
+            return False
+        made = grave(tombstone, TaskState("none", 1))
+        return await self._put_log(run_id, 1, made) is made
 
     async def half_purged(self) -> list[RunId]:
         found: list[RunId] = []
@@ -294,7 +306,3 @@ def _task(copy: RunCopy) -> TaskState:
         seen=max((each.number for each in copy.messages), default=0),
         generation=copy.generation,
     )
-
-
-def _grave(tombstone: Tombstone, task: TaskState) -> LogObject:
-    return LogObject(tombstone.head_seq, msgspec.Raw(b"[]"), NULL, task, purged=tombstone)

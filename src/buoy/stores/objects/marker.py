@@ -1,6 +1,8 @@
 """Marker: the object that says that a place of a bucket is a Buoy store, and of which format.
 
-Invariant: a place that holds something else is never made a store.
+Invariants: a place that holds something else is never made a store. A runner of this Buoy marks a store of an earlier
+format as one of its own before it registers. From then on the earlier Buoy refuses to open the store: the two know
+other indexes, and must not work on one bucket. Reading alone changes nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ import msgspec
 
 from buoy.errors import StoreUnusable
 from buoy.stores.objects import layout
-from buoy.stores.objects.bucket import Bucket, Exists
+from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.probe import PROBE, PROBED
 
-FORMAT = 1
+# 1: without `parked/`, segments and the heartbeat in `living/`.
+FORMAT = 2
 
 
 class Marker(msgspec.Struct, frozen=True):
@@ -23,8 +26,11 @@ class Marker(msgspec.Struct, frozen=True):
     format: int
 
 
-async def mark(bucket: Bucket) -> None:
-    """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made."""
+async def mark(bucket: Bucket) -> str | None:
+    """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made.
+
+    The etag of the mark, if an earlier Buoy made it.
+    """
     found = await bucket.get(layout.MARKER)
     if found is None:
         await refuse_foreign(bucket)
@@ -39,6 +45,13 @@ async def mark(bucket: Bucket) -> None:
         raise StoreUnusable(
             f"{bucket.name} has format {made.format}, this Buoy knows {FORMAT}: a newer Buoy wrote it; upgrade this one"
         )
+    return found[1] if found is not None and made.format < FORMAT else None
+
+
+async def upgrade(bucket: Bucket, etag: str) -> None:
+    """Marks a store of an earlier format as one of this format. Another process may have been quicker."""
+    with suppress(Changed):
+        await bucket.replace(layout.MARKER, msgspec.json.encode(Marker(FORMAT)), etag)
 
 
 async def refuse_foreign(bucket: Bucket) -> None:

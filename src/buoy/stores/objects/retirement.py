@@ -17,6 +17,8 @@ from buoy.stores.objects.runners import Runners
 
 # Names of `runners/` that one call looks at: those of one request.
 SCAN_MAX = 1_000
+# Records that one call removes where each request is billed: more in an hour than any fleet leaves behind.
+RETIRED_BILLED_MAX = 16
 
 
 class Retirement:
@@ -29,13 +31,15 @@ class Retirement:
         self._place: str | None = None
 
     async def retire(self, keep: int, limit: int) -> int:
+        if self._bucket.pulse() is None:
+            limit = min(limit, RETIRED_BILLED_MAX)
         living = await self._runners.fleet.look(glance=True)
         await each(living.items(), self._tidy_living)
         entries = await self._bucket.list(layout.GONE, limit=keep + limit)
         if len(entries) < keep + limit:
             # All entries are known. While there are more of them, there is enough to remove.
             await self._enter({*map(runner_keys.runner_of, entries), *living}, limit)
-        return sum(await each(entries[keep:], self._remove))
+        return await self._remove(entries[keep:])
 
     async def _tidy_living(self, listed: tuple[RunnerId, RunnerRecord | None]) -> None:
         """Ends the burial of a runner that is gone. An entry without a record is one of an earlier release."""
@@ -59,20 +63,29 @@ class Retirement:
         else:
             self._place = keys[-1] if len(keys) == SCAN_MAX else None
 
-    async def _remove(self, entry: str) -> bool:
+    async def _remove(self, entries: list[str]) -> int:
+        if not entries:
+            return 0
+        # Before the records are read: a runner that is gone takes nothing any more.
+        held = await self._bucket.list(layout.HELD)
+        holders = {entry.runner for key in held if (entry := layout.held_entry(key)) is not None}
+        judged = await each(entries, lambda entry: self._removable(entry, holders))
+        removed = [entry for entry, runner in zip(entries, judged, strict=True) if runner is not None]
+        await self._bucket.delete_many([runner_keys.runner_key(runner) for runner in judged if runner is not None])
+        await self._index.drop(removed)
+        return len(removed)
+
+    async def _removable(self, entry: str, holders: set[RunnerId]) -> RunnerId | None:
+        """The runner of that entry, if nothing of it is needed any more."""
         runner = runner_keys.runner_of(entry)
         if runner is None:
-            return False
+            return None
         stands = await self._runners.gone_entry(runner)
         if stands is None:
             # Its record is removed already, or its verdict is on the way.
             await self._index.doubt(entry)
-            return False
+            return None
         if stands != entry:
             await self._index.drop([entry])
-            return False
-        if await self._bucket.list(layout.held_prefix(runner), limit=1):
-            return False
-        await self._bucket.delete(runner_keys.runner_key(runner))
-        await self._index.drop([entry])
-        return True
+            return None
+        return None if runner in holders else runner

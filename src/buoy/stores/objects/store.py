@@ -47,7 +47,7 @@ from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectCheckup
 from buoy.stores.objects.lists import Lists
-from buoy.stores.objects.marker import mark
+from buoy.stores.objects.marker import mark, upgrade
 from buoy.stores.objects.moves import Moves
 from buoy.stores.objects.poke import Poke
 from buoy.stores.objects.reclaim import Sweeps
@@ -59,7 +59,7 @@ from buoy.stores.objects.tokens import ObjectTokens
 from buoy.stores.store_clock import StoreClock
 
 # Where each request is billed. Work of others is hinted at by the poke.
-METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=240.0, schedules_s=240.0, sweep_looks=12)
+METERED_PACE = Pace(look_s=120.0, fleet_s=12.0, orphans_s=240.0, schedules_s=240.0, sweep_looks=32)
 
 _WAIT_LEAST_S = 0.001
 
@@ -68,9 +68,12 @@ class ObjectStore:
     """A store in a bucket. Open it with `await ObjectStore.on(bucket, clock=clock)`."""
 
     def __init__(
-        self, bucket: Bucket, process_clock: Clock, *, single_host: bool = False, own_clock: Clock | None = None
-    ) -> None:
+        self, bucket: Bucket, process_clock: Clock, *, single_host: bool = False, own_clock: Clock | None = None,
+        outdated: str | None = None,
+    ) -> None:  # fmt: skip
         self._bucket = bucket
+        # The etag of a mark that an earlier Buoy made.
+        self._outdated = outdated
         clock = self._clock = StoreClock(process_clock, own_clock)
         self._one_host = single_host
         self.index = Index(bucket, clock)
@@ -102,8 +105,8 @@ class ObjectStore:
 
         `own_clock`: as in `SqliteStore.open`.
         """
-        await mark(bucket)
-        return cls(bucket, clock, single_host=single_host, own_clock=own_clock)
+        outdated = await mark(bucket)
+        return cls(bucket, clock, single_host=single_host, own_clock=own_clock, outdated=outdated)
 
     @property
     def name(self) -> str:
@@ -220,6 +223,9 @@ class ObjectStore:
         await self._inboxes.mark_read(run_id, runner, number)
 
     async def register(self, info: RunnerInfo) -> None:
+        if self._outdated is not None:
+            await upgrade(self._bucket, self._outdated)
+            self._outdated = None
         await self._runners.register(info)
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:

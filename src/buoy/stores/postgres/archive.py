@@ -60,6 +60,14 @@ class PostgresArchive:
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
         return await self._writer.write(_rewrite_work(run_id, document, head_seq))
 
+    async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
+        rows = await self._reader.read(lambda c: c.rows("tombstones", (after or "", limit)))
+        return [decoded(_TOMBSTONES.decode, body, f"the tombstone of {run_id}") for body, run_id in rows]
+
+    async def bury(self, tombstone: Tombstone) -> bool:
+        values = {"run_id": tombstone.run_id, "head_seq": tombstone.head_seq, "body": _ENCODER.encode(tombstone)}
+        return await self._writer.write(lambda c: c.row("bury_foreign", values) is not None)
+
     async def half_purged(self) -> list[RunId]:
         """None ever: a purge is one transaction."""
         return []

@@ -47,6 +47,9 @@ _DELETE_INBOX = "DELETE FROM inbox WHERE run = ?"
 _DELETE_RUN = "DELETE FROM runs WHERE number = ?"
 _BURY = "INSERT INTO tombstones (run_id, head_seq, body) VALUES (?, ?, ?)"
 _TOMB = "SELECT body FROM tombstones WHERE run_id = ?"
+_TOMBS = "SELECT body, run_id FROM tombstones WHERE run_id > ? ORDER BY run_id LIMIT ?"
+_BURY_FOREIGN = """INSERT INTO tombstones (run_id, head_seq, body) SELECT ?1, ?2, ?3
+    WHERE NOT EXISTS (SELECT 1 FROM runs WHERE run_id = ?1) ON CONFLICT DO NOTHING"""
 
 
 class SqliteArchive:
@@ -75,6 +78,14 @@ class SqliteArchive:
 
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
         return await self._writer.write(_rewrite_work(run_id, document, head_seq, self._clock))
+
+    async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
+        rows = await self._reader.read(lambda c: c.execute(_TOMBS, (after or "", limit)).fetchall())
+        return [decoded(_TOMBSTONES.decode, body, f"the tombstone of {run_id}") for body, run_id in rows]
+
+    async def bury(self, tombstone: Tombstone) -> bool:
+        values = (tombstone.run_id, tombstone.head_seq, _ENCODER.encode(tombstone))
+        return await self._writer.write(lambda c: c.execute(_BURY_FOREIGN, values).rowcount == 1)
 
     async def half_purged(self) -> list[RunId]:
         """None ever: a purge is one transaction."""

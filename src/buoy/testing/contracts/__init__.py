@@ -27,6 +27,7 @@ from buoy.testing.contracts.runners import RunnerContract
 from buoy.testing.contracts.schedules import TimetableContract
 from buoy.testing.contracts.tasks import TaskContract
 from buoy.testing.contracts.tokens import TokenContract
+from buoy.testing.contracts.tombstones import TombstoneContract
 from buoy.testing.contracts.wakes import WakeContract
 
 
@@ -42,6 +43,7 @@ class _AnyStoreContract(
     CountContract,
     MoveContract,
     ArchiveContract,
+    TombstoneContract,
     DefinitionContract,
     TimetableContract,
     TokenContract,

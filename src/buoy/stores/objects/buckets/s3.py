@@ -142,11 +142,12 @@ class S3Bucket:
         return sorted(found)[:FOREIGN_MAX]
 
     async def list_etags(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
-        found = await self._page(prefix, after, limit)
-        if limit is None or self.lists_in_byte_order or not any("/" in key[len(prefix) :] for key, _ in found):
-            return found
-        # This server shows the keys below a folder before those that only begin with its name.
-        return (await self._page(prefix, after, None))[:limit]
+        shown = await self._all(prefix, after, limit)
+        cut = limit is not None and len(shown) >= limit and any("/" in key[len(prefix) :] for key, _ in shown)
+        if cut and not self.lists_in_byte_order:
+            # This server shows the keys below a folder before those that only begin with its name.
+            shown = await self._all(prefix, after)
+        return sorted(each for each in shown if is_key(each[0]))[:limit]
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
         return [key for key, _ in await self.list_etags(prefix, after, limit)]
@@ -195,11 +196,8 @@ class S3Bucket:
         except (NotModifiedError, FileNotFoundError):
             return None
 
-    async def _page(self, prefix: str, after: str | None, limit: int | None) -> Listed:
-        """The keys after that one, sorted; with a limit the first ones that the server shows."""
-        return sorted(each for each in await self._all(prefix, after, limit) if is_key(each[0]))
-
     async def _all(self, prefix: str, after: str | None = None, limit: int | None = None) -> Listed:
+        """What stands after that key, in the server's order; with a limit the first that it shows."""
         from obstore import list as list_objects
 
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/")

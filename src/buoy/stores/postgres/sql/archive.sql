@@ -54,6 +54,13 @@ INSERT INTO {schema}.tombstones (run_id, head_seq, body) VALUES (%s, %s, %s);
 -- name: tombstone
 SELECT body FROM {schema}.tombstones WHERE run_id = %s;
 
+-- name: tombstones
+SELECT body, run_id FROM {schema}.tombstones WHERE run_id > %s ORDER BY run_id LIMIT %s;
+
+-- name: bury_foreign
+INSERT INTO {schema}.tombstones (run_id, head_seq, body) SELECT %(run_id)s, %(head_seq)s, %(body)s
+WHERE NOT EXISTS (SELECT 1 FROM {schema}.runs WHERE run_id = %(run_id)s) ON CONFLICT DO NOTHING RETURNING 1;
+
 -- name: raw_run
 SELECT number, run_id, workflow, status, ended, head_seq, created_at, updated_at, generation, orchestrator_task_id,
     parent_run, parent_leaf, stack, env, doc FROM {schema}.runs WHERE run_id = %s;

@@ -1,0 +1,50 @@
+"""How many requests each operation makes on a real server: counted here, by a proxy before the server, and in memory.
+
+All three agree. `BUOY_S3_ALL=1` counts every case; without it, those that show each kind of request.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from tests.stores.test_requests import ROOT, SCRIPT, WANTED
+
+from .seaweed import Seaweed, credentials
+
+EXACT = ("life", "driven", "signals", "remote", "looks")
+MORE = ("lists", "sweep", "sweep-held", "sweep-parked", "sweep-many")
+# A read that got no answer is sent again by itself, and billed: then the count is taken again.
+TRIES = 3
+IDLE_S = 600
+
+
+def _counted(server: Seaweed, *cases: str, bucket: str = "tests.s3.counted:make") -> dict[str, tuple[int, ...]]:
+    command = [sys.executable, str(SCRIPT), "--json", "--small", "--bucket", bucket]
+    for case in cases:
+        command += ["--only", case]
+    env = {**os.environ, **credentials(), "BUOY_COUNTED_PORT": str(server.port)}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {name: tuple(each["now"].values()) for name, each in json.loads(done.stdout).items()}
+
+
+def test_a_real_server_gets_as_many_requests_as_are_counted_in_memory(server: Seaweed) -> None:
+    cases = EXACT + (MORE if "BUOY_S3_ALL" in os.environ else ())
+    wanted = _counted(server, *cases, bucket="memory")
+    assert all(WANTED[name] == number for name, number in wanted.items() if name in WANTED)
+    for last in (False,) * (TRIES - 1) + (True,):
+        try:
+            assert _counted(server, *cases) == wanted
+            return
+        except AssertionError:
+            if last:
+                raise
+
+
+def test_an_idle_worker_on_a_real_server_makes_one_request_in_five_seconds(server: Seaweed) -> None:
+    found = _counted(server, "idle")
+    assert sum(found["idle worker, ten minutes"]) <= 0.2 * IDLE_S
+    assert sum(found["5 idle workers, ten minutes"]) <= 5 * 0.2 * IDLE_S
