@@ -1,8 +1,7 @@
 """A copy of a whole store whose process is killed at any of its writes: the same copy, repeated, completes it.
 
-Both stores are buckets in memory, so that each single request is a place to be killed at. What moves: a family with an
-unread message, a run that went back to an earlier step, a spec with its definition, a schedule, and the tombstone of a
-purged run.
+Both stores are buckets in memory, so that each single request is a place to be killed at. A family with an unread
+message moves, and a run that went back to an earlier step. So do a spec, a schedule and a tombstone.
 """
 
 from __future__ import annotations
