@@ -70,3 +70,15 @@ def test_the_public_names_are_there_and_nothing_else() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env={**os.environ})
     assert (done.returncode, done.stdout) == (0, "module 'buoy' has no attribute 'typo'\n"), done.stderr
+
+
+def test_a_process_with_threads_of_obstore_ends_without_finalizing_them() -> None:
+    """The interpreter would end those threads, which aborts the process."""
+    code = (
+        "import atexit, sys; from types import ModuleType; from buoy.__main__ import start\n"
+        "atexit.register(print, 'finalized'); sys.modules['obstore'] = ModuleType('obstore')\n"
+        "sys.argv = ['buoy', '--version']; start()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("buoy") and "finalized" not in done.stdout

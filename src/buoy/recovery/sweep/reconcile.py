@@ -66,20 +66,21 @@ async def reconcile(
         # The sweep that comes before reports the runs of the page that cannot be read.
         query = RunQuery(statuses=_ACTIVE, stack=chosen.stack, env=chosen.env)
         page = await client.store.find_runs(query, cursor, size)
-        before = await client.store.now() - stale_after_s
-        old = [record for record in page.runs if record.updated_at <= before]
-        found = found + await reconcile_runs(client, chosen, old, dry_run=dry_run)
+        now = await client.store.now()
+        old = [record for record in page.runs if record.updated_at <= now - stale_after_s]
+        found = found + await reconcile_runs(client, chosen, old, now, dry_run=dry_run)
         pages, cursor = pages + 1, page.cursor
         if cursor is None:
             break
     return msgspec.structs.replace(found, cursor=cursor)
 
 
-async def reconcile_runs(client: Client, scope: Scope, records: Sequence[RunRecord], *, dry_run: bool) -> Reconciled:
+async def reconcile_runs(
+    client: Client, scope: Scope, records: Sequence[RunRecord], now: StoreTime, *, dry_run: bool
+) -> Reconciled:
     """The same for runs that were just read."""
     replayed = skipped = 0
     troubles: list[str] = []
-    now = await client.store.now()
     waiting = [record for record in records if scope.covers(record.document) and _waits(record, now)]
     fleet = await read_fleet(client.store, client.liveness) if waiting else None
     for record in waiting:

@@ -178,7 +178,8 @@ class Sweeper:
         options = self._options
         if self._store.pace.billed:
             scope = Scope.of(self._client, options.scope)
-            return await reconcile_runs(self._client, scope, swept.read, dry_run=options.dry_run)
+            now = await self._store.now()
+            return await reconcile_runs(self._client, scope, swept.read, now, dry_run=options.dry_run)
         done = await reconcile(
             self._client,
             options.scope,

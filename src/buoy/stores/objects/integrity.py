@@ -20,10 +20,9 @@ from buoy.ports.host import Clock
 from buoy.ports.maintenance import IndexTrouble, Refusal, StoreCheck
 from buoy.ports.records import Broken
 from buoy.stores.clock_check import clock_check
-from buoy.stores.objects import layout, runner_keys
+from buoy.stores.objects import layout, marker, runner_keys
 from buoy.stores.objects.bucket import Bucket, Changed
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.marker import FORMAT
 from buoy.stores.objects.records import StoredRun, entry_of, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
@@ -60,7 +59,7 @@ class ObjectCheckup:
             view = None if entry is None else await self._view(entry.run_id)
             times += [] if view is None else [float(view.updated_at)]
         return [
-            StoreCheck("schema", True, f"format {FORMAT}"),
+            StoreCheck("schema", True, f"format {marker.FORMAT}"),
             StoreCheck("durability", kept is None, kept or "every write is on the disk before it is answered"),
             clock_check(max(times, default=None), self._clock.now()),
             *(await self.bucket_checks() if self.bucket_checks else ()),

@@ -36,6 +36,8 @@ BACKOFF_MAX_S = 2.0
 CONFLICT_TRIES_MAX = 4
 # S3 deletes so many objects by one request.
 DELETES_MAX = 1_000
+# The threads of obstore let go of Python's objects shortly after an answer; a process that ends before that is aborted.
+LEAVE_S = 0.02
 # The characters of names in keys, in byte order.
 _ALPHABET = "%-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
 # Sorts after every key that has another character than '~' at this place.
@@ -181,6 +183,7 @@ class S3Bucket:
 
     async def close(self) -> None:
         self._closed = True
+        await asyncio.sleep(LEAVE_S)
 
     async def _get(self, key: str, unless: str | None) -> tuple[bytes, str] | None:
         from obstore import get_async
