@@ -31,15 +31,15 @@ class Retirement:
         self._place: str | None = None
 
     async def retire(self, keep: int, limit: int) -> int:
-        if self._bucket.pulse() is None:
-            limit = min(limit, RETIRED_BILLED_MAX)
+        billed = self._bucket.pulse() is None
+        limit = min(limit, RETIRED_BILLED_MAX) if billed else limit
         living = await self._runners.fleet.look(glance=True)
         await each(living.items(), self._tidy_living)
         entries = await self._bucket.list(layout.GONE, limit=keep + limit)
         if len(entries) < keep + limit:
             # All entries are known. While there are more of them, there is enough to remove.
             await self._enter({*map(runner_keys.runner_of, entries), *living}, limit)
-        return await self._remove(entries[keep:])
+        return await self._remove_all(entries[keep:]) if billed else sum(await each(entries[keep:], self._remove))
 
     async def _tidy_living(self, listed: tuple[RunnerId, RunnerRecord | None]) -> None:
         """Ends the burial of a runner that is gone. An entry without a record is one of an earlier release."""
@@ -63,20 +63,29 @@ class Retirement:
         else:
             self._place = keys[-1] if len(keys) == SCAN_MAX else None
 
-    async def _remove(self, entries: list[str]) -> int:
+    async def _remove(self, entry: str) -> bool:
+        runner = await self._removable(entry, None)
+        if runner is None:
+            return False
+        await self._bucket.delete(runner_keys.runner_key(runner))
+        await self._index.drop([entry])
+        return True
+
+    async def _remove_all(self, entries: list[str]) -> int:
+        """The same by few requests: what runners hold is listed once, and records are deleted in bulk."""
         if not entries:
             return 0
         # Before the records are read: a runner that is gone takes nothing any more.
-        held = await self._bucket.list(layout.HELD)
-        holders = {entry.runner for key in held if (entry := layout.held_entry(key)) is not None}
+        held = [layout.held_entry(key) for key in await self._bucket.list(layout.HELD)]
+        holders = {entry.runner for entry in held if entry is not None}
         judged = await each(entries, lambda entry: self._removable(entry, holders))
-        removed = [entry for entry, runner in zip(entries, judged, strict=True) if runner is not None]
         await self._bucket.delete_many([runner_keys.runner_key(runner) for runner in judged if runner is not None])
+        removed = [entry for entry, runner in zip(entries, judged, strict=True) if runner is not None]
         await self._index.drop(removed)
         return len(removed)
 
-    async def _removable(self, entry: str, holders: set[RunnerId]) -> RunnerId | None:
-        """The runner of that entry, if nothing of it is needed any more."""
+    async def _removable(self, entry: str, holders: set[RunnerId] | None) -> RunnerId | None:
+        """The runner of that entry, if nothing of it is needed. `holders`: who holds something; None: not known."""
         runner = runner_keys.runner_of(entry)
         if runner is None:
             return None
@@ -88,4 +97,6 @@ class Retirement:
         if stands != entry:
             await self._index.drop([entry])
             return None
+        if holders is None:
+            return None if await self._bucket.list(layout.held_prefix(runner), limit=1) else runner
         return None if runner in holders else runner
