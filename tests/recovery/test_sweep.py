@@ -90,7 +90,8 @@ def test_a_scan_notices_a_run_without_progress_as_a_sweep_does(tmp_path: Path, k
         await harness.store.beat(alive, Beat(number=1))
         told: list[Recovery] = []
         detector = FailureDetector(harness.store, harness.deaths, harness.clock, once=True)
-        swept = Sweep(harness.client, detector, SweepOptions(stale_after_s=60.0, dry_run=True), told=told.append)
+        options = SweepOptions(stale_after_s=60.0, dry_run=True)
+        swept = Sweep(harness.client, detector, options, on_recovery=told.append)
         await swept.whole()
         (noticed,) = told
         found = await scan(harness.client, ScanOptions(stale_after_s=60.0))
