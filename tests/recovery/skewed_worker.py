@@ -16,7 +16,8 @@ from buoy import wiring
 from buoy.host.processes import host
 from tests.patience import LOOK_S
 
-NAP_S = 4.0
+# Longer than a busy machine needs from the beginning of the nap to the death of its worker.
+NAP_S = 6.0
 
 
 class AheadClock:

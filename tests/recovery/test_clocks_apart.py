@@ -117,18 +117,21 @@ def test_the_runs_of_a_killed_worker_go_on(
 ) -> None:
     monkeypatch.setenv("BUOY_HOST", "node-c")
     url, place = place_of(tmp_path, kind), tmp_path / "executed"
-    with worker("node-a", url, ahead_s) as first:
-        started(url, place, works, naps, append_commit)
-        wait_until(lambda: place.exists() and "timer_started" in types_of(url, "naps"))
-        wait_until(lambda: "signal_waited" in types_of(url, "append_commit"))
-        with worker("node-b", url, 0.0):
+    with worker("node-b", url, 0.0) as second:
+        # It is up, and stands still: the first one has all runs, and dies before the nap is over.
+        freeze(second.pid, url)
+        with worker("node-a", url, ahead_s) as first:
             assert asyncio.run(looked_at(url)) == {"node-a": None, "node-b": None}, "a clock proves nothing"
+            started(url, place, works, naps, append_commit)
+            wait_until(lambda: place.exists() and "signal_waited" in types_of(url, "append_commit"))
+            wait_until(lambda: "timer_started" in types_of(url, "naps"))
             first.kill()
             first.wait()
-            asyncio.run(buried(url))
-            asyncio.run(signalled(url))
-            for run_id in ("works", "naps", "append_commit"):
-                wait_until(lambda run_id=run_id: types_of(url, run_id)[-1] == "workflow_completed")  # type: ignore[misc]
+        second.send_signal(signal.SIGCONT)
+        asyncio.run(buried(url))
+        asyncio.run(signalled(url))
+        for run_id in ("works", "naps", "append_commit"):
+            wait_until(lambda run_id=run_id: types_of(url, run_id)[-1] == "workflow_completed")  # type: ignore[misc]
     assert all(in_time(log_of(url, run_id)) for run_id in ("naps", "append_commit"))
     assert sorted(place.read_text().split()) == ["node-a", "node-b", "node-b"]
 
