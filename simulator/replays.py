@@ -30,6 +30,8 @@ from simulator.specs import CALLS
 class _Papers:
     """A journal that keeps what it is given and answers nothing: no effect ever begins."""
 
+    away = False
+
     def __init__(self) -> None:
         self.writes: list[Write] = []
 
