@@ -41,12 +41,13 @@ from buoy.core.ids import RunId
 from buoy.engine.read_log import read_log
 from tests.freeze import can_write
 from tests.patience import LOOK_S
+from tests.postgres_server import fresh_url
 
 from .case_process import RUN, expected, fork, in_child
 from .flows import POLICIES, WITNESS
 from .gate import BALLAST, FAULTS, STORES, Gate, Point, can_refuse_writes, strike_of
 from .harness import ROOT, Seen, read, whole_lines
-from .verdict import Story, again, broken, recoveries
+from .verdict import Story, again, broken, in_witness_time, recoveries
 
 PHASES = ("engine", "recovery")
 # In the middle of its steps: one is completed, two have begun, and nothing of their work is recorded.
@@ -79,6 +80,13 @@ class Case(NamedTuple):
         return cls(store, policy, fault, phase, Point(call, int(number), side))
 
 
+def url_of(store: str, disk: Path) -> str:
+    """A new store of that kind. On PostgreSQL a new schema: the server is that of this process."""
+    if store == "postgres":
+        return fresh_url()
+    return f"sqlite:///{disk}/runs.db" if store == "sqlite" else f"file://{disk}/store"
+
+
 class CaseHarness:
     """The files and processes of one case."""
 
@@ -93,7 +101,7 @@ class CaseHarness:
         self.asleep: dict[int, tuple[float, float]] = {}
         self._living: set[int] = set()
         os.environ[WITNESS] = str(self.witness)
-        self.url = f"sqlite:///{self.disk}/runs.db" if case.store == "sqlite" else f"file://{self.disk}/store"
+        self.url = url_of(case.store, self.disk)
 
     def fork(self, gate: Gate | None = None, host: str | None = None) -> int:
         case = self.case
@@ -241,7 +249,10 @@ async def _verdict(harness: CaseHarness) -> dict[str, Any]:
     async with buoy.connect(harness.url) as client:
         log = await read_log(client.store, RunId(RUN))
         inbox = frozenset(each.number for each in await client.store.inbox(RunId(RUN)))
-    story = Story(RunId(RUN), harness.case.policy, expected(), log, inbox, harness.seen(), harness.asleep)
+    seen = harness.seen()
+    if harness.case.store == "postgres":
+        log = in_witness_time(log, [each for each in seen if each.run == RUN])
+    story = Story(RunId(RUN), harness.case.policy, expected(), log, inbox, seen, harness.asleep)
     return {
         "problems": broken(story),
         "again": again(story),
@@ -269,9 +280,9 @@ def points_of(store: str, phase: str, folder: Path) -> list[Point]:
     return found
 
 
-def all_cases(folder: Path, faults: tuple[str, ...]) -> list[Case]:
+def all_cases(folder: Path, faults: tuple[str, ...], stores: tuple[str, ...] = tuple(STORES)) -> list[Case]:
     found = []
-    for store, phase in product(STORES, PHASES):
+    for store, phase in product(stores, PHASES):
         place = folder / f"points-{store}-{phase}"
         place.mkdir()
         points = points_of(store, phase, place)
@@ -349,6 +360,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="every case")
     parser.add_argument("--only", metavar="CASE", help="one case, as it is named in a report")
     parser.add_argument("--faults", default=",".join(FAULTS), help="only these, with commas between")
+    parser.add_argument("--stores", default=",".join(STORES), help="on these; 'postgres' starts a server")
     parser.add_argument("--jobs", type=int, default=2, help="how many at the same time (2)")
     parser.add_argument("--json", action="store_true", help="all results as JSON")
     parser.add_argument("--folder", help="where the stores are made; a real disk")
@@ -360,7 +372,9 @@ def _shares(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Each job is a process in a name space of mounts of its own, if the kernel allows that; no rights are needed."""
     arguments = [each for each in sys.argv[1:] if each != "--json"]
     command = [sys.executable, "-m", "tests.crash.cases", *arguments]
-    if subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0:
+    # A server of PostgreSQL runs as another user, which a name space does not know.
+    apart = "postgres" not in (options.only or options.stores)
+    if apart and subprocess.run(["unshare", "-Urm", "true"], capture_output=True, check=False).returncode == 0:
         command = ["unshare", "-Urm", *command]
     jobs = [
         subprocess.Popen([*command, "--share", str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -378,7 +392,7 @@ def _share(options: argparse.Namespace, folder: Path) -> int:
         chosen = [Case.named(options.only)]
     else:
         faults = tuple(each for each in possible_faults() if each in options.faults.split(","))
-        cases = all_cases(folder, faults)
+        cases = all_cases(folder, faults, tuple(options.stores.split(",")))
         chosen = cases if options.all else sample(cases, options.sample, options.seed)
         chosen = chosen[options.share :: options.jobs]
     for number, case in enumerate(chosen):

@@ -26,8 +26,19 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(LIMIT_S)]
 KINDS = len(STORES) * len(POLICIES) * len(PHASES)
 
 
-def played(fault: str, number: int) -> list[dict[str, Any]]:
-    command = [sys.executable, "-m", "tests.crash.cases", "--faults", fault, "--sample", str(number), "--jobs", "1"]
+def played(fault: str, number: int, *more: str) -> list[dict[str, Any]]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.crash.cases",
+        "--faults",
+        fault,
+        "--sample",
+        str(number),
+        "--jobs",
+        "1",
+        *more,
+    ]
     done = subprocess.run(
         [*command, "--json"], cwd=ROOT, capture_output=True, text=True, timeout=0.95 * LIMIT_S, check=False
     )
@@ -55,6 +66,17 @@ def test_every_run_survives_its_process_being_struck_at_any_store_call(fault: st
         for each in results:
             done.update(each["recoveries"])
         assert {"taken_over", "H1 restart", "failed by policy", "paused: hold"} <= set(done)
+
+
+@pytest.mark.parametrize(("fault", "number"), [("kill", 8), ("term", 3), ("stop", 3)])
+def test_every_run_on_postgresql_survives_its_process_being_struck(fault: str, number: int) -> None:
+    """More of them: `python -m tests.crash.cases --stores postgres --faults kill,term,stop,zombie`."""
+    results = played(fault, number, "--stores", "postgres")
+    assert [(each["case"], each["problems"]) for each in results if each["problems"]] == []
+    kinds = {tuple(each["case"].partition(":")[0].split()) for each in results}
+    assert len(results) == len(kinds) == number
+    assert fault != "kill" or kinds == set(product(("postgres",), POLICIES, (fault,), PHASES))
+    assert sum(each["struck"] for each in results) >= 0.5 * len(results)
 
 
 def test_a_sample_shows_each_kind_first_and_each_point_next() -> None:

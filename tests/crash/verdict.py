@@ -57,8 +57,9 @@ def in_witness_time(log: Sequence[e.Event], seen: Sequence[Seen]) -> list[e.Even
     for place in range(len(log) - 1, -1, -1):
         event = log[place]
         if isinstance(event.body, e.StepStarted):
-            name, attempt = event.body.leaf, event.body.attempt
-            rests = [each.at for each in starts if (each.leaf, each.attempt) == (name, attempt)]
+            since = _since(log, place, heard)
+            wanted = _attempt(event.body)
+            rests = [each.at for each in starts if (each.leaf, each.attempt) == wanted and each.at > since]
             limit = min([limit, *(at - _MOMENT_S for at in rests)])
         found.append(msgspec.structs.replace(event, at=limit))
         if event.nonce is not None:
@@ -71,6 +72,20 @@ def in_witness_time(log: Sequence[e.Event], seen: Sequence[Seen]) -> list[e.Even
                 found[number] = msgspec.structs.replace(found[number], at=limit)
             limit -= _MOMENT_S
     return found[::-1]
+
+
+def _attempt(body: e.StepStarted) -> tuple[str, int]:
+    return body.leaf, body.attempt
+
+
+def _since(log: Sequence[e.Event], place: int, heard: dict[int, float]) -> float:
+    """From when on a body can rest on this start. Only after a restart do earlier bodies have the same name."""
+    wanted = _attempt(log[place].body)  # type: ignore[arg-type]
+    earlier = (each.body for each in log[:place])
+    if not any(isinstance(body, e.StepStarted) and _attempt(body) == wanted for body in earlier):
+        return 0.0
+    own = max(each.seq for each in log[: place + 1] if each.nonce is not None)
+    return max((at for seq, at in heard.items() if seq < own), default=0.0)
 
 
 def broken(story: Story) -> list[str]:
