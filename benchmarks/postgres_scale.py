@@ -2,18 +2,21 @@
 
 `idle`: the processor time of one worker and of the server, with so many runs that wait for months.
 `growth`: sizes, dead rows and throughput after so many commits of groups of runs.
+`filled`: a new store and one with the rows of so many commits, in turns, so that the load of the machine cancels out.
 
-Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | growth [--commits N]
+Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | growth [--commits N] | filled [--commits N]
 """
 
 import argparse
 import asyncio
 import os
 import signal
+import statistics
 import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter, sleep
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
@@ -30,6 +33,7 @@ GROWTH_TARGET = 0.8
 SETTLE_S = 20.0
 TIMEOUT_S = 60.0
 ROUND = 2_000
+TURN, TURNS = 400, 6
 STEPS = 5
 LOOK_S = 0.1
 MODEL = "model-run"
@@ -50,6 +54,18 @@ _COPIES = (
             t.inbox_head, t.cause, t.evidence FROM {schema}.tasks t JOIN {schema}.runs c ON c.run_id <> t.run_id
         WHERE t.run_id = %(model)s AND %(runs)s > 0""",
 )
+# As many commits as a run of five steps has.
+FILLED_COMMITS = 8
+_FILL = (
+    """INSERT INTO {schema}.runs (run_id, workflow, status, ended, head_seq, created_at, updated_at, generation,
+        orchestrator_task_id, doc)
+        SELECT 'filled-' || md5(n::text), 'few_steps', 'completed', true, 8, n, n, 1, 'filled',
+            decode(repeat('00', 420), 'hex') FROM generate_series(1, %(runs)s) n""",
+    """INSERT INTO {schema}.log (run, first_seq, last_seq, tx, nonce, body)
+        SELECT r.number, seq, seq, 5, 'n', decode(repeat('00', 380), 'hex')
+        FROM {schema}.runs r, generate_series(1, 8) seq WHERE r.orchestrator_task_id = 'filled' AND %(runs)s > 0""",
+)
+_PAGES = "SELECT sum(blks_hit + blks_read)::bigint FROM pg_stat_database WHERE datname = current_database()"
 _SIZES = """SELECT relname, pg_relation_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup, n_tup_hot_upd,
     n_tup_upd FROM pg_stat_user_tables WHERE schemaname = %s AND n_live_tup + n_dead_tup > 0 ORDER BY relname"""
 
@@ -112,36 +128,85 @@ def idle(server: Server, runs: int, seconds: float) -> str:
     )
 
 
-async def _grow(server: Server, url: str, commits: int) -> tuple[list[float], list[float]]:
-    """Of each round: steps per second, and steps per second of processor time of this process and the server."""
-    walls, cpus = [], []
+class Round(NamedTuple):
+    """What one round of runs took, each per step: time, processor time here and of the server, pages touched."""
+
+    wall_us: float
+    worker_us: float
+    server_us: float
+    pages: float
+
+
+async def _round(server: Server, url: str, app: Any, size: int) -> Round:
+    def spent() -> tuple[float, ...]:
+        pages = float(query(url, _PAGES)[0][0])
+        return perf_counter() * 1e6, tree_cpu_s(os.getpid()) * 1e6, tree_cpu_s(server.pid) * 1e6, pages
+
+    before = spent()
+    runs = await asyncio.gather(*(app.start(few_steps, STEPS) for _ in range(size)))
+    await asyncio.gather(*(run.result() for run in runs))
+    return Round(*((now - then) / (size * STEPS) for now, then in zip(spent(), before, strict=True)))
+
+
+async def _grow(server: Server, url: str, commits: int) -> list[Round]:
     async with buoy.open(url, workflows=[few_steps]) as app:
-        for _ in range(max(2, commits // (ROUND * STEPS))):
-            began, used = perf_counter(), tree_cpu_s(os.getpid()) + tree_cpu_s(server.pid)
-            runs = await asyncio.gather(*(app.start(few_steps, STEPS) for _ in range(ROUND)))
-            await asyncio.gather(*(run.result() for run in runs))
-            walls.append(ROUND * STEPS / (perf_counter() - began))
-            cpus.append(ROUND * STEPS / (tree_cpu_s(os.getpid()) + tree_cpu_s(server.pid) - used))
-    return walls, cpus
+        return [await _round(server, url, app, ROUND) for _ in range(max(2, commits // (ROUND * STEPS)))]
 
 
 def growth(server: Server, commits: int) -> str:
     url = server.url("growth")
-    walls, cpus = asyncio.run(_grow(server, url, commits))
-    lines = [f"{len(walls) * ROUND * STEPS} committed steps; first and last quarter:"]
-    for what, rates in (("second", walls), ("second of processor time", cpus)):
-        part = max(1, len(rates) // 4)
-        first, last = sum(rates[:part]) / part, sum(rates[-part:]) / part
-        verdict = "met" if last / first >= GROWTH_TARGET else "MISSED"
-        lines.append(
-            f"steps per {what}: {first:.0f}, {last:.0f}: {last / first:.2f} (target {GROWTH_TARGET:g}, {verdict})"
-        )
-    for table, heap, indexes, live, dead, hot, updates in query(url, _SIZES, ("growth",)):
+    rounds = asyncio.run(_grow(server, url, commits))
+    part = max(1, len(rounds) // 4)
+    head = f"{len(rounds) * ROUND * STEPS} committed steps; first and last quarter, per step:"
+    return "\n".join([head, *_compared(rounds[:part], rounds[-part:]), *_sizes(url, "growth")])
+
+
+async def _in_turns(server: Server, small: str, large: str) -> tuple[list[Round], list[Round]]:
+    found: tuple[list[Round], list[Round]] = ([], [])
+    async with buoy.open(small, workflows=[few_steps]) as new, buoy.open(large, workflows=[few_steps]) as old:
+        for number in range(2 * TURNS + 2):
+            app, url = ((new, small), (old, large))[number % 2]
+            took = await _round(server, url, app, TURN)
+            if number >= 2:  # the first of each warms up
+                found[number % 2].append(took)
+    return found
+
+
+def filled(server: Server, commits: int) -> str:
+    small, large = server.url("small"), server.url("large")
+    asyncio.run(_make(large))
+    for statement in _FILL:
+        query(large, statement, {"runs": commits // FILLED_COMMITS})
+    # Else the vacuum of all that was inserted at once is measured.
+    query(large, "VACUUM ANALYZE")
+    query(large, "CHECKPOINT")
+    new, old = asyncio.run(_in_turns(server, small, large))
+    head = f"a new store and one with {commits} commits, {TURNS} rounds of {TURN * STEPS} steps each, per step:"
+    return "\n".join([head, *_compared(new, old), *_sizes(large, "large")])
+
+
+async def _make(url: str) -> None:
+    async with buoy.connect(url) as client:
+        await client.store.counts()
+
+
+def _compared(first: list[Round], last: list[Round]) -> list[str]:
+    lines = []
+    for what in Round._fields:
+        small, large = (statistics.median(getattr(each, what) for each in some) for some in (first, last))
+        verdict = "met" if small / large >= GROWTH_TARGET else "MISSED"
+        lines.append(f"{what:10} {small:7.1f}, {large:7.1f}: {small / large:.2f} (target {GROWTH_TARGET:g}, {verdict})")
+    return lines
+
+
+def _sizes(url: str, schema: str) -> list[str]:
+    lines = []
+    for table, heap, indexes, live, dead, hot, updates in query(url, _SIZES, (schema,)):
         share = f"{100 * hot / updates:.0f} % heap-only" if updates else "no updates"
         lines.append(
             f"{table:12} {heap / 2**20:8.1f} MiB, indexes {indexes / 2**20:7.1f} MiB, {live} live, {dead} dead, {share}"
         )
-    return "\n".join(lines)
+    return lines
 
 
 def main() -> int:
@@ -150,12 +215,16 @@ def main() -> int:
     idles = commands.add_parser("idle")
     idles.add_argument("--runs", type=int, default=100_000)
     idles.add_argument("--seconds", type=float, default=60.0)
-    commands.add_parser("growth").add_argument("--commits", type=int, default=1_000_000)
+    for name in ("growth", "filled"):
+        commands.add_parser(name).add_argument("--commits", type=int, default=1_000_000)
     args = parser.parse_args()
     server = start_server(18)
     load = os.getloadavg()[0]
     try:
-        found = idle(server, args.runs, args.seconds) if args.what == "idle" else growth(server, args.commits)
+        if args.what == "idle":
+            found = idle(server, args.runs, args.seconds)
+        else:
+            found = (growth if args.what == "growth" else filled)(server, args.commits)
     finally:
         server.stop()
     sys.stdout.write(f"load {load:.1f}\n{found}\n")
