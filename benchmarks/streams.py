@@ -38,6 +38,7 @@ async def tick(pause_s: float) -> None:
 
 @buoy.workflow
 async def clock(ticks: int, pause_s: float) -> None:
+    await buoy.wait_signal("go")  # all readers are there
     for _ in range(ticks):
         await tick(pause_s)
 
@@ -103,11 +104,13 @@ async def load(server: Server, given: argparse.Namespace) -> None:
         readers = await _watch(server, runs, given.readers)
         cpu, began, live = server.cpu_s(), time.monotonic(), [len(each.seen) for each in readers]
         for each in started:
+            await each.signal("go")
+        for each in started:
             await each.result()
         took_s = time.monotonic() - began
-        while not all(each.lost or each.seen[-1:] == [ticks * 2 + 3] for each in readers):
+        while not all(each.lost or each.seen[-1:] == [ticks * 2 + 5] for each in readers):
             await asyncio.sleep(0.05)
-    complete = sum(each.seen == list(range(1, ticks * 2 + 4)) for each in readers)
+    complete = sum(each.seen == list(range(1, ticks * 2 + 6)) for each in readers)
     # What was there when the stream opened was not live.
     delays = [delay for each, first in zip(readers, live, strict=True) for delay in each.delays_s[first:]]
     rate = given.runs * ticks / took_s
@@ -123,8 +126,9 @@ async def fanout(server: Server, given: argparse.Namespace) -> None:
         started = await app.start_as("r", clock, given.events, 1.0)
         readers = await _watch(server, ["r"], given.readers)
         cpu, live = server.cpu_s(), [len(each.seen) for each in readers]
+        await started.signal("go")
         await started.result()
-        while not all(each.seen[-1:] == [given.events * 2 + 3] for each in readers):
+        while not all(each.seen[-1:] == [given.events * 2 + 5] for each in readers):
             await asyncio.sleep(0.01)
     spent = server.cpu_s() - cpu
     delays = [delay for each, first in zip(readers, live, strict=True) for delay in each.delays_s[first:]]
