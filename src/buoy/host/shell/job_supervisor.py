@@ -27,7 +27,7 @@ from buoy.host.shell.process_tree import (
     kill,
     kill_left_behind,
     memory_bytes,
-    result_file,
+    started_by,
     tree,
 )
 
@@ -49,9 +49,11 @@ class JobGuard:
         self._waiting: list[GuardedJob] = []
         self._ending: list[GuardedJob] = []
         # Processes that left their parents and came to the guard, by PID: of which job they are.
-        self._adopted: dict[int, GuardedJob | None] = {}
+        self._adopted: dict[int, GuardedJob] = {}
         self._memory_at = 0.0
-        self._environment = {**os.environb, GUARD.encode(): identity(os.getpid()).encode()}
+        self._identity = identity(os.getpid())
+        # Jobs by the number in their environment: nothing that they start can lose it by chance.
+        self._numbers: dict[str, GuardedJob] = {}
         self._input = b""
         self._closed = False
         self._wake_read, wake_write = os.pipe()
@@ -108,7 +110,7 @@ class JobGuard:
             order = json.loads(frame)
             if "command" in order:
                 job = GuardedJob(order)
-                self._jobs[job.id] = job
+                self._jobs[job.id] = self._numbers[str(job.id)] = job
                 self._begin(job)
             elif order["id"] in self._jobs:
                 self._stop(self._jobs[order["id"]])
@@ -170,7 +172,11 @@ class JobGuard:
         job.pid = os.posix_spawn(
             _SHELL,
             [_SHELL, "-c", job.command],
-            {**self._environment, **{name.encode(): value.encode() for name, value in job.variables.items()}},
+            {
+                **os.environb,
+                **{name.encode(): value.encode() for name, value in job.variables.items()},
+                GUARD.encode(): f"{self._identity}:{job.id}".encode(),
+            },
             file_actions=files,
             setpgroup=0,
             setsigdef=_DEFAULT,
@@ -238,7 +244,7 @@ class JobGuard:
         self._forget(job, told)
 
     def _forget(self, job: GuardedJob, told: "dict[str, object]") -> None:
-        del self._jobs[job.id]
+        del self._jobs[job.id], self._numbers[str(job.id)]
         if job in self._ending:
             self._ending.remove(job)
         if job.output is not None:
@@ -260,18 +266,18 @@ class JobGuard:
         return [each for process, owner in self._adopted.items() if owner is job for each in tree(process)]
 
     def _adopt(self) -> None:
-        """Learns which processes have become children of the guard."""
+        """Learns which processes have become children of the guard, and kills those of commands that have ended."""
         for process in children(os.getpid()):
-            if process not in self._leaders and process not in self._adopted:
-                self._adopted[process] = self._job_of(process)
-
-    def _job_of(self, process: int) -> "GuardedJob | None":
-        """The environment tells. A process that has emptied it belongs to the only job, or it stays to the end."""
-        place = result_file(process)
-        for job in self._jobs.values():
-            if place == job.result:
-                return job
-        return next(iter(self._jobs.values())) if len(self._jobs) == 1 else None
+            if process in self._leaders or process in self._adopted:
+                continue
+            guard, _, number = started_by(process).rpartition(":")
+            if guard == self._identity and number not in self._numbers:
+                kill(process, signal.SIGKILL)
+            elif guard == self._identity:
+                self._adopted[process] = self._numbers[number]
+            elif len(self._jobs) == 1:
+                # It has emptied its environment, or a guard that a job started has died.
+                self._adopted[process] = next(iter(self._jobs.values()))
 
     def _memory(self, job: GuardedJob) -> int:
         found = memory_bytes({*tree(job.pid), *self._strays(job)})

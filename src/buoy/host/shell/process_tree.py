@@ -10,7 +10,7 @@ import signal
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-# In the environment of each command: the guard that started it.
+# In the environment of each command: the guard that started it, and a number.
 GUARD = "BUOY_GUARD"
 _RESULT = b"BUOY_RESULT_FILE="
 
@@ -31,8 +31,8 @@ def kill_left_behind(result: str) -> bool:
         variables = environment(int(name)) if name.isdecimal() else []
         if _RESULT + os.fsencode(result) not in variables:
             continue
-        guards = [each.partition(b"=")[2].decode() for each in variables if each.startswith(GUARD.encode() + b"=")]
-        if guards and identity(int(guards[0].partition(":")[0])) != guards[0]:
+        guard = _value(variables, GUARD).rpartition(":")[0]
+        if guard and identity(int(guard.partition(":")[0])) != guard:
             found = kill(int(name), signal.SIGKILL) or found
     return found
 
@@ -46,8 +46,17 @@ def environment(process: int) -> "list[bytes]":
 
 def result_file(process: int) -> str:
     """The result file in the environment of a process."""
-    found = [each for each in environment(process) if each.startswith(_RESULT)]
-    return os.fsdecode(found[0].partition(b"=")[2]) if found else ""
+    return _value(environment(process), "BUOY_RESULT_FILE")
+
+
+def started_by(process: int) -> str:
+    """The guard and the number in the environment of a process."""
+    return _value(environment(process), GUARD)
+
+
+def _value(variables: "list[bytes]", name: str) -> str:
+    head = name.encode() + b"="
+    return next((os.fsdecode(each[len(head) :]) for each in variables if each.startswith(head)), "")
 
 
 def tree(root: int) -> "list[int]":
