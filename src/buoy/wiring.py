@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -32,7 +33,7 @@ from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.engine.services.room import Room
 from buoy.engine.services.unsent import Unsent, send_left_behind
-from buoy.errors import BadInput
+from buoy.errors import BadInput, Problem, Unavailable
 from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
@@ -50,6 +51,8 @@ from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.worker import Worker, WorkerPorts, assemble_worker
+
+_LOG = logging.getLogger("buoy")
 
 
 def runner_info(
@@ -199,11 +202,16 @@ def _waiting_writes(runner: Runner) -> list[Write]:
 
 
 async def send_unsent(store: Store) -> None:
-    """Commits what dead processes of this machine could not send to that server."""
+    """Commits what dead processes of this machine could not send to that server. A file with refused writes stays."""
     for path in left_behind(spool_folder(store.name)):
-        with taken(path) as writes:
-            if writes is not None:
-                await send_left_behind(store, writes)
+        try:
+            with taken(path) as writes:
+                if writes is not None:
+                    await send_left_behind(store, writes)
+        except Unavailable:
+            raise
+        except Problem as error:
+            _LOG.warning("unsent writes stay in %s: %s", path, error)
 
 
 @asynccontextmanager

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Protocol
 
 from buoy.engine.services.commits import commit_surely
+from buoy.errors import Problem, Unavailable
 from buoy.ports.records import Write
 from buoy.ports.store import Store
 
@@ -63,12 +64,22 @@ class Unsent:
 
 
 async def send_left_behind(store: Store, writes: Iterable[Write]) -> int:
-    """Commits what a dead process could not send. The number of writes that stand now. Raises `Unavailable`."""
-    stand = 0
+    """Commits what a dead process could not send. The number of writes that stand now. Raises `Unavailable`.
+
+    A run whose writes the store refuses keeps no other from its own. Its error is raised at the end.
+    """
+    stand, refused = 0, list[Problem]()
     ordered = sorted(writes, key=lambda write: (write.run_id, write.after_seq))
     for _, of_run in groupby(ordered, key=lambda write: write.run_id):
-        for write in of_run:
-            if not await commit_surely(store, write):
-                break  # another runner has moved this run on
-            stand += 1
+        try:
+            for write in of_run:
+                if not await commit_surely(store, write):
+                    break  # another runner has moved this run on
+                stand += 1
+        except Unavailable:
+            raise
+        except Problem as error:
+            refused.append(error)
+    if refused:
+        raise refused[0]
     return stand
