@@ -1,8 +1,9 @@
 """The spool of a job runner: ends of jobs that the store has not confirmed, kept on disk.
 
 Invariants: an end is on disk about a second after its job, unless the store has confirmed it by then. A file is whole
-or absent, and counts only for the store that it names: a folder may have logs of several. It is removed once the store
-has its end. Files are private.
+or absent, and counts only for the store that it names: a folder may have logs of several. Files are private.
+A process removes the files whose ends the store has confirmed to it. The file of a dead runner, whose unsent writes
+another process delivered, stays until the run is purged: it is read only where the log has no end of that attempt.
 """
 
 from __future__ import annotations
