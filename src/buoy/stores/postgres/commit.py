@@ -82,14 +82,27 @@ def _commit(connection: Connection, group: _Group, found: dict[int, Outcome], tr
     except psycopg.Error as error:
         if not collided(error) or tries <= 1:
             raise
-        half = (len(group) + 1) // 2
-        for part in (group[:half], group[half:]):
-            if part:
-                _commit(connection, part, found, tries - 1 if len(group) == 1 else tries)
+        _commit_halves(connection, group, found, tries - 1 if len(group) == 1 else tries)
         return
     for number, (place, write, _, _) in enumerate(group, 1):
         head = fenced.get(number)
         found[place] = Committed(write.events[-1].seq) if head is None else FencedOut(head)
+
+
+def _commit_halves(connection: Connection, group: _Group, found: dict[int, Outcome], tries: int) -> None:
+    """Commits both halves, whatever becomes of the first: a run that always collides keeps no other back."""
+    half = (len(group) + 1) // 2
+    failed: psycopg.Error | None = None
+    for part in (group[:half], group[half:]):
+        try:
+            if part:
+                _commit(connection, part, found, tries)
+        except psycopg.Error as error:
+            if not collided(error):
+                raise
+            failed = error
+    if failed is not None:
+        raise failed
 
 
 def _append(connection: Connection, group: _Group) -> dict[int, int] | None:
