@@ -98,6 +98,22 @@ def start_server(version: int, *settings: str) -> Server:
     return made
 
 
+def start_replica(primary: Server, name: str) -> Server:
+    """A server that follows `primary` under that name. It only reads until it is promoted."""
+    folder = Path(tempfile.mkdtemp(prefix="buoy-pg-"))
+    if os.geteuid() == 0:
+        os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
+    made = Server(primary.version, folder)
+    data = folder / "data"
+    source = f"host={primary.folder} user=postgres application_name={name}"
+    _run([str(made.bin / "pg_basebackup"), "-D", str(data), "-d", source, "-R", "-c", "fast", "--no-sync"])
+    with (data / "postgresql.conf").open("a") as file:
+        file.write(f"unix_socket_directories='{folder}'\n")
+    made.control("start")
+    atexit.register(_remove, made)
+    return made
+
+
 def fresh_schema() -> str:
     """A name that no other test has."""
     return f"t{os.getpid()}_{next(_SCHEMAS)}"

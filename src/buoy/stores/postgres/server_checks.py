@@ -50,7 +50,7 @@ def _replicas(connection: Connection, standbys: str) -> StoreCheck:
     rows = connection.rows("replicas")
     late = [(name, behind) for name, state, behind in rows if state not in ("sync", "quorum")]
     if not late:
-        text = "no replicas" if not rows else f"{len(rows)} replicas, all synchronous"
+        text = f"all synchronous: {', '.join(name for name, *_ in rows[:5])}" if rows else "no replicas"
         return StoreCheck("replicas", True, text)
     shown = ", ".join(f"{name} ({behind:,} bytes behind)" for name, behind in late[:5])
     lost = "a fail-over to one loses the last commits, and their steps run again"

@@ -1,0 +1,86 @@
+"""A real replica: what the doctor says of it, and what a fail-over to it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+import buoy
+from buoy.core.ids import RunId
+from buoy.host.clock import SystemClock
+from buoy.stores.postgres.store import PostgresStore
+from tests.patience import wait_until
+from tests.postgres_server import Server, fresh_schema, query, start_replica, start_server
+from tests.stores.test_postgres import doubled
+
+pytestmark = pytest.mark.slow
+# The replica's name at its primary.
+SPARE = "spare"
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[Server, Server]]:
+    primary = start_server(18)
+    replica = start_replica(primary, SPARE)
+    yield primary, replica
+    for each in (replica, primary):
+        if (each.folder / "data" / "postmaster.pid").exists():
+            each.stop()
+
+
+def completed(url: str, run_id: str) -> None:
+    async def main() -> None:
+        async with buoy.open(url, workflows=[doubled]) as app:
+            assert await (await app.start_as(run_id, doubled, 1)).result() == 8
+
+    asyncio.run(main())
+
+
+def checked(url: str, name: str) -> str:
+    """What the doctor says under that name."""
+
+    async def main() -> str:
+        store = await PostgresStore.open(url, clock=SystemClock())
+        try:
+            return {each.name: each.text for each in await store.integrity.checks()}[name]
+        finally:
+            await store.close()
+
+    return asyncio.run(main())
+
+
+def steps_of(url: str, run_id: str) -> int:
+    async def main() -> int:
+        async with buoy.connect(url) as client:
+            return sum(event.type == "step_completed" for event in await client.store.events(RunId(run_id)))
+
+    return asyncio.run(main())
+
+
+def test_a_fail_over_to_a_synchronous_replica_loses_nothing_and_the_doctor_tells_the_kinds_apart(
+    pair: tuple[Server, Server],
+) -> None:
+    primary, replica = pair
+    name = fresh_schema()
+    url, spare = primary.url(name), replica.url(name)
+    completed(url, "before")
+    wait_until(lambda: query(url, "SELECT state FROM pg_stat_replication") == [("streaming",)], "the replica")
+    said = checked(url, "replicas")
+    assert said.startswith(f"asynchronous: {SPARE} (")
+    assert "set synchronous_standby_names" in said
+    wait_until(lambda: query(spare, "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (name,)) == [(1,)])
+    assert checked(spare, "access").startswith("a standby, which only reads")
+
+    query(url, f"ALTER SYSTEM SET synchronous_standby_names = '{SPARE}'")
+    query(url, "SELECT pg_reload_conf()")
+    wait_until(lambda: query(url, "SELECT sync_state FROM pg_stat_replication") == [("sync",)], "a synchronous replica")
+    assert checked(url, "replicas") == f"all synchronous: {SPARE}"
+    completed(url, "after")
+
+    primary.stop()
+    replica.control("promote")
+    assert [steps_of(spare, run_id) for run_id in ("before", "after")] == [3, 3]
+    completed(f"{url.replace(f'host={primary.folder}', f'host={primary.folder},{replica.folder}')}", "moved")
+    assert steps_of(spare, "moved") == 3
