@@ -46,8 +46,10 @@ def bulk(
     if as_json:
         print_json({"action": action, "count": shown.count, "done": done, "refused": refused, "dry_run": not yes})
     elif not yes:
-        click.echo(f"{action} would touch {counted(shown.count, 'run')}: {', '.join(shown.sample)}")
-        click.echo("add --yes to act", err=True)
+        names = f": {', '.join(shown.sample)}" if shown.sample else ""
+        click.echo(f"{action} would touch {counted(shown.count, 'run')}{names}")
+        if shown.count:
+            click.echo("add --yes to act", err=True)
     else:
         click.echo(f"{action}: {counted(done, 'run')} done, {len(refused):,} refused")
         for each in refused:
