@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from buoy.engine.read_log import read_log
 from buoy.errors import BadInput
 from buoy.operations.bundles import Imported, import_run
 from buoy.ports.records import Beat, RunRecord
+from buoy.ports.store import Store
 from buoy.recovery.evidence import facts_of_run, read_fleet
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.stores import open_store
@@ -201,30 +203,35 @@ def test_what_was_found_is_diagnosed_and_recovered_as_expected(tmp_path: Path, n
         clock = ManualClock(NOW)
         url = timed_url() if kind == "postgres" else case.url(tmp_path, kind)
         store = await (open_timed(url, clock, clock) if kind == "postgres" else open_store(url, clock))
-        try:
-            harness = RecoveryHarness(store, clock, Deaths())
-            if "refused" in case.expect:
-                with pytest.raises(BadInput) as refused:
-                    await _brought(case, harness)
-                assert case.expect["refused"] in str(refused.value)
-                assert (await harness.client.runs()).runs == ()
-                return
-            done = await _brought(case, harness)
-            if kind == "postgres":
-                # A store with a clock dates a copy by its import. The case is that it has had the run all the while.
-                query(url, _SINCE_THEN)
-            assert case.expect.get("doubts", "") in " ".join(done.doubts)
-            _, found = await _findings(case, harness)
-            _check_findings(case, found)
-            await _recovered(case, harness)
-            await _check_after(case, harness)
-            await _check_settled(case, harness)
-        finally:
-            await store.close()
+        # A store with a clock dates a copy by its import. The case is that it has had the run all the while.
+        await play_case(case, store, clock, (lambda: query(url, _SINCE_THEN)) if kind == "postgres" else None)
         if "drives" in case.expect:
             await _drive(case, url)
 
     asyncio.run(play())
+
+
+async def play_case(case: Case, store: Store, clock: ManualClock, age: Callable[[], object] | None = None) -> None:
+    """Brings the case into a new store, recovers it, and closes the store. `age`: makes the runs as old as they say."""
+    try:
+        harness = RecoveryHarness(store, clock, Deaths())
+        if "refused" in case.expect:
+            with pytest.raises(BadInput) as refused:
+                await _brought(case, harness)
+            assert case.expect["refused"] in str(refused.value)
+            assert (await harness.client.runs()).runs == ()
+            return
+        done = await _brought(case, harness)
+        if age is not None:
+            age()
+        assert case.expect.get("doubts", "") in " ".join(done.doubts)
+        _, found = await _findings(case, harness)
+        _check_findings(case, found)
+        await _recovered(case, harness)
+        await _check_after(case, harness)
+        await _check_settled(case, harness)
+    finally:
+        await store.close()
 
 
 async def _drive(case: Case, url: str) -> None:
