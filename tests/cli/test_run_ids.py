@@ -32,6 +32,7 @@ VERBS = {
     "recover": ["--dry-run"],
     "release": [],
     "export": [],
+    "published": [],
     "jobs": [],
     "watch": [],
     "disable": ["a"],

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 import buoy
+from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.errors import Unavailable
 from tests.crash.flows import expected
 from tests.crash.harness import CrashHarness, check_executions
 from tests.crash.test_kills import ended, logs_of, started
+from tests.crash.verdict import Story, broken
 from tests.patience import PATIENCE_S, wait_until
 
 from .proxy import PASS, Act, Proxy, Request, proxy
@@ -182,15 +184,25 @@ def test_another_host_takes_over_by_two_looks(server: Seaweed, prefix: str, harn
     first = harness.worker(host="north")
     names = asyncio.run(started(harness.url, 3, 0.3))
     wait_until(lambda: len(harness.seen()) >= 2, "work")
-    os.kill(first.pid, number)
     harness.killed_at[first.pid] = time.time()
+    os.kill(first.pid, number)
     harness.worker(host="south")
     try:
         judged(harness, names)
         assert taken_over(harness, names) >= 1
     finally:
         if number == signal.SIGSTOP:
+            woken = time.time()
             os.kill(first.pid, signal.SIGCONT)
             assert first.wait(PATIENCE_S) == 1, "it was declared dead"
-    # What it came back with changed nothing.
-    judged(harness, names)
+    if number == signal.SIGSTOP:
+        unchanged(harness, names, {first.pid: (harness.killed_at[first.pid], woken)})
+
+
+def unchanged(harness: CrashHarness, names: list[str], asleep: dict[int, tuple[float, float]]) -> None:
+    """What it came back with changed nothing. A body may have begun if the store had its start before the stop."""
+    logs, seen = asyncio.run(logs_of(harness.url, names)), harness.seen()
+    for n, run_id in enumerate(names):
+        of_run = [each for each in seen if each.run == run_id]
+        story = Story(RunId(run_id), "resume", expected(n), logs[run_id], frozenset(), of_run, asleep)
+        assert broken(story) == []
