@@ -87,10 +87,14 @@ class Holders:
         """A process gets the task. Returns the living process that has it already, if there is one.
 
         `since`: the moves there had been when it asked. One that came since then may have taken the task away again.
+        Then the answer to a process that was declared dead is only late: it froze after the store had claimed for it.
         """
         before = self._names.get(run_id)
-        if self._moved.get(run_id, 0) <= since:
+        moved = self._moved.get(run_id, 0) > since
+        if not moved:
             self.holds(run_id, runner)
+        if moved and runner not in alive:
+            return None
         return before if before in alive and before != runner else None
 
     @contextmanager

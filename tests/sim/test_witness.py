@@ -209,6 +209,18 @@ def test_a_task_has_one_living_holder() -> None:
     assert holders.takes("run-1", "w2", {"w1", "w2"}, now) is None
 
 
+def test_a_late_answer_to_a_process_that_was_declared_dead_is_no_second_holder() -> None:
+    """It froze after the store had claimed for it, and hears of that when others have its runs."""
+    holders = Holders()
+    asked = holders.moves
+    with holders.moving("run-1"):
+        pass
+    alive = {"w2"}
+    assert holders.takes("run-1", "w2", alive, holders.moves) is None
+    assert holders.takes("run-1", "w1", alive, asked) is None
+    assert holders.takes("run-1", "w1", alive, holders.moves) == "w2", "it asked after its death"
+
+
 def _claimed(*, cause: str = "taken_over", solo: bool = False) -> e.Claimed:
     return e.Claimed(runner="w1", cause=cause, evidence={"solo": True} if solo else {"proof": "lock free"})
 
