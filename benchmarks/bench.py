@@ -103,7 +103,13 @@ def _measure(job: Job, scratch: Path) -> Reading:
     folder.mkdir()
     try:
         done = subprocess.run(
-            job.command(folder), cwd=folder, capture_output=True, text=True, timeout=job.timeout_s, check=False
+            job.command(folder),
+            cwd=folder,
+            env=_compiled(),
+            capture_output=True,
+            text=True,
+            timeout=job.timeout_s,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise Crash(f"no reading within {job.timeout_s:.0f} s") from None
@@ -113,6 +119,11 @@ def _measure(job: Job, scratch: Path) -> Reading:
         raise Crash(f"exit code {done.returncode}\n" + _tail(done.stderr))
     reading: Reading = json.loads(done.stdout.strip().splitlines()[-1])
     return reading
+
+
+def _compiled() -> dict[str, str]:
+    """The environment of a measurement. Modules are compiled once, as they are where a package is installed."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def _tail(text: str) -> str:
