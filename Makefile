@@ -39,7 +39,7 @@ demo: $(RUNS) ## kill a workflow in the middle and watch it come back
 	@$(VENV)/bin/python examples/demo.py
 
 test: $(READY) ## run all tests
-	$(VENV)/bin/python -m pytest -n $(JOBS)
+	$(VENV)/bin/python -m tests.suite -n $(JOBS)
 
 check: $(READY) ## format, lint, types, layers
 	$(VENV)/bin/ruff format --check .

@@ -127,7 +127,9 @@ def test_any_log_folds_to_a_state_that_agrees_with_itself(events: list[e.Event])
     assert set(state.open) <= set(state.leaves)
     assert open_by_meaning(state) == len(state.open)
     assert all(count >= 0 for count in (state.active, *state.tally.values()))
-    assert all(leaf.phase in ("open", "retrying") for leaf in state.open.values())
+    for leaf in state.open.values():
+        assert leaf.phase in (("open", "retrying", "held") if leaf.kind == "job" else ("open", "retrying"))
+    assert state.held == sum(leaf.phase == "held" for leaf in state.open.values())
     assert (state.status == Status.PAUSED) <= (state.pause is not None)
     if state.created is not None:
         assert document(state) == document(fold(RUN, events))

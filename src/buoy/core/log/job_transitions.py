@@ -36,6 +36,9 @@ def _offered(state: State, event: e.Event, body: e.JobOffered) -> None:
     if leaf is None:
         leaf = Leaf(body.leaf, "job", body.name, event.at, attempt=body.attempt, started_seq=event.seq)
         state.begin(leaf)
+    elif leaf.kind != "job":
+        state.odd(f"event {event.seq}: job_offered of {body.leaf}, which is an open {leaf.kind}")
+        return
     state.set_phase(leaf, "open")
     leaf.attempt, leaf.since, leaf.lot, leaf.due_at = body.attempt, event.at, body.lot, None
 
@@ -43,8 +46,8 @@ def _offered(state: State, event: e.Event, body: e.JobOffered) -> None:
 def _held(state: State, event: e.Event, body: e.JobHeld) -> None:
     """The job is open, and nothing of it executes."""
     leaf = state.open.get(body.leaf)
-    if leaf is None:
-        state.odd(f"event {event.seq}: job_held of {body.leaf}, which is not open")
+    if leaf is None or leaf.kind != "job":
+        state.odd(f"event {event.seq}: job_held of {body.leaf}, which is no open job")
         return
     state.set_phase(leaf, "held")
     leaf.error, leaf.attempt, leaf.ended_seq, leaf.due_at = body.error, body.attempt, event.seq, None
