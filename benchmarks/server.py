@@ -10,18 +10,19 @@ from __future__ import annotations
 import argparse
 import asyncio
 import http.client
+import os
 import sqlite3
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.web.live_server import TOKEN, LiveServer
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from served import TOKEN, Server
 
 import buoy
-from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
-from buoy.stores.sqlite.store import SqliteStore
 
 
 @buoy.step
@@ -37,14 +38,6 @@ async def flow(steps: int) -> int:
     return found
 
 
-def serve(path: Path) -> LiveServer:
-    async def opened() -> ServedStore:
-        clock = SystemClock()
-        return ServedStore(await SqliteStore.open(path, clock=clock, own_clock=clock), clock)
-
-    return LiveServer(opened)
-
-
 async def drive(url: str, runs: int, steps: int) -> float:
     """Steps per second of one worker."""
     async with buoy.open(url, workflows=[flow]) as app:
@@ -55,7 +48,7 @@ async def drive(url: str, runs: int, steps: int) -> float:
 
 
 def rate_over_http(folder: Path, runs: int, steps: int) -> float:
-    server = serve(folder / "http.db")
+    server = Server(folder, "http.db")
     try:
         return asyncio.run(drive(server.url, runs, steps))
     finally:
@@ -90,7 +83,7 @@ def fill(path: Path, runs: int) -> None:
         )
 
 
-def time_of(server: LiveServer, path: str, times: int) -> float:
+def time_of(server: Server, path: str, times: int) -> float:
     """The median time of one answer, in milliseconds."""
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     taken = []
@@ -110,7 +103,7 @@ def compare_lists(many: int, few: int) -> dict[str, float]:
         folder = Path(name)
         fill(folder / "many.db", many)
         fill(folder / "few.db", few)
-        large, small = serve(folder / "many.db"), serve(folder / "few.db")
+        large, small = Server(folder, "many.db"), Server(folder, "few.db")
         try:
             with sqlite3.connect(folder / "few.db") as connection:
                 (real,) = connection.execute("SELECT run_id FROM runs WHERE number = 1").fetchone()
@@ -137,6 +130,7 @@ def main() -> None:
     options.add_argument("--many", type=int, default=20_000)
     options.add_argument("--few", type=int, default=1_000)
     given = options.parse_args()
+    os.environ["BUOY_TOKEN"] = TOKEN
     ratio = compare_runner(given.runs, given.steps, given.rounds)
     print(f"a runner over HTTP: {ratio:.2f} of the store behind the server (wanted: 0.4 or more)")
     for label, times in compare_lists(given.many, given.few).items():

@@ -1,8 +1,8 @@
 """Live streams under load, on a server in a process of its own.
 
-    PYTHONPATH=. python benchmarks/streams.py load [--readers 1000] [--runs 100] [--rate 100] [--seconds 60]
-    PYTHONPATH=. python benchmarks/streams.py fanout [--readers 1000] [--events 20]
-    PYTHONPATH=. python benchmarks/streams.py idle [--readers 5000] [--seconds 30]
+    python benchmarks/streams.py load [--readers 1000] [--runs 100] [--rate 100] [--seconds 60]
+    python benchmarks/streams.py fanout [--readers 1000] [--events 20]
+    python benchmarks/streams.py idle [--readers 5000] [--seconds 30]
 
 `load`: so many writes per second over all runs, and readers spread over the runs; each must see every event once and in
 order. `fanout`: all readers watch one run. `idle`: what streams cost that carry nothing. Delays are from the time of an
@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import resource
-import signal
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.web.stream_readers import StreamReader, open_reader
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
-import buoy
+from served import TOKEN, Server  # noqa: E402
+from tests.web.stream_readers import StreamReader, open_reader  # noqa: E402
 
-_TOKEN = "buoy_benchmark"
+import buoy  # noqa: E402
 
 
 @buoy.step
@@ -48,44 +46,11 @@ async def quiet() -> None:
     await buoy.wait_signal("never")
 
 
-class Server:
-    """`buoy serve` on a new SQLite file."""
-
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
-        self.url = f"sqlite:///{folder}/runs.db"
-        token = folder / "token"
-        token.write_text(_TOKEN)
-        token.chmod(0o600)
-        words = ["serve", "--store", self.url, "--port", str(self.port), "--token-file", str(token)]
-        self._process = subprocess.Popen([sys.executable, "-m", "buoy", *words])
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                return
-            except ConnectionRefusedError:
-                assert self._process.poll() is None, "the server ended"
-                time.sleep(0.05)
-
-    def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    def memory_mb(self) -> float:
-        pages = int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-    def stop(self) -> None:
-        self._process.send_signal(signal.SIGTERM)
-        self._process.wait(60)
-
-
 async def _watch(server: Server, runs: list[str], readers: int) -> list[StreamReader]:
     found: list[StreamReader] = []
     for start in range(0, readers, 100):
         names = [runs[place % len(runs)] for place in range(start, min(start + 100, readers))]
-        new = [await open_reader(server.port, f"/api/v1/runs/{name}/stream", _TOKEN) for name in names]
+        new = [await open_reader(server.port, f"/api/v1/runs/{name}/stream", TOKEN) for name in names]
         while not all(each.opened for each in new):
             await asyncio.sleep(0.01)
         found += new
@@ -97,7 +62,7 @@ def _p99(values: list[float]) -> float:
 
 
 async def load(server: Server, given: argparse.Namespace) -> None:
-    async with buoy.open(server.url, workflows=[clock]) as app:
+    async with buoy.open(server.store, workflows=[clock]) as app:
         ticks, pause_s = int(given.rate * given.seconds / given.runs), given.runs / given.rate
         runs = [f"r{each}" for each in range(given.runs)]
         started = [await app.start_as(name, clock, ticks, pause_s) for name in runs]
@@ -122,7 +87,7 @@ async def load(server: Server, given: argparse.Namespace) -> None:
 
 
 async def fanout(server: Server, given: argparse.Namespace) -> None:
-    async with buoy.open(server.url, workflows=[clock]) as app:
+    async with buoy.open(server.store, workflows=[clock]) as app:
         started = await app.start_as("r", clock, given.events, 1.0)
         readers = await _watch(server, ["r"], given.readers)
         cpu, live = server.cpu_s(), [len(each.seen) for each in readers]
@@ -140,7 +105,7 @@ async def fanout(server: Server, given: argparse.Namespace) -> None:
 
 
 async def idle(server: Server, given: argparse.Namespace) -> None:
-    async with buoy.open(server.url, workflows=[quiet]) as app:
+    async with buoy.open(server.store, workflows=[quiet]) as app:
         runs = [f"r{each}" for each in range(50)]
         for name in runs:
             await app.start_as(name, quiet)

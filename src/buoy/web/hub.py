@@ -71,6 +71,7 @@ class _Tail:
         self.kept: deque[Frame] = deque(maxlen=KEPT_MAX)
         self.head: int | None = None
         self.looked_at = now
+        self.quiet = False
         self.grew = asyncio.Event()
         self.progress: Progress | None = None
 
@@ -89,6 +90,7 @@ class _Tail:
         self.wake()
 
     def wake(self) -> None:
+        self.quiet = False
         grew, self.grew = self.grew, asyncio.Event()
         grew.set()
 
@@ -113,6 +115,7 @@ class Hub:
         self._summaries: dict[RunId, Summary] = {}
         self._summed_up = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._pulse_task: asyncio.Task[None] | None = None
         self._nudged = asyncio.Event()
         self._progress_every_s = max(PROGRESS_LOOK_S, store.pace.fleet_s)
         self._progress_at = 0.0
@@ -132,9 +135,11 @@ class Hub:
         for tail in self._tails.values():
             tail.grew.set()
         self._summed_up.set()
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        tasks = [each for each in (self._task, self._pulse_task) if each is not None]
+        for each in tasks:
+            each.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     # ---- one run
 
@@ -144,6 +149,7 @@ class Hub:
         tail.readers += 1
         self._wake()
         shown: Progress | None = None
+        woken = False
         try:
             while not self.closing.is_set():
                 grew = tail.grew
@@ -153,13 +159,16 @@ class Hub:
                     if tail.head is None and len(found) < PAGE:
                         tail.head = found[-1].seq if found else after
                 if found:
-                    after = found[-1].seq
+                    after, woken = found[-1].seq, False
                     yield found
                 elif tail.progress is not None and tail.progress != shown:
-                    shown = tail.progress
+                    shown, woken = tail.progress, False
                     yield [progress_frame(shown)]
-                elif not await _within(grew, TAIL_LOOK_S):
+                elif woken:
+                    woken = False
                     yield []
+                else:
+                    woken = await grew.wait()
         finally:
             tail.readers -= 1
             if not tail.readers and self._tails.get(run_id) is tail:
@@ -190,6 +199,16 @@ class Hub:
         if self._task is None or self._task.done():
             self._cursor = None
             self._task = asyncio.get_running_loop().create_task(self._work(), name="buoy-web-hub")
+        if self._pulse_task is None or self._pulse_task.done():
+            self._pulse_task = asyncio.get_running_loop().create_task(self._pulse(), name="buoy-web-pulse")
+
+    async def _pulse(self) -> None:
+        """Wakes the readers of quiet runs now and then. One timer for all: 1,000 readers with one each cost more."""
+        while self.streams and not await _within(self.closing, TAIL_LOOK_S):
+            for tail in self._tails.values():
+                if tail.quiet:
+                    tail.wake()
+                tail.quiet = True
 
     async def _work(self) -> None:
         quiet = 0

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.log import codec
@@ -50,6 +50,8 @@ class EventStream:
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
+        # When the part that is being sent began; None: the reader has taken all.
+        self._sending_since: float | None = None
         # Called when a slow reader is dropped.
         self.dropped: Callable[[], None] = lambda: None
         # Open streams by caller, and the caller.
@@ -60,21 +62,22 @@ class EventStream:
         counts[caller] = counts.get(caller, 0) + 1
         left = asyncio.ensure_future(_left(receive))
         writer = asyncio.ensure_future(self._write(send))
+        slow = asyncio.ensure_future(self._slow())
         try:
-            await asyncio.wait([left, writer], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([left, writer, slow], return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
                 writer.result()
-        except TimeoutError:
-            self.dropped()  # it comes back with the number of its last event
+            elif slow.done():
+                self.dropped()  # it comes back with the number of its last event
         except OSError:
             return
         finally:
             counts[caller] -= 1
             if not counts[caller]:
                 del counts[caller]
-            left.cancel()
-            writer.cancel()
-            await asyncio.wait([left, writer])
+            for each in (left, writer, slow):
+                each.cancel()
+            await asyncio.wait([left, writer, slow])
             await self._chunks.aclose()
 
     async def _write(self, send: Send) -> None:
@@ -82,11 +85,23 @@ class EventStream:
         async for chunk in self._chunks:
             # In parts: the server waits for the reader before a part, so only one part is in memory for a slow one.
             for start in range(0, len(chunk), PART_BYTES):
-                async with asyncio.timeout(SEND_MAX_S):
-                    part = chunk[start : start + PART_BYTES]
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-        async with asyncio.timeout(SEND_MAX_S):
-            await send({"type": "http.response.body", "body": b""})
+                part = chunk[start : start + PART_BYTES]
+                await self._send_part(send, {"type": "http.response.body", "body": part, "more_body": True})
+        await self._send_part(send, {"type": "http.response.body", "body": b""})
+
+    async def _send_part(self, send: Send, part: Message) -> None:
+        self._sending_since = asyncio.get_running_loop().time()
+        await send(part)
+        self._sending_since = None
+
+    async def _slow(self) -> None:
+        """Ends when the reader takes nothing for too long. One timer for many parts: a timer for each costs more."""
+        while True:
+            since, now = self._sending_since, asyncio.get_running_loop().time()
+            left_s = SEND_MAX_S if since is None else since + SEND_MAX_S - now
+            if left_s <= 0:
+                return
+            await asyncio.sleep(left_s)
 
 
 async def _left(receive: Receive) -> None:
