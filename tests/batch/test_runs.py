@@ -56,7 +56,7 @@ def test_a_failed_job_keeps_only_what_needs_it_waiting(batch: Batch) -> None:
     assert batch.status() == "paused"
 
     (batch.folder / "ok").touch()
-    batch("reset", "r1", "bad")
+    assert "start one with `buoy runner --run r1`" in batch("reset", "r1", "bad")
     assert batch.runner().wait(PATIENCE_S) == 0
     assert batch.jobs()["bad"]["attempt"] == 2
     assert {job["status"] for job in batch.jobs().values()} == {"completed"}

@@ -53,6 +53,8 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
         return f"runner {record.holder} drives the run and will see to it"
     if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
         return "a live worker will take the run and see to it"
+    if doc.placement == "batch":
+        return f"no live runner serves the run: start one with `buoy runner --run {doc.run_id}`"
     return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
 
 
