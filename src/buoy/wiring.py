@@ -225,7 +225,8 @@ async def open_job_runner(
         found = capacity(machine_capacity())
         room = Room(found, worker.clock, worker.info.host, gpu_devices())
         name = worker.runner.store.name
-        shell = JobShell(log_folder(name), worker.clock)
+        shell = JobShell(log_folder(name), name)
+        room.on_close.append(shell.hold)
         spool = FileSpool(log_folder(name), name, worker.runner.note)
         worker.runner.specs.kit.serve_jobs(room, shell, spool)
         try:

@@ -25,14 +25,17 @@ PYTHON = sys.executable
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[JobShell]:
-    made = JobShell(folder / "logs", SystemClock())
+    made = JobShell(folder / "logs")
     try:
         yield made
     finally:
         await made.close()
 
 
-def order(folder: Path, command: str, *, leaf: str = "a#1", memory: int = 0, grace_s: float = 0.5) -> Command:
+def order(
+    folder: Path, command: str, *, leaf: str = "a#1", memory: int = 0, grace_s: float = 0.5, again: bool = False,
+    lane: str = "", places: int = 0,
+) -> Command:  # fmt: skip
     return Command(
         run_id=RunId("r1"),
         leaf=LeafId(leaf),
@@ -41,6 +44,9 @@ def order(folder: Path, command: str, *, leaf: str = "a#1", memory: int = 0, gra
         directory=str(folder),
         grace_s=grace_s,
         memory_max_bytes=memory,
+        again=again,
+        lane=lane,
+        places=places,
     )
 
 
@@ -152,11 +158,10 @@ async def test_a_command_waits_until_nothing_of_its_earlier_start_is_left(tmp_pa
 _RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from buoy.host.clock import SystemClock
 from buoy.host.shell.job_shell import JobShell
 from tests.engine.test_job_shell import order
 folder = Path(sys.argv[1])
-asyncio.run(JobShell(folder / "logs", SystemClock()).run(order(folder, sys.argv[2])))
+asyncio.run(JobShell(folder / "logs").run(order(folder, sys.argv[2])))
 """
 
 
@@ -183,5 +188,72 @@ async def test_what_a_dead_guard_left_is_killed_before_the_same_command_begins(t
         runner.kill()
         os.kill(guard, signal.SIGKILL)
         runner.wait(PATIENCE_S)
-        assert (await shell.run(order(tmp_path, "true"))).exit_code == 0
+        assert (await shell.run(order(tmp_path, "true", again=True))).exit_code == 0
         assert not any(alive(pid) for pid in numbers if pid != guard)
+
+
+async def test_commands_of_one_lane_run_one_after_another_without_a_word(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        run = "echo begun >> order; test -e hold && sleep 0.2; echo ended >> order"
+        (tmp_path / "hold").touch()
+        orders = [order(tmp_path, run, leaf=f"a{k}#1", lane="c1", places=1) for k in range(6)]
+        clock = SystemClock()
+        began = clock.monotonic()
+        ends = await asyncio.gather(*map(shell.run, orders))
+        assert {end.exit_code for end in ends} == {0}
+        assert (tmp_path / "order").read_text().split() == ["begun", "ended"] * 6
+        # The wait in the lane is no part of a command's time.
+        assert sum(end.duration_s for end in ends) <= clock.monotonic() - began
+
+
+async def test_a_command_that_is_stopped_in_its_lane_never_begins(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        hold = "echo $$ > pids; until test -e go; do sleep 0.01; done"
+        first = asyncio.ensure_future(shell.run(order(tmp_path, hold, lane="c1", places=1)))
+        await pids(tmp_path)
+        second = asyncio.ensure_future(shell.run(order(tmp_path, "touch second", leaf="b#1", lane="c1", places=1)))
+        third = asyncio.ensure_future(shell.run(order(tmp_path, "touch third", leaf="c#1", lane="c1", places=1)))
+        await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        (tmp_path / "go").touch()
+        assert [(await each).exit_code for each in (first, third)] == [0, 0]
+        assert not (tmp_path / "second").exists()
+        assert (tmp_path / "third").exists()
+
+
+async def test_a_log_has_a_name_once_its_command_has_written_failed_or_lasted(tmp_path: Path) -> None:
+    logs = tmp_path / "logs" / "r1"
+    async with opened(tmp_path) as shell:
+        for leaf, run in (("mute#1", "true"), ("bad#1", "exit 3"), ("loud#1", "echo loud"), ("next#1", "true")):
+            await shell.run(order(tmp_path, run, leaf=leaf))
+        going = asyncio.ensure_future(shell.run(order(tmp_path, "sleep 1000", leaf="long#1")))
+        await until((logs / "long#1.1.log").exists, "the log of a command that runs")
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+    assert (logs / "bad#1.1.log").read_text() == ""
+    assert (logs / "loud#1.1.log").read_text() == "loud\n"
+    assert (logs / "loud#1.1.log").stat().st_mode & 0o777 == 0o600
+
+
+async def test_what_ended_just_before_its_runner_died_does_not_run_again(tmp_path: Path) -> None:
+    """The runner is halted, so that it cannot hear of the end, and then killed."""
+    command = "echo $$ >> pids; until test -e go; do sleep 0.01; done; echo [7] > $BUOY_RESULT_FILE; echo done >> pids2"
+    runner = _runner(tmp_path, command)
+    await pids(tmp_path)
+    os.kill(runner.pid, signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    told = tmp_path / "logs" / "r1" / "a#1.1.told"
+    await until((tmp_path / "pids2").exists, "the end of the command")
+    guard = int(Path(f"/proc/{runner.pid}/task/{runner.pid}/children").read_text().split()[0])
+    await until(lambda: not Path(f"/proc/{guard}/task/{guard}/children").read_text().split(), "the guard to see it")
+    runner.kill()
+    runner.wait(PATIENCE_S)
+    await until(told.exists, "the end on disk")
+    assert told.stat().st_mode & 0o777 == 0o600
+    async with opened(tmp_path) as shell:
+        end = await shell.run(order(tmp_path, "touch again", again=True))
+        assert (end.exit_code, end.result) == (0, b"[7]\n")
+        assert not (tmp_path / "again").exists()

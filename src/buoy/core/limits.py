@@ -212,6 +212,11 @@ LOT_EXPECTED_S = 2.0
 JOBS_OFFERED_MAX = 8_192
 # Jobs that one commit offers: some 700 kB.
 JOBS_COMMIT_MAX = 1_024
+# A job that takes no longer may queue for a place in the guard, so many for each place. Its mean is that of the last so
+# many. More would be begun by the log, and wait; fewer would leave places empty during a commit.
+JOB_SHORT_S = 0.05
+JOBS_QUEUED_MAX = 24
+JOBS_MEASURED = 8
 # Results that a runner sends to the owner at once, and how long the first of them waits for others.
 JOBS_SENT_MAX = 64
 JOBS_SENT_BYTES_MAX = 96 * 1024

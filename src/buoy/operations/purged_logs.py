@@ -53,4 +53,4 @@ def _is_own_folder(folder: Path, place: Path) -> bool:
 def _is_ours(path: Path) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
-    return parse_log_name(path.name) is not None or path.suffix in (".result", ".lock", ".end", ".draft")
+    return parse_log_name(path.name) is not None or path.suffix in (".result", ".lock", ".end", ".told", ".draft")

@@ -40,6 +40,11 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0
     # The whole process tree is killed when it has more than that; 0: no limit.
     memory_max_bytes: int = 0
+    # An earlier process may have begun this very attempt.
+    again: bool = False
+    # Commands of one lane share so many places: one that finds all taken begins when another ends. Empty: at once.
+    lane: str = ""
+    places: int = 0
 
 
 # The type of the failure of a command whose guard ended without a word: perhaps killed, perhaps with its command.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -46,6 +47,7 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     time_max_s: float | None = None
 
 
+@lru_cache(maxsize=1024)
 def group_name(resources: Resources) -> str:
     """The name of the group of all jobs with these resources. It is a part of a queue's name."""
     memory = "" if resources.memory_bytes is None else resources.memory_bytes

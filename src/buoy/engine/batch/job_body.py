@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from buoy.core.batch.lots import Lot, LotJob, SpooledEnd
+from buoy.core.batch.resources import group_name
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.arguments import Arguments
@@ -50,6 +51,11 @@ def place_key(lot: Lot, job: LotJob) -> str:
     return lot.key(job)
 
 
+def shares_place(lot: Lot, job: LotJob) -> bool:
+    """Whether a job may queue for the place of another. A limit would count the wait, and devices have names."""
+    return job.timeout_s is None and lot.resources.time_s is None and not lot.resources.gpus
+
+
 class JobBody:
     """One job of a lot."""
 
@@ -66,7 +72,8 @@ class JobBody:
     async def run(self) -> dict[str, Any]:
         """Runs the job's command. The arguments of a job are in the input of its lot."""
         attempt = step_context("a job").attempt
-        async with self._room.place(place_key(self._lot, self._job), self._lot.resources) as place:
+        key, shared = place_key(self._lot, self._job), shares_place(self._lot, self._job)
+        async with self._room.place(key, self._lot.resources, shared=shared) as place:
             if self._again and (kept := await self._kept(attempt)) is not None:
                 return kept
             if self._job.inputs:
@@ -78,6 +85,7 @@ class JobBody:
                 judged = await self._judged(error, attempt, place)
                 self._keep_failure(judged, attempt)
                 raise judged from error
+            self._room.short.measure(self._lot.resources, result["duration_s"])
             self._keep(SpooledEnd(self._lot.key(self._job), codec.encode(result, "the result of a job")), attempt)
             return result
 
@@ -134,6 +142,9 @@ class JobBody:
             variables={**job.variables, **own},
             grace_s=job.grace_s,
             memory_max_bytes=lot.resources.memory_bytes or 0,
+            again=self._again,
+            lane=group_name(lot.resources) if place.shared else "",
+            places=self._room.short.places(lot.resources),
         )
 
     async def _judged(self, error: CommandFailed, attempt: int, place: JobPlace) -> CommandFailed:

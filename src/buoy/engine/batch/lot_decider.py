@@ -21,7 +21,7 @@ from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.context import Request
-from buoy.engine.batch.job_body import job_work, place_key
+from buoy.engine.batch.job_body import job_work, place_key, shares_place
 from buoy.engine.batch.protocol import JobExecution, cancelled, jobs_message, step_of
 from buoy.engine.code.replay import replay_in_slices
 from buoy.engine.services.timers import Timer
@@ -47,6 +47,7 @@ class LotDecider:
         self._timer: Timer | None = None
         self._over = False
         self._counted = 0
+        self._called = False
 
     @property
     def busy(self) -> bool:
@@ -108,10 +109,12 @@ class LotDecider:
 
     def _freed(self) -> None:
         """Something became free in the room. Not at once: the turn of another run may be under way."""
-        if self._waiting:
+        if self._waiting and not self._called:
+            self._called = True
             asyncio.get_running_loop().call_soon(self._execution.turn, self._go)
 
     def _go(self) -> None:
+        self._called = False
         if self._over or (self._execution.delivery_paused and not self._execution.replaying):
             return
         while self._waiting:
@@ -119,7 +122,8 @@ class LotDecider:
             if job.leaf in self._ends or job.leaf in self._begun:
                 self._waiting.popleft()
                 continue
-            if not self._room.reserve(place_key(self._lot, job), self._lot.resources):
+            shared = shares_place(self._lot, job)
+            if not self._room.reserve(place_key(self._lot, job), self._lot.resources, shared=shared):
                 break
             self._waiting.popleft()
             self._open(job)

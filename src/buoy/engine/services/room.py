@@ -1,7 +1,8 @@
 """Room: what a runner has for jobs, and which jobs have it now.
 
 Invariants: the sum of what the holders need never exceeds the capacity. A job that waits for room comes before jobs
-that have not begun. A place is given back exactly once.
+that have not begun. A place is given back exactly once. A place that short jobs share passes from one to the next, and
+is free after the last of them; the shell keeps them to as many as there are places.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import msgspec
 
 from buoy.core.batch.resources import Capacity, fits, lack, less
 from buoy.core.spec.model import Resources
+from buoy.engine.services.short_jobs import ShortJobs
 from buoy.ports.host import Clock
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """What one job has. `gpus`: the names of its devices."""
+    """What one job has. `gpus`: the names of its devices. `shared`: short jobs with the same needs may queue for it."""
 
     resources: Resources
     gpus: tuple[str, ...] = ()
+    shared: bool = False
 
 
 class Room:
@@ -35,6 +38,7 @@ class Room:
         self.closed = False
         # Called when something became free.
         self.on_free: list[Callable[[], None]] = []
+        self.on_close: list[Callable[[], None]] = []
         # Jobs of lots that are held here and have not begun, by what they need.
         self.pending: dict[Resources, int] = {}
         self._clock = clock
@@ -42,8 +46,9 @@ class Room:
         self._places: dict[str, JobPlace] = {}
         self._free = capacity
         self._gpus = list(self._devices[: capacity.gpus])
-        self._waiting: deque[tuple[Resources, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[str, JobPlace, asyncio.Future[None]]] = deque()
         self._begun: set[str] = set()
+        self.short = ShortJobs()
 
     @property
     def time_left_s(self) -> float | None:
@@ -59,7 +64,7 @@ class Room:
         if self.closed or self._waiting or not self._in_time(resources):
             return False
         ahead = sum(count for each, count in self.pending.items() if each.cpus or each.gpus)
-        return ahead == 0 and fits(resources, self._now())
+        return ahead == 0 and (fits(resources, self._now()) or self.short.draining(resources))
 
     def ever(self, resources: Resources) -> bool:
         """Whether such a job could run here if nothing else did."""
@@ -68,34 +73,61 @@ class Room:
     def lack(self, resources: Resources) -> str | None:
         return lack(resources, msgspec.structs.replace(self.capacity, time_left_s=self.time_left_s))
 
-    def reserve(self, key: str, resources: Resources) -> bool:
-        """Gives a place to a job that is about to begin, if there is room now."""
-        if self.closed or self._waiting or key in self._places or not fits(resources, self._now()):
+    def reserve(self, key: str, resources: Resources, *, shared: bool = False) -> bool:
+        """Gives a place to a job that is about to begin, if there is room now.
+
+        `shared`: if there is none, the job may queue for the place of another one, and the shell begins it.
+        """
+        if self.closed or self._waiting or key in self._places or key in self.short:
             return False
-        self._take(key, resources)
+        if fits(resources, self._now()):
+            self._take(key, JobPlace(resources, shared=shared))
+            return True
+        if not shared or not self._in_time(resources) or self.short.room(resources) <= 0:
+            return False
+        self.short.queue(key, resources)
         return True
 
     def release(self, key: str) -> None:
         """The job has ended, or will not begin."""
-        place = self._places.pop(key, None)
         self._begun.discard(key)
+        if self.short.leave(key):
+            return
+        place = self._places.pop(key, None)
         if place is None:
             return
+        following = self.short.next(place.resources) if place.shared else None
+        if following is not None:
+            self._places[following] = place
+            for each in list(self.on_free):
+                each()
+            return
+        self._give_back(place)
+        self._hand_on()
+
+    def _give_back(self, place: JobPlace) -> None:
         self._gpus.extend(place.gpus)
         needed = place.resources
+        if place.shared:
+            self.short.add_place(needed, -1)
         self._free = Capacity(
             self._free.cpus + needed.cpus,
             self._free.memory_bytes + (needed.memory_bytes or 0),
             self._free.gpus + needed.gpus,
             self._free.nodes,
         )
-        while self._waiting and fits(self._waiting[0][0], self._now()):
-            _, future = self._waiting.popleft()
+
+    def _hand_on(self) -> None:
+        """Gives what is free to those that wait for it, then to jobs that have not begun."""
+        while self._waiting and fits(self._waiting[0][1].resources, self._now()):
+            key, place, future = self._waiting.popleft()
             if not future.done():
+                if key not in self._places:
+                    self._take(key, place)
                 future.set_result(None)
-                return
-        for each in list(self.on_free):
-            each()
+        if not self._waiting:
+            for each in list(self.on_free):
+                each()
 
     def give_up(self, key: str) -> None:
         """The job will not begin, if it has not: its lot is driven here no longer."""
@@ -103,30 +135,42 @@ class Room:
             self.release(key)
 
     @asynccontextmanager
-    async def place(self, key: str, resources: Resources) -> AsyncIterator[JobPlace]:
+    async def place(self, key: str, resources: Resources, *, shared: bool = False) -> AsyncIterator[JobPlace]:
         """The place of a job, for as long as it runs. A further attempt may have to wait for it."""
-        while key not in self._places:
-            if fits(resources, self._now()) and not self._waiting:
-                self._take(key, resources)
-                break
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((resources, future))
-            await future
-            if fits(resources, self._now()):
-                self._take(key, resources)
+        place = JobPlace(resources, shared=shared)
+        if key not in self.short and key not in self._places:
+            await self._wait(key, place)
         self._begun.add(key)
         try:
-            yield self._places[key]
+            yield self._places.get(key, place)
         finally:
             self.release(key)
 
-    def _take(self, key: str, resources: Resources) -> None:
-        gpus = tuple(sorted(self._gpus)[: resources.gpus])
+    async def _wait(self, key: str, place: JobPlace) -> None:
+        if fits(place.resources, self._now()) and not self._waiting:
+            self._take(key, place)
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((key, place, future))
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled():
+                self.release(key)  # it got its place at the very moment
+            raise
+
+    def _take(self, key: str, place: JobPlace) -> None:
+        needed = place.resources
+        gpus = tuple(sorted(self._gpus)[: needed.gpus])
         self._gpus = [each for each in self._gpus if each not in gpus]
-        self._free = less(self._free, resources)
-        self._places[key] = JobPlace(resources, gpus)
+        self._free = less(self._free, needed)
+        if place.shared:
+            self.short.add_place(needed)
+        self._places[key] = msgspec.structs.replace(place, gpus=gpus) if gpus else place
 
     def _now(self) -> Capacity:
+        if self._ends_at is None:
+            return self._free
         return msgspec.structs.replace(self._free, time_left_s=self.time_left_s)
 
     def _in_time(self, resources: Resources) -> bool:
@@ -136,3 +180,5 @@ class Room:
     def close(self) -> None:
         """No job begins any more."""
         self.closed = True
+        for each in self.on_close:
+            each()

@@ -1,8 +1,7 @@
-"""One command as the guard of jobs sees it, and its log. Standard library only: the guard imports nothing else."""
+"""One command as the guard of jobs sees it. Standard library only: the guard imports nothing else."""
 
-import os
-
-_TAIL_BYTES = 1000
+from buoy.host.shell.job_logs import JobLog
+from buoy.host.shell.process_tree import GUARD
 
 
 class GuardedJob:
@@ -17,8 +16,16 @@ class GuardedJob:
         self.variables: dict[str, str] = dict(order["variables"])  # type: ignore[call-overload]
         self.grace_s = float(order["grace_s"])  # type: ignore[arg-type]
         self.memory_max = int(order["memory_max"])  # type: ignore[call-overload]
+        # Commands of one lane share places; empty: it begins at once.
+        self.lane = str(order.get("lane", ""))
+        self.places = int(order.get("places", 0))  # type: ignore[call-overload]
+        self.began_at = 0.0
+        # The store and the job that this command is about.
+        self.mark = str(order.get("mark", ""))
+        # An earlier runner has begun it: something of it may be left.
+        self.again = bool(order.get("again", False))
         # The log, locked. The command has it, too: the lock stays as long as any process of the command.
-        self.output: int | None = None
+        self.output: JobLog | None = None
         self.pid = 0
         self.status: int | None = None
         self.peak_bytes = 0
@@ -27,24 +34,14 @@ class GuardedJob:
         # When SIGKILL follows.
         self.kill_at: float | None = None
 
+    def environment(self, base: "dict[bytes, bytes]", guard: str) -> "dict[bytes, bytes]":
+        """The variables of the command; what it starts is known by them."""
+        own = {name.encode(): value.encode() for name, value in self.variables.items()}
+        return {**base, **own, GUARD.encode(): f"{guard}:{self.id}".encode()}
 
-def open_log(path: str) -> "tuple[int, bool]":
-    """The log, and whether this call made it: then nothing of an earlier start can be left."""
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
-    try:
-        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600), True
-    except FileNotFoundError:
-        os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-        return os.open(path, flags | os.O_CREAT, 0o600), False
-    except FileExistsError:
-        return os.open(path, flags, 0o600), False
-
-
-def tail(path: str) -> str:
-    """The last lines of a log."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-            return file.read(_TAIL_BYTES).decode(errors="replace").strip()
-    except OSError:
-        return ""
+    def name_log(self) -> str:
+        """Gives the log its name. Returns its last lines, if the command failed."""
+        if self.output is None:
+            return ""
+        self.output.name()
+        return self.output.tail() if self.status else ""

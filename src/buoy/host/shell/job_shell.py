@@ -7,8 +7,6 @@ ended. If the guard is lost, what it ran is killed by proof, and the next comman
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,9 +18,10 @@ from buoy.core.ids import check_run_id
 from buoy.core.step_logs import log_name
 from buoy.errors import CommandFailed
 from buoy.host.cores import cores
-from buoy.host.shell.process_tree import result_file
+from buoy.host.shell.process_tree import identity, kill_all_of
+from buoy.host.shell.recent_ends import SUFFIX
 from buoy.host.shell.shell import guard_lost, missing_paths, not_started, oom_kills, read_result
-from buoy.ports.host import Clock, Command, CommandEnd
+from buoy.ports.host import Command, CommandEnd
 
 # The guard imports its two modules, and nothing else of the package.
 _LAUNCH = (
@@ -31,13 +30,13 @@ _LAUNCH = (
 )
 _PACKAGE = str(Path(__file__).parents[2])
 _READ_MAX = 1 << 16
+_KILL_ROUNDS = 10
 
 
 class _Told(msgspec.Struct, frozen=True):
-    """What the guard says about a command: its PID at its start, and how it ended."""
+    """What the guard says about a command that has ended."""
 
     id: int
-    pid: int | None = None
     # code, signal, error (it could not be started), or never (it was stopped before).
     kind: str = ""
     number: int = 0
@@ -48,6 +47,13 @@ class _Told(msgspec.Struct, frozen=True):
     over_memory: bool = False
     result: bool = False
     tail: str = ""
+    duration_s: float = 0.0
+    # In a file: the store and the job that it is about.
+    mark: str = ""
+
+    @property
+    def by_itself(self) -> bool:
+        return self.kind in ("code", "signal") and not self.stopped
 
 
 class _Guard:
@@ -56,9 +62,7 @@ class _Guard:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._ends: dict[int, asyncio.Future[_Told]] = {}
-        # PIDs, each with the result file that the environment of the process names.
-        self._groups: dict[int, tuple[int, str]] = {}
-        self._results: dict[int, str] = {}
+        self._identity = identity(process.pid)
         self._number = 0
         self._decoder = msgspec.json.Decoder(_Told)
         self._listening = asyncio.ensure_future(self._listen())
@@ -68,27 +72,37 @@ class _Guard:
         return self._listening.done()
 
     async def run(self, order: dict[str, Any]) -> _Told:
-        """How the command ended. A cancellation stops it, and is passed on when it has ended."""
+        """How the command ended. A cancellation stops it, and is passed on, unless the command had ended before."""
         self._number += 1
         number, end = self._number, asyncio.get_running_loop().create_future()
         self._ends[number] = end
-        self._results[number] = order["result"]
         self._send({"id": number, **order})
         try:
-            return await asyncio.shield(end)
+            told: _Told = await end
+            return told
         except asyncio.CancelledError:
+            if number not in self._ends:
+                raise
+            end = self._ends[number] = asyncio.get_running_loop().create_future()
             self._send({"id": number})
             while not end.done():
                 await asyncio.wait([end])
-            end.exception()
+            if end.exception() is None and end.result().by_itself:
+                late: _Told = end.result()
+                return late
             raise
 
     async def close(self) -> None:
-        """Ends the guard, and with it what it still runs."""
+        """Ends the guard, and with it what it still runs. This process has recorded, or spooled, all that it heard."""
         assert self._process.stdin is not None
+        self._send({"bye": True})
         self._process.stdin.close()
         await asyncio.wait([self._listening])
         await self._process.wait()
+
+    def hold(self) -> None:
+        """What waits in lanes does not begin any more."""
+        self._send({"hold": True})
 
     def _send(self, frame: dict[str, Any]) -> None:
         data = msgspec.json.encode(frame)
@@ -110,19 +124,14 @@ class _Guard:
             self._lose()
 
     def _hear(self, told: _Told) -> None:
-        if told.pid is not None:
-            self._groups[told.id] = (told.pid, self._results[told.id])
-            return
-        self._groups.pop(told.id, None)
-        self._results.pop(told.id, None)
         end = self._ends.pop(told.id)
         if not end.done():
             end.set_result(told)
 
     def _lose(self) -> None:
-        for group, result in self._groups.values():
-            if result_file(group) == result:
-                _kill_group(group)
+        for _ in range(_KILL_ROUNDS):
+            if not kill_all_of(self._identity):
+                break  # what a process started before it was killed is found in the next round
         for end in self._ends.values():
             if not end.done():
                 end.set_exception(guard_lost())
@@ -132,9 +141,9 @@ class _Guard:
 class JobShell:
     """The shell of one process. Logs go to `folder/RUN/LEAF.ATTEMPT.log`."""
 
-    def __init__(self, folder: Path, clock: Clock) -> None:
+    def __init__(self, folder: Path, store: str = "") -> None:
         self._folder = folder.absolute()
-        self._clock = clock
+        self._store = store
         self._starting = asyncio.Lock()
         self._guard: _Guard | None = None
 
@@ -146,16 +155,19 @@ class JobShell:
         name = log_name(command.leaf, command.attempt)
         log = f"{self._folder}/{check_run_id(command.run_id)}/{name}"
         result = f"{log.removesuffix('.log')}.result"
-        began, killed_before = self._clock.monotonic(), oom_kills() if command.memory_max_bytes else 0
-        guard = await self._live_guard()
-        told = await guard.run(_order(command, log, result))
+        killed_before = oom_kills() if command.memory_max_bytes else 0
+        mark = f"{self._store} {command.variables.get('BUOY_IDEMPOTENCY_KEY', '')}"
+        told = await asyncio.to_thread(_told_before, Path(result), mark) if command.again else None
+        if told is None:
+            guard = await self._live_guard()
+            told = await guard.run({**_order(command, log, result), "mark": mark})
         if told.kind == "error":
             raise _refused(command, told)
         return CommandEnd(
             exit_code=told.number if told.kind == "code" else None,
             signal=told.number if told.kind == "signal" else None,
             peak_memory_bytes=told.peak_bytes,
-            duration_s=round(self._clock.monotonic() - began, 3),
+            duration_s=told.duration_s,
             log=name,
             tail=told.tail,
             out_of_memory=oom_kills() > killed_before if told.number and command.memory_max_bytes else False,
@@ -167,12 +179,19 @@ class JobShell:
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         return await asyncio.to_thread(missing_paths, directory, paths)
 
+    def hold(self) -> None:
+        """This process stops: nothing more begins. What waits is cancelled one by one."""
+        if self._guard is not None and not self._guard.lost:
+            self._guard.hold()
+
     async def close(self) -> None:
         """At the end of this process, when no command is wanted any more."""
         if self._guard is not None:
             await self._guard.close()
 
     async def _live_guard(self) -> _Guard:
+        if self._guard is not None and not self._guard.lost:
+            return self._guard
         async with self._starting:
             if self._guard is None or self._guard.lost:
                 process = await asyncio.create_subprocess_exec(
@@ -192,7 +211,19 @@ def _order(command: Command, log: str, result: str) -> dict[str, Any]:
         "result": result,
         "grace_s": command.grace_s,
         "memory_max": command.memory_max_bytes,
+        "again": command.again,
+        "lane": command.lane,
+        "places": command.places,
     }
+
+
+def _told_before(result: Path, mark: str) -> _Told | None:
+    """What the guard of a runner that died told it last about this very attempt."""
+    try:
+        told = msgspec.json.decode(result.with_suffix(SUFFIX).read_bytes(), type=_Told)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return told if told.mark == mark else None
 
 
 def _refused(command: Command, told: _Told) -> CommandFailed:
@@ -200,10 +231,3 @@ def _refused(command: Command, told: _Told) -> CommandFailed:
     if isinstance(error, FileNotFoundError) and told.file == command.directory:
         return not_started(f"directory {command.directory!r} is not there", error)
     return not_started(f"{told.error} ({told.file or command.directory})", error)
-
-
-def _kill_group(group: int) -> None:
-    try:
-        os.killpg(group, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -30,8 +30,8 @@ class FileSpool:
         self._head = store.encode() + b"\n"
         self._say = say
         # Ends since the last look, and those that were there at it.
-        self._fresh: dict[_Job, tuple[Path, bytes]] = {}
-        self._waiting: dict[_Job, tuple[Path, bytes]] = {}
+        self._fresh: dict[_Job, tuple[int, bytes]] = {}
+        self._waiting: dict[_Job, tuple[int, bytes]] = {}
         self._written: dict[_Job, Path] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._disk: asyncio.Task[None] | None = None
@@ -39,7 +39,7 @@ class FileSpool:
     def keep(self, run_id: RunId, leaf: LeafId, attempt: int, data: bytes) -> None:
         """A job has ended. Only its last attempt counts."""
         self.confirmed(run_id, leaf)
-        self._fresh[run_id, leaf] = (self._path(run_id, leaf, attempt), self._head + data)
+        self._fresh[run_id, leaf] = (attempt, data)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SPOOL_AFTER_S, self._due)
 
@@ -80,9 +80,9 @@ class FileSpool:
 
     def _look(self) -> None:
         """Writes what was there at the look before: most ends are confirmed by then."""
-        for job, (path, data) in self._waiting.items():
-            self._written[job] = path
-            self._next(partial(self._write, path, data))
+        for job, (attempt, data) in self._waiting.items():
+            path = self._written[job] = self._path(*job, attempt)
+            self._next(partial(self._write, path, self._head + data))
         self._waiting, self._fresh = self._fresh, {}
 
     def _next(self, work: Callable[[], None]) -> None:

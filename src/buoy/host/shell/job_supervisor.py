@@ -7,11 +7,10 @@ or any process of the command has it. A guard that finds an earlier log of the s
 if the guard of that process is dead.
 
 A process of its own with the standard library only, so that a command's peak memory is not the guard's. Input: frames
-of four bytes of length and JSON. Output: one line of JSON for each start and each end. See `job_shell`.
+of four bytes of length and JSON. Output: one line of JSON for each end. See `job_shell`.
 """
 
 import ctypes
-import fcntl
 import json
 import os
 import select
@@ -19,17 +18,12 @@ import signal
 import sys
 import time
 
-from buoy.host.shell.guarded_job import GuardedJob, open_log, tail
-from buoy.host.shell.process_tree import (
-    GUARD,
-    children,
-    identity,
-    kill,
-    kill_left_behind,
-    memory_bytes,
-    started_by,
-    tree,
-)
+from buoy.host.shell.guard_output import SAY_MS, GuardOutput
+from buoy.host.shell.guarded_job import GuardedJob
+from buoy.host.shell.job_lanes import JobLanes
+from buoy.host.shell.job_logs import JobLogs
+from buoy.host.shell.process_tree import children, identity, kill, kill_left_behind, memory_bytes, started_by, tree
+from buoy.host.shell.recent_ends import RecentEnds
 
 _LOOK_S = 0.05
 _MEMORY_LOOK_S = 0.2
@@ -54,7 +48,14 @@ class JobGuard:
         self._identity = identity(os.getpid())
         # Jobs by the number in their environment: nothing that they start can lose it by chance.
         self._numbers: dict[str, GuardedJob] = {}
+        self._lanes = JobLanes()
+        self._logs = JobLogs()
+        self._recent = RecentEnds()
+        # Commands that began a moment ago, in order, whose logs have no name yet.
+        self._nameless: dict[int, GuardedJob] = {}
+        self._environment = dict(os.environb)
         self._input = b""
+        self._output = GuardOutput(1)
         self._closed = False
         self._wake_read, wake_write = os.pipe()
         for end in (self._wake_read, wake_write):
@@ -75,7 +76,7 @@ class JobGuard:
         while self._jobs or not self._closed:
             found = dict(poll.poll(self._patience_ms()))
             if self._wake_read in found:
-                _drain(self._wake_read)
+                os.read(self._wake_read, 4096)
             if 0 in found:
                 self._hear()
                 if self._closed:
@@ -83,14 +84,17 @@ class JobGuard:
             self._reap()
             self._start_waiting()
             self._look()
+            self._output.write(time.monotonic(), at_once=not self._lanes.queued)
 
     def _patience_ms(self) -> "int | None":
-        if self._waiting or self._ending:
+        if not self._output.empty:
+            return SAY_MS
+        if self._waiting or self._ending or self._nameless:
             return int(_LOOK_S * 1000)
         return int(_MEMORY_LOOK_S * 1000) if any(job.memory_max for job in self._leaders.values()) else None
 
     def _terminate(self, *_: object) -> None:
-        for job in self._jobs.values():
+        for job in tuple(self._jobs.values()):
             self._stop(job)
 
     # ---- what the runner says
@@ -98,6 +102,7 @@ class JobGuard:
     def _hear(self) -> None:
         data = os.read(0, 1 << 16)
         if not data:
+            self._recent.write()
             self._closed = True
             self._terminate()
             return
@@ -111,13 +116,20 @@ class JobGuard:
             if "command" in order:
                 job = GuardedJob(order)
                 self._jobs[job.id] = self._numbers[str(job.id)] = job
-                self._begin(job)
+                if self._lanes.admit(job):
+                    self._begin(job)
+            elif "hold" in order:
+                self._lanes.held = True
+            elif "bye" in order:
+                self._recent = RecentEnds()
             elif order["id"] in self._jobs:
                 self._stop(self._jobs[order["id"]])
 
     def _stop(self, job: GuardedJob) -> None:
         job.stopped = True
-        if job.pid and job.kill_at is None:
+        if self._lanes.withdraw(job):
+            self._forget(job, {"kind": "never", "number": 0}, queued=True)
+        elif job.pid and job.kill_at is None:
             job.kill_at = time.monotonic() + job.grace_s
             self._ending.append(job)
             self._signal(job, signal.SIGTERM)
@@ -145,15 +157,12 @@ class JobGuard:
 
     def _lock(self, job: GuardedJob) -> bool:
         """Opens and locks the log. False: a command of an earlier start has it, or is on its way out."""
-        fresh = False
         if job.output is None:
-            job.output, fresh = open_log(job.log)
-        try:
-            fcntl.flock(job.output, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            job.output = self._logs.open(job.log)
+        if not job.output.lock():
             kill_left_behind(job.result)
             return False
-        if fresh:
+        if job.output.fresh and not job.again:
             return True
         try:
             os.unlink(job.result)
@@ -164,25 +173,23 @@ class JobGuard:
     def _spawn(self, job: GuardedJob) -> None:
         assert job.output is not None
         os.chdir(job.directory)
+        job.began_at = time.monotonic()
         files = [
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_DUP2, job.output, 1),
-            (os.POSIX_SPAWN_DUP2, job.output, 2),
+            (os.POSIX_SPAWN_DUP2, job.output.handle, 1),
+            (os.POSIX_SPAWN_DUP2, job.output.handle, 2),
         ]
         job.pid = os.posix_spawn(
             _SHELL,
             [_SHELL, "-c", job.command],
-            {
-                **os.environb,
-                **{name.encode(): value.encode() for name, value in job.variables.items()},
-                GUARD.encode(): f"{self._identity}:{job.id}".encode(),
-            },
+            job.environment(self._environment, self._identity),
             file_actions=files,
             setpgroup=0,
             setsigdef=_DEFAULT,
         )
         self._leaders[job.pid] = job
-        _say({"id": job.id, "pid": job.pid})
+        if not job.output.named:
+            self._nameless[job.pid] = job
 
     # ---- end
 
@@ -199,6 +206,7 @@ class JobGuard:
             self._adopted.pop(process, None)
             job = self._leaders.pop(process, None)
             if job is not None:
+                self._nameless.pop(process, None)
                 job.status = status
                 job.peak_bytes = max(job.peak_bytes, usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024))
                 ended.append(job)
@@ -222,6 +230,9 @@ class JobGuard:
                 self._end(job)
             elif now >= job.kill_at:
                 self._signal(job, signal.SIGKILL)
+        while self._nameless and now >= (first := next(iter(self._nameless.values()))).began_at + _LOOK_S:
+            del self._nameless[first.pid]
+            first.name_log()
         if now >= self._memory_at:
             self._memory_at = now + _MEMORY_LOOK_S
             self._adopt()
@@ -239,18 +250,26 @@ class JobGuard:
         number = os.WTERMSIG(job.status) if signalled else os.WEXITSTATUS(job.status)
         told: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
         told["result"] = os.path.lexists(job.result)
+        now = time.monotonic()
+        told["duration_s"] = round(now - job.began_at, 4)
         if job.status:
-            told["tail"] = tail(job.log)
-        self._forget(job, told)
+            told["tail"] = job.name_log()
+        self._recent.add(now, job, self._forget(job, told))
 
-    def _forget(self, job: GuardedJob, told: "dict[str, object]") -> None:
+    def _forget(self, job: GuardedJob, told: "dict[str, object]", *, queued: bool = False) -> "dict[str, object]":
+        """The command is over. Returns what the runner hears about it."""
         del self._jobs[job.id], self._numbers[str(job.id)]
         if job in self._ending:
             self._ending.remove(job)
         if job.output is not None:
-            os.close(job.output)
+            self._logs.close(job.output, failed=bool(job.status))
         flags = {"stopped": job.stopped, "over_memory": job.over_memory}
-        _say({"id": job.id, "peak_bytes": job.peak_bytes, **flags, **told})
+        told = {"id": job.id, "peak_bytes": job.peak_bytes, **flags, **told}
+        self._output.add(told)
+        following = None if queued else self._lanes.left(job)
+        if following is not None:
+            self._begin(following)
+        return told
 
     # ---- processes of a job
 
@@ -283,22 +302,6 @@ class JobGuard:
         found = memory_bytes({*tree(job.pid), *self._strays(job)})
         job.peak_bytes = max(job.peak_bytes, found)
         return found
-
-
-def _drain(handle: int) -> None:
-    try:
-        os.read(handle, 4096)
-    except BlockingIOError:
-        pass
-
-
-def _say(told: "dict[str, object]") -> None:
-    try:
-        data = json.dumps(told).encode() + b"\n"
-        while data:
-            data = data[os.write(1, data) :]
-    except OSError:
-        pass  # the runner is gone; the next runner runs the job again
 
 
 def main() -> None:

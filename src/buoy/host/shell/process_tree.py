@@ -25,7 +25,10 @@ def identity(process: int) -> str:
 
 
 def kill_left_behind(result: str) -> bool:
-    """Kills what a dead guard left of the command with this result file. False: there is nothing."""
+    """Kills what a dead guard left of the command with this result file. False: nothing of it is there.
+
+    What a living guard has of it is on its way out.
+    """
     found = False
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         variables = environment(int(name)) if name.isdecimal() else []
@@ -33,6 +36,17 @@ def kill_left_behind(result: str) -> bool:
             continue
         guard = _value(variables, GUARD).rpartition(":")[0]
         if guard and identity(int(guard.partition(":")[0])) != guard:
+            found = kill(int(name), signal.SIGKILL) or found
+        elif guard and identity(int(name)):
+            found = True
+    return found
+
+
+def kill_all_of(guard: str) -> bool:
+    """Kills every process that has this guard in its environment. False: there is none."""
+    found = False
+    for name in os.listdir("/proc") if guard and os.path.isdir("/proc") else ():
+        if name.isdecimal() and started_by(int(name)).rpartition(":")[0] == guard and identity(int(name)):
             found = kill(int(name), signal.SIGKILL) or found
     return found
 
@@ -42,11 +56,6 @@ def environment(process: int) -> "list[bytes]":
         return _read(f"/proc/{process}/environ").split(b"\0")
     except OSError:
         return []  # it has ended, or is another user's
-
-
-def result_file(process: int) -> str:
-    """The result file in the environment of a process."""
-    return _value(environment(process), "BUOY_RESULT_FILE")
 
 
 def started_by(process: int) -> str:

@@ -23,6 +23,7 @@ from buoy.core.limits import (
 from buoy.core.log.document import Document
 from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import Status
+from buoy.core.spec.model import Resources
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
@@ -43,13 +44,13 @@ class JobRunner:
         self._run_id = run_id
         self._driver = Driver(client, runner, run_id, say, children=False)
         self._margin_s = min(RUNNER_MARGIN_S, RUNNER_MARGIN_SHARE * (room.time_left_s or 0.0))
-        # Queues of this run whose jobs could run here.
-        self._queues: tuple[str, ...] = ()
+        # Queues of this run whose jobs could run here, with what those need.
+        self._queues: dict[str, Resources] = {}
         # Queues with lots of the run that has ended.
         self._settling: tuple[str, ...] = ()
         self.misfits: dict[str, str] = {}
         runner.wanted_now = self._wanted
-        room.on_free.append(runner.intake.room_again)
+        room.on_free.append(self._freed)
 
     async def look(self) -> Document:
         """Takes the run if no runner drives it, and learns on which queues it offers lots."""
@@ -87,34 +88,33 @@ class JobRunner:
         return left is not None and left <= self._margin_s
 
     async def _serve(self, document: Document) -> None:
-        served = []
-        for queue in document.lots:
+        served = {}
+        for queue in sorted(document.lots):
             resources = queue_resources(self._run_id, queue)
             if resources is None:
                 continue
             why = self._room.lack(resources)
             if why is None:
-                served.append(queue)
+                served[queue] = resources
             else:
                 self.misfits[queue] = why
-        queues = tuple(sorted(served))
-        if queues != self._queues and not self._runner.stopping.is_set():
-            self._queues = queues
-            self._runner.info = msgspec.structs.replace(self._runner.info, queues=queues)
+        if served != self._queues and not self._runner.stopping.is_set():
+            self._queues = served
+            self._runner.info = msgspec.structs.replace(self._runner.info, queues=tuple(served))
             await self._runner.store.register(self._runner.info)
-        if queues:
+        if served:
             self._runner.intake.room_again()
 
     def _wanted(self) -> tuple[tuple[str, ...], int]:
         """The queues whose jobs could begin now, and one lot at a time: the next one may not fit any more."""
         if self._settling:
             return self._settling, TASKS_CLAIM_MAX
-        fitting = []
-        for queue in self._queues:
-            resources = queue_resources(self._run_id, queue)
-            if resources is not None and self._room.takes(resources):
-                fitting.append(queue)
-        return tuple(fitting), 1
+        return tuple(queue for queue, resources in self._queues.items() if self._room.takes(resources)), 1
+
+    def _freed(self) -> None:
+        """Something became free in the room. With jobs at hand that have not begun, no lot is wanted."""
+        if self._settling or any(map(self._room.takes, self._queues.values())):
+            self._runner.intake.room_again()
 
 
 def runner_options() -> RunnerOptions:

@@ -1,0 +1,107 @@
+"""Log files of commands. A file gets its name when its command has lasted for a moment, has written or has failed.
+
+Why: making a file can cost half as much as a short command (0.4 ms on ext4 while many files have just been removed).
+Most short commands write nothing, and the next one takes their file.
+Invariants: a log is locked from its first moment on, as long as the guard or any process of its command has it. A file
+that holds a byte is given to no other command. Standard library only: the guard imports nothing else.
+"""
+
+import fcntl
+import os
+import sys
+
+_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_NAMELESS = getattr(os, "O_TMPFILE", 0)
+_TAIL_BYTES = 1000
+
+
+class JobLog:
+    """The log of one command. `fresh`: no earlier start of the command has one."""
+
+    def __init__(self, path: str, handle: int, *, fresh: bool, named: bool) -> None:
+        self.path = path
+        self.handle = handle
+        self.fresh = fresh
+        self.named = named
+
+    def lock(self) -> bool:
+        """False: a process of an earlier start has it."""
+        try:
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def name(self) -> None:
+        """Gives the file its name. If another guard made one of that name since, this one takes its place."""
+        if self.named:
+            return
+        self.named = True
+        # A folder is named, so that the call follows the link in /proc.
+        source, spare = f"/proc/self/fd/{self.handle}", f"{self.path}.{os.getpid()}"
+        try:
+            try:
+                os.link(source, self.path, src_dir_fd=self.handle)
+            except FileExistsError:
+                os.link(source, spare, src_dir_fd=self.handle)
+                os.rename(spare, self.path)
+        except OSError as error:
+            # The disk is full, or the folder is gone: the command matters more than its log.
+            print(f"buoy: the log {self.path} is lost: {error}; make room on its disk", file=sys.stderr)
+
+    def tail(self) -> str:
+        """Its last lines."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return file.read(_TAIL_BYTES).decode(errors="replace").strip()
+        except OSError:
+            return ""
+
+
+class JobLogs:
+    """The logs of one guard, and files without a name that wait for a command."""
+
+    def __init__(self) -> None:
+        self._spare: dict[str, list[int]] = {}
+        # Logs without a name whose commands run.
+        self._young: dict[str, JobLog] = {}
+        self._nameless = bool(_NAMELESS) and os.path.isdir("/proc/self/fd")
+
+    def open(self, path: str) -> JobLog:
+        """The log at this path."""
+        young = self._young.pop(path, None)
+        if young is not None:
+            young.name()
+        try:
+            return JobLog(path, os.open(path, _FLAGS), fresh=False, named=True)
+        except FileNotFoundError:
+            pass
+        folder = os.path.dirname(path)
+        spare = self._spare.get(folder)
+        if spare:
+            return self._nameless_log(path, spare.pop())
+        os.makedirs(folder, 0o700, exist_ok=True)
+        if self._nameless:
+            try:
+                return self._nameless_log(path, os.open(folder, _FLAGS | _NAMELESS, 0o600))
+            except OSError:
+                self._nameless = False  # this file system has no such files
+        try:
+            return JobLog(path, os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600), fresh=True, named=True)
+        except FileExistsError:
+            return JobLog(path, os.open(path, _FLAGS), fresh=False, named=True)
+
+    def _nameless_log(self, path: str, handle: int) -> JobLog:
+        log = self._young[path] = JobLog(path, handle, fresh=True, named=False)
+        return log
+
+    def close(self, log: JobLog, *, failed: bool) -> None:
+        """The command has ended."""
+        if self._young.get(log.path) is log:
+            del self._young[log.path]
+        if not log.named and not failed and not os.fstat(log.handle).st_size:
+            self._spare.setdefault(os.path.dirname(log.path), []).append(log.handle)
+            return
+        log.name()
+        os.close(log.handle)
