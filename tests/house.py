@@ -67,6 +67,7 @@ CLI_IMPORTS = (
     "buoy.inspection",
     "buoy.worker_processes",
     "buoy.store_bench",
+    "buoy.slurm_wiring",
 )
 CLI_EXCEPTIONS = {
     "cli/serve.py": ("buoy.web", "the server is the other skin of operations, and this verb starts it"),

@@ -187,6 +187,25 @@ def log_folder(name: str) -> Path:
     return place / "logs" if name.startswith("file:") else place.with_name(f"{place.name}-logs")
 
 
+def scheduler_environment() -> dict[str, str]:
+    """The environment for commands of a batch scheduler: without what would change the form of their answers."""
+    shaping = ("SQUEUE_", "SACCT_", "SINFO_", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN", "SBATCH_")
+    # A job gets the whole environment of sbatch. Its runners find store and token in a private file.
+    secret = (TOKEN_VARIABLE, STORE_VARIABLE)
+    wanted = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION", "SBATCH_CONSTRAINT")
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in wanted or (name not in secret and not name.startswith(shaping))
+    }
+    return {**kept, "LC_ALL": "C"}
+
+
+def allocation_variables() -> dict[str, str]:
+    """What Slurm and the batch script of Buoy tell a process in an allocation about it."""
+    return {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "BUOY_ALLOCATION"))}
+
+
 def trace_file() -> Path | None:
     """Where the calls of stores are noted, if anywhere."""
     found = os.environ.get(TRACE_VARIABLE)

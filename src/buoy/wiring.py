@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from buoy.config import (
+    allocation_variables,
     buoy_version,
     configured_env,
     configured_stack,
@@ -45,6 +46,8 @@ from buoy.host.shell.shell import GuardedShell
 from buoy.host.spool import SpoolFile, left_behind, taken
 from buoy.host.threads import SystemThreads
 from buoy.inspection import liveness_of, open_configured
+from buoy.operations.slurm.places import allocation_place
+from buoy.ports.batch import AllocationPlace
 from buoy.ports.host import Clock
 from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth, Write
 from buoy.ports.store import Store
@@ -57,9 +60,9 @@ _LOG = logging.getLogger("buoy")
 
 def runner_info(
     ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None,
-    proof: Proof | None = None,
+    proof: Proof | None = None, place: AllocationPlace | None = None,
 ) -> RunnerInfo:  # fmt: skip
-    """Who this process is, and how its end is proven."""
+    """Who this process is, and how its end is proven: in an allocation by its scheduler, unless a lock shows it."""
     pid = os.getpid()
     return RunnerInfo(
         id=RunnerId(ids.new("runner-" if role != "sweeper" else "sweeper-")),
@@ -75,18 +78,20 @@ def runner_info(
         queues=queues,
         workflows=workflows or {},
         role=role,
-        proof=proof,
+        proof=proof if place is None or proof == "lock" else "allocation",
+        allocation=place,
     )
 
 
 def host_worker(
-    store: Store, registry: Registry, *, role: str, queues: tuple[str, ...], options: RunnerOptions
-) -> Worker:
+    store: Store, registry: Registry, *, role: str, queues: tuple[str, ...], options: RunnerOptions,
+    place: AllocationPlace | None = None,
+) -> Worker:  # fmt: skip
     """A worker of this machine on that store."""
     clock, ids, liveness = SystemClock(), SystemIds(), liveness_of(store)
     shell = GuardedShell(log_folder(store.name), clock)
     ports = WorkerPorts(store, clock, ids, liveness, SystemThreads(), store.reopen, shell)
-    info = runner_info(ids, role, proof=liveness.proof, queues=queues, workflows=registry.versions())
+    info = runner_info(ids, role, proof=liveness.proof, queues=queues, workflows=registry.versions(), place=place)
     worker = assemble_worker(ports, registry, info, options=options)
     worker.runner.spans = otel_spans()
     return worker
@@ -176,6 +181,7 @@ async def open_worker(
     role: str = "worker",
     queues: tuple[str, ...] = ("default",),
     options: RunnerOptions | None = None,
+    allocation: AllocationPlace | None = None,
 ) -> AsyncIterator[Worker]:
     """A worker that the caller starts and stops. At the end its store is closed."""
     place = url or configured_store()
@@ -184,7 +190,8 @@ async def open_worker(
     try:
         if is_server_url(place):
             await send_unsent(store)
-        worker = host_worker(store, registry, role=role, queues=queues, options=options or RunnerOptions())
+        chosen = options or RunnerOptions()
+        worker = host_worker(store, registry, role=role, queues=queues, options=chosen, place=allocation)
         if is_server_url(place):
             spool = SpoolFile(spool_folder(store.name), worker.info.id)
             waiting = partial(_waiting_writes, worker.runner)
@@ -221,7 +228,8 @@ async def open_job_runner(
     """A worker that takes lots of jobs. `capacity` gets what this machine has, and says what of it is for jobs."""
     registry = Registry()
     registry.add(LotWorkflow())
-    async with open_worker(url, registry, queues=(), options=options) as worker:
+    place = allocation_place(allocation_variables())
+    async with open_worker(url, registry, queues=(), options=options, allocation=place) as worker:
         found = capacity(machine_capacity())
         room = Room(found, worker.clock, worker.info.host, gpu_devices())
         name = worker.runner.store.name

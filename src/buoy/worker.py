@@ -73,7 +73,8 @@ class Worker:
             shell=ports.shell,
         )
         self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
-        fences, look = ports.store.self_fencing, self._loop_watch.look
+        # Silence never proves the end of a runner in an allocation, so it need not stop by itself either.
+        fences, look = ports.store.self_fencing and info.proof != "allocation", self._loop_watch.look
         self.beats = Heartbeat(self.runner, ports.reopen, fences=fences, look_at_loop=look, stuck_runs=self._stuck_runs)
         self.sweeper = Sweeper(
             ports.store,

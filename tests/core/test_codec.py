@@ -17,6 +17,7 @@ import pytest
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import codec
 from buoy.core.log import events as e
+from buoy.core.log.cluster_changes import ActionsReset, AllocationPlanned
 from buoy.core.log.codec import convert, decode, decode_events, encode, encode_events, same_after_storage
 from buoy.core.log.questions import Question
 from buoy.errors import BadInput, CorruptLog, NotJson, TooLarge
@@ -42,6 +43,7 @@ ONE_OF_EACH: list[e.Body] = [
     e.JobsEnded(lot=RunId("r.lot-1"), message=11),
     e.JobsReset(leaves=(LEAF,), limits={LEAF: e.JobLimits(memory_bytes=7, time_s=1.5)}, message=12, by="me"),
     e.JobsStopped(leaves=(LEAF,), disabled=True, cause="dependency", reason="x", message=13, by="me"),
+    e.ClusterChanged(number=2, changes=(AllocationPlanned("r.a1.x", "s"), ActionsReset()), message=14, by="me"),
     e.Published(items=(e.PublishedItem(LEAF, RAW, "tokens", 2),), claim=2, dropped=3, full=True),
     e.Moved(to="s3://bucket/runs", by="me"),
     e.StepStarted(leaf=LEAF, name="a", attempt=2, args=RAW, key="k", queue="q", compensate="undo"),

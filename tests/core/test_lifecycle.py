@@ -30,6 +30,7 @@ TABLE = {
     e.JobsEnded: UNENDED,
     e.JobsReset: UNENDED,
     e.JobsStopped: UNENDED,
+    e.ClusterChanged: UNENDED,
     e.Published: UNENDED,
     e.Moved: ALL,
     e.StepStarted: BEGINS,

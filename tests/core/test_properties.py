@@ -50,6 +50,7 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "child": st.just(RunId("child-1")),
     "leaves": st.lists(LEAVES, max_size=2).map(tuple),
     "limits": st.just({}),
+    "changes": st.just(()),
     "items": st.lists(st.builds(e.PublishedItem, step=LEAVES, value=RAWS), max_size=2).map(tuple),
     "question": st.builds(Question, title=st.just("Go?"), kind=st.just("confirm")),
 }

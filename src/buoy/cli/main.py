@@ -18,6 +18,8 @@ VERBS = {
     "runner": "runner:runner",
     "jobs": "jobs:jobs",
     "watch": "watch:watch",
+    "sync-status": "sync_status:sync_status",
+    "slurm": "slurm:slurm_group",
     "reset": "reset:reset",
     "disable": "disable:disable",
     "ps": "ps:ps",

@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import click
+import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
 from buoy.cli.terminal.job_lines import job_cause
 from buoy.cli.terminal.output import json_line
-from buoy.cli.terminal.program import Exit, go, inspected, shared_options, span
+from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span
 from buoy.cli.terminal.render import clock
 from buoy.cli.terminal.run_ids import run_argument
+from buoy.cli.terminal.slurm_options import AllocationChoice, allocation_options, tended_lines
 from buoy.config import colours_wanted
 from buoy.core.batch.jobs import JobStatus
+from buoy.core.batch.resources import Correction
+from buoy.core.batch.sizing import Wishes
 from buoy.core.durations import in_words
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.watch import BatchProgress, JobWatch
+from buoy.operations.slurm.tend import Tended, Tender, TendOptions
+from buoy.slurm_wiring import slurm_site
 
 _COLOURS = {
     JobStatus.COMPLETED: "green",
@@ -30,44 +40,102 @@ _COLOURS = {
 }
 _ENDS = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
 _BAR = 60
+_LOOK_S = 2.0
+# A scheduler that many people share is asked seldom.
+_TEND_S = 60.0
 
 
 @click.command()
 @run_argument
-@click.option("--poll", metavar="TIME", default="2s", show_default=True, callback=span, help="Look this often.")
+@click.option("--poll", metavar="TIME", callback=span, help="Look this often. [2s, or 60s with --recover]")
 @click.option("--once", is_flag=True, help="Show one look, and end.")
+@click.option("--recover", is_flag=True, help="On Slurm: correct orphans, reset failed jobs, ask for allocations.")
+@click.option("--auto-schedule", is_flag=True, help="On Slurm: correct orphans and ask for allocations; reset no job.")
+@click.option("--max-recoveries", type=click.IntRange(0, 100), default=3, show_default=True,
+              help="Reset failed jobs at most so often.")  # fmt: skip
+@click.option("--retry-unknown", is_flag=True, help="With --recover: also reset jobs that failed for another reason.")
+@allocation_options
 @shared_options
-def watch(run_id: str, poll: float, once: bool, store: str | None, as_json: bool) -> int:
+def watch(run_id: str, poll: float | None, once: bool, store: str | None, as_json: bool, **given: Any) -> int:
     """Follow the jobs of a batch run until it ends or pauses: by status, by runner, and the last failures.
 
-    On a terminal the view is redrawn. Elsewhere each change is one line. Nothing is changed.
+    On a terminal the view is redrawn. Elsewhere each change is one line. Nothing is changed, unless --recover or
+    --auto-schedule says so: then each look also asks Slurm about the run's allocations, once. A run that ended keeps
+    none.
 
     \b
     Example:
-      buoy watch nightly-7c2a
+      buoy watch nightly-7c2a --recover --account bio
 
     Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 paused or not ended, 5 store unusable.
     """
-    return go(_watch(RunId(run_id), poll, store, once=once, as_json=as_json))
+    choice = WatchChoice(
+        recover=given.pop("recover"),
+        auto_schedule=given.pop("auto_schedule"),
+        recoveries_max=given.pop("max_recoveries"),
+        retry_unknown=given.pop("retry_unknown"),
+        wishes=msgspec.convert(given, AllocationChoice).wishes,
+    )
+    poll_s = poll or (_TEND_S if choice.tends else _LOOK_S)
+    return go(_watch(RunId(run_id), poll_s, store, choice, once=once, as_json=as_json))
 
 
-async def _watch(run_id: RunId, poll_s: float, store: str | None, *, once: bool, as_json: bool) -> Exit:
+class WatchChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person allows."""
+
+    recover: bool
+    auto_schedule: bool
+    recoveries_max: int
+    retry_unknown: bool
+    wishes: Wishes
+
+    @property
+    def tends(self) -> bool:
+        return self.recover or self.auto_schedule
+
+    @property
+    def options(self) -> TendOptions:
+        most = self.recoveries_max if self.recover else 0
+        rule = Correction()
+        return TendOptions(wishes=self.wishes, rule=rule, recoveries_max=most, retry_unknown=self.retry_unknown)
+
+
+async def _watch(
+    run_id: RunId, poll_s: float, store: str | None, choice: WatchChoice, *, once: bool, as_json: bool
+) -> Exit:
     terminal = sys.stdout.isatty() and not as_json
     console = Console(no_color=not colours_wanted())
     shown = ""
-    async with inspected(store) as at:
+    async with AsyncExitStack() as stack:
+        at = await stack.enter_async_context(inspected(store))
         watching = JobWatch(at, run_id)
-        with Live(console=console, transient=False, auto_refresh=False) as live:
-            while True:
-                found = await watching.look()
-                if terminal:
-                    live.update(_view(found), refresh=True)
-                elif (line := json_line(found) if as_json else _line(found)) != shown:
-                    shown = line
-                    click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
-                if once or found.status in TERMINAL or found.status == Status.PAUSED:
-                    return _ENDS.get(Status(found.status), Exit.NOT_ENDED)
-                await asyncio.sleep(poll_s)
+        tender = await stack.enter_async_context(_tender(run_id, store, choice)) if choice.tends else None
+        live = stack.enter_context(Live(console=console, transient=False, auto_refresh=False))
+        while True:
+            tended = None if tender is None else await tender.look()
+            for line in [] if tended is None else tended_lines(tended, as_json=as_json):
+                click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
+            found = await watching.look()
+            if terminal:
+                live.update(_view(found), refresh=True)
+            elif (line := json_line(found) if as_json else _line(found)) != shown:
+                shown = line
+                click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
+            if once or _over(found, tended):
+                return _ENDS.get(Status(found.status), Exit.NOT_ENDED)
+            await asyncio.sleep(poll_s)
+
+
+def _over(found: BatchProgress, tended: Tended | None) -> bool:
+    """Where the run is looked after, its end is seen by the look that also cancels what is left of its allocations."""
+    return tended.over if tended is not None else found.status in TERMINAL or found.status == Status.PAUSED
+
+
+@asynccontextmanager
+async def _tender(run_id: RunId, store: str | None, choice: WatchChoice) -> AsyncIterator[Tender]:
+    async with connected(store) as client:
+        plan = (await read_batch(client, run_id)).plan
+        yield Tender(slurm_site(client, check_store(store), run_id, plan), run_id, choice.options)
 
 
 def _line(found: BatchProgress) -> str:

@@ -47,6 +47,8 @@ _KINDS: dict[str, Kind] = {
     "worker": "start_worker",
     "runner": "start_worker",
     "jobs": "look",
+    "sync-status": "recover",
+    "slurm": "recover",
     "run": "drive",
     "purge": "purge",
     "why": "look",

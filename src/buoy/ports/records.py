@@ -14,6 +14,7 @@ from buoy.core.ids import RunId, RunnerId, TaskId
 from buoy.core.log.document import Document
 from buoy.core.log.events import Event
 from buoy.core.times import StoreTime
+from buoy.ports.batch import AllocationPlace
 
 Evidence: TypeAlias = dict[str, str | int | float | bool | None]
 # How the end of a runner is proven: by its lock file, by its process (same host, boot and PID namespace), by two looks
@@ -102,7 +103,10 @@ class RunRecord(msgspec.Struct, frozen=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Something for a run's inbox. `kind`: signal, answer, pause, resume, cancel, jump, step_result, child_finished."""
+    """Something for a run's inbox.
+
+    `kind`: signal, answer, pause, resume, cancel, jump, step_result, child_finished, jobs, cluster.
+    """
 
     run_id: RunId
     kind: str
@@ -173,6 +177,8 @@ class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     role: str = "worker"
     # None: a record of an earlier release. Its store tells: a lock where there are lock files, else its process.
     proof: Proof | None = None
+    # None: it is not in an allocation of a batch scheduler.
+    allocation: AllocationPlace | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -73,6 +73,8 @@ def _describe_run_level(body: e.Body) -> str:
             how = "disabled" if isinstance(body, e.JobsStopped) and body.disabled else ""
             names = ", ".join(body.leaves[:5]) + (" and more" if len(body.leaves) > 5 else "")
             return f"{names} {how}{_by(body.by)}".strip()
+        case e.ClusterChanged():
+            return f"{', '.join(dict.fromkeys(str(each.__struct_config__.tag) for each in body.changes))}{_by(body.by)}"
         case e.Published():
             return published_text(body)
         case e.MessageRefused():

@@ -16,6 +16,7 @@ from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
 from buoy.operations.batch.runner import JobRunner, runner_options
+from buoy.operations.slurm.places import declare_predecessors_dead
 from buoy.operations.worker import hear
 from buoy.wiring import open_job_runner
 
@@ -37,6 +38,7 @@ async def run_jobs(
         with stop_signals() as stop:
             try:
                 await worker.start(schedules=False)
+                await declare_predecessors_dead(worker.store, worker.info)
                 found = room.capacity
                 size = f"{found.cpus} cpus, {found.memory_bytes / 2**30:.1f} GiB, {found.gpus} gpus"
                 report.tell("started", f"runner {worker.info.id} has {size} for {checked}", runner=worker.info.id)

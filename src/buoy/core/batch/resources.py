@@ -105,6 +105,14 @@ def fits(needed: Resources, capacity: Capacity) -> bool:
     return lack(needed, capacity) is None
 
 
+def fits_shape(needed: Resources, made_for: Resources) -> bool:
+    """Whether a place that was made for one kind of job is large enough for another. Time is another matter."""
+    if needed.cpus > made_for.cpus or needed.gpus > made_for.gpus or needed.nodes > made_for.nodes:
+        return False
+    wanted, there = needed.memory_bytes, made_for.memory_bytes
+    return wanted is None or (there is not None and wanted <= there)
+
+
 def less(capacity: Capacity, needed: Resources) -> Capacity:
     """What is free beside a job with these resources."""
     return Capacity(

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import msgspec
 
 from buoy.core.ids import BranchId, LeafId, RunId
+from buoy.core.log.cluster_changes import ClusterChange
 from buoy.core.log.questions import Question
 
 # Left out of the stored form when it stands for "nothing".
@@ -207,6 +208,15 @@ class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):
     disabled: bool = False
     cause: str = "user"
     reason: str | None = None
+    message: int | None = None
+    by: str | None = None
+
+
+class ClusterChanged(Payload, frozen=True, tag="cluster_changed", kw_only=True):
+    """Schedulers, actions or allocations of a batch run changed. `number` counts these events."""
+
+    number: int
+    changes: tuple[ClusterChange, ...]
     message: int | None = None
     by: str | None = None
 
@@ -441,6 +451,7 @@ RunLevel: TypeAlias = (
     | JobsEnded
     | JobsReset
     | JobsStopped
+    | ClusterChanged
     | Published
     | Moved
 )

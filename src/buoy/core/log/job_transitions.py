@@ -31,6 +31,11 @@ def _stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:
         state.let_go(leaf)
 
 
+def _cluster_changed(state: State, event: e.Event, body: e.ClusterChanged) -> None:
+    """The status of a run does not depend on its allocations: only those who look after them read the changes."""
+    state.consume(event, body.message)
+
+
 def _offered(state: State, event: e.Event, body: e.JobOffered) -> None:
     leaf = state.open.get(body.leaf)
     if leaf is None:
@@ -57,6 +62,7 @@ JOB_HANDLERS: dict[type[e.Payload], Handler] = {
     e.JobsEnded: _ended,
     e.JobsReset: _reset,
     e.JobsStopped: _stopped,
+    e.ClusterChanged: _cluster_changed,
     e.JobOffered: _offered,
     e.JobHeld: _held,
 }

@@ -87,6 +87,7 @@ MOVES: dict[type[e.Payload], frozenset[Status]] = {
     e.JobsEnded: _NOT_ENDED,
     e.JobsReset: _NOT_ENDED,
     e.JobsStopped: _NOT_ENDED,
+    e.ClusterChanged: _NOT_ENDED,
     e.Published: _NOT_ENDED,
     e.Moved: _HERE,
     e.WorkflowCompleted: frozenset(_GOING),

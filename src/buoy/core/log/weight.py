@@ -17,6 +17,7 @@ from buoy.core.log.document import Document
 
 _EVENT_BYTES = 300
 _LEAF_BYTES = 64
+_CHANGE_BYTES = 200
 
 
 def item_bytes(item: e.PublishedItem) -> int:
@@ -45,6 +46,7 @@ LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
     e.Published: published_bytes,
     e.JobsReset: lambda body: _LEAF_BYTES * (len(body.leaves) + len(body.limits)),
     e.JobsStopped: lambda body: _LEAF_BYTES * len(body.leaves),
+    e.ClusterChanged: lambda body: _CHANGE_BYTES * len(body.changes),
     e.BranchCreated: lambda body: _LEAF_BYTES * (len(body.kept) + len(body.dropped)),
 }
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from buoy.core.batch.allocations import cluster_event
 from buoy.core.batch.lots import JobsMessage
 from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REWIND_HOLD_MAX_S
@@ -146,6 +147,8 @@ class Mailbox:
                     self._resume(message, codec.decode(message.body, Reason, "a resume request"))
                 case "jobs":
                     self._jobs(message, codec.decode(message.body, JobsMessage, "a message about jobs"))
+                case "cluster":
+                    self._execution.record(cluster_event(message.body, message.number, message.by))
                 case "cancel":
                     self._cancel(message, codec.decode(message.body, Reason, "a cancel request"))
                 case _:

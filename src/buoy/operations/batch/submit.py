@@ -31,16 +31,26 @@ class Submitted(msgspec.Struct, frozen=True):
 
 async def submit(client: Client, target: Target, run_id: str | None = None) -> Submitted:
     """Stores a batch run. The same id with the same input is one run."""
-    workflow = target.workflow
-    if not isinstance(workflow, SpecWorkflow):
-        raise BadInput(f"{workflow.name} is no spec; `buoy submit` takes a YAML or JSON file, use `buoy start`")
-    plan = workflow.plan(target.input)
-    check_jobs(plan)
+    workflow, plan = _spec(target), batch_plan(target)
     checked = _run_id(client, workflow.spec.name) if run_id is None else _checked(run_id)
     there = None if run_id is None else await client.store.run(checked)
     await client.start_stored(checked, workflow, target.input, placement="batch")
     groups = WorkflowGraph.from_plan(plan).scheduler_groups()
     return Submitted(checked, workflow.name, there is None, len(plan.steps), tuple(groups))
+
+
+def batch_plan(target: Target) -> SpecPlan:
+    """The jobs of a spec; a refusal if it cannot be a batch run."""
+    plan = _spec(target).plan(target.input)
+    check_jobs(plan)
+    return plan
+
+
+def _spec(target: Target) -> SpecWorkflow:
+    if not isinstance(target.workflow, SpecWorkflow):
+        name = target.workflow.name
+        raise BadInput(f"{name} is no spec; `buoy submit` takes a YAML or JSON file, use `buoy start`")
+    return target.workflow
 
 
 def check_jobs(plan: SpecPlan) -> None:

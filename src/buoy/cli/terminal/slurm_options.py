@@ -1,0 +1,118 @@
+"""Options and lines that the commands about allocations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from buoy.cli.terminal.output import json_line
+from buoy.cli.terminal.program import span
+from buoy.core.batch.orphans import ClusterOrphan
+from buoy.core.batch.regenerate import PlannedGroup
+from buoy.core.batch.sizing import ALLOCATIONS_MAX, Wishes
+from buoy.core.batch.slurm_text import span_text
+from buoy.core.log.wording import counted
+from buoy.operations.slurm.allocate import Allocated
+from buoy.operations.slurm.tend import Tended
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--account", metavar="NAME", help="Account that Slurm charges."),
+    click.option("--partition", metavar="NAME", help="Partition of the allocations. [the default one]"),
+    click.option("--walltime", metavar="TIME", callback=span, help="Time of each allocation. [1h, or what jobs need]"),
+    click.option("--single-allocation", is_flag=True, help="Ask for one allocation with several nodes per group."),
+    click.option("--max-allocations", type=click.IntRange(1, 10_000), default=ALLOCATIONS_MAX, show_default=True,
+                 help="Ask for at most so many per group."),
+    click.option("--prologue", metavar="LINES", default="", help="Lines of the batch script before its runner starts."),
+)  # fmt: skip
+
+
+def allocation_options(function: F) -> F:
+    """What a person wants of allocations."""
+    for option in reversed(_OPTIONS):
+        function = option(function)
+    return function
+
+
+class AllocationChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """These options as they were given."""
+
+    account: str | None
+    partition: str | None
+    walltime: float | None
+    single_allocation: bool
+    max_allocations: int
+    prologue: str
+
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes(
+            account=self.account,
+            partition=self.partition,
+            walltime_s=self.walltime,
+            allocations_max=self.max_allocations,
+            single=self.single_allocation,
+            prologue=self.prologue,
+        )
+
+
+def allocated_lines(found: Allocated) -> list[str]:
+    """A plan and what became of it, for a person."""
+    if not found.pending:
+        return ["nothing to do: no job is pending"]
+    lines = [group_line(group) for group in found.groups]
+    would = "would be " if found.dry_run else ""
+    lines.append(f"{counted(len(found.planned), 'allocation')} {would}planned for {counted(found.pending, 'job')}")
+    for each in found.submitted:
+        lines.append(f"  {each.name}: " + (f"job {each.job_id}" if each.job_id else f"not submitted: {each.problem}"))
+    return lines
+
+
+def group_line(group: PlannedGroup) -> str:
+    """What one group of jobs gets."""
+    served = f", {group.served} served already" if group.served else ""
+    later = ", when any of them is ready" if group.deferred else ""
+    return (
+        f"{group.scheduler}: {counted(group.jobs, 'job')}{served}; {counted(group.allocations, 'allocation')} of "
+        f"{span_text(group.walltime_s)}{later}"
+    )
+
+
+def orphan_lines(orphans: Iterable[ClusterOrphan], *, dry_run: bool) -> list[str]:
+    """Findings about allocations, for a person."""
+    return [_orphan_line(each, dry_run=dry_run) for each in orphans] or [
+        "no orphans: every allocation is accounted for"
+    ]
+
+
+def tended_lines(tended: Tended, *, as_json: bool) -> list[str]:
+    """What one look at a run on Slurm found and did."""
+    if as_json:
+        return [] if tended == Tended() else [json_line({"tended": tended})]
+    lines = [] if not tended.orphans else orphan_lines(tended.orphans, dry_run=False)
+    if tended.unknown is not None:
+        lines.append(f"nothing was changed: {tended.unknown}")
+    if tended.reset:
+        lines.append(f"reset {counted(len(tended.reset), 'job')}: {', '.join(tended.reset[:5])}")
+    lines += [f"asked for {each.name}: {each.job_id or each.problem}" for each in tended.submitted]
+    if tended.cancelled:
+        lines.append(f"cancelled {counted(len(tended.cancelled), 'allocation')} that nothing needs")
+    return lines
+
+
+def _orphan_line(orphan: ClusterOrphan, *, dry_run: bool) -> str:
+    jobs = f"; {counted(len(orphan.jobs), 'job')} lost with it" if orphan.jobs else ""
+    state = f" ({orphan.state})" if orphan.state else ""
+    what = {
+        "J1": f"allocation {orphan.allocation} ended: {orphan.cause}{state}{jobs}",
+        "J2": f"allocation {orphan.allocation} ended before a runner started: {orphan.cause}{state}",
+        "J3": f"runner {', '.join(orphan.runners)} was lost with allocation {orphan.allocation}{jobs}",
+        "J5": f"allocation {orphan.allocation} is job {orphan.job_id}; its id was not recorded",
+        "J6": f"allocation {orphan.allocation} was queued again under its id{jobs}",
+        "J7": "jobs are ready, and no allocation is there or asked for; run `buoy slurm regenerate RUN --submit`",
+    }[orphan.code]
+    return f"{orphan.code} {'would correct: ' if dry_run and orphan.code != 'J7' else ''}{what}"

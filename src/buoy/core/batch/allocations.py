@@ -1,0 +1,158 @@
+"""Allocations of a batch run, with the schedulers and actions that they come from: the fold of its cluster changes.
+
+Invariants: changes have numbers, and of two with one number only the first counts. An allocation that ended stays
+ended. A change that names something unknown changes nothing: a reader never fails on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import msgspec
+
+from buoy.core.batch.resources import fits_shape, group_resources
+from buoy.core.log import cluster_changes as c
+from buoy.core.log import codec
+from buoy.core.log import events as e
+from buoy.core.spec.model import Resources
+
+
+class AllocationStatus(StrEnum):
+    """Where an allocation stands. Pending without a job id: it is planned, and perhaps submitted."""
+
+    PENDING = "pending"
+    ACTIVE = "active"
+    COMPLETE = "complete"
+
+
+class Allocation(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for nodes. Its identity is cluster, job id, name and restart count: ids alone are used again."""
+
+    name: str
+    scheduler: str
+    status: AllocationStatus = AllocationStatus.PENDING
+    job_id: str | None = None
+    cluster: str = ""
+    restart: int = 0
+    cause: str | None = None
+    state: str | None = None
+
+    @property
+    def live(self) -> bool:
+        return self.status is not AllocationStatus.COMPLETE
+
+
+class ClusterAction(msgspec.Struct, frozen=True, kw_only=True):
+    """An action, and when and by whom it was executed."""
+
+    action: str
+    trigger: str
+    kind: str
+    scheduler: str
+    is_recovery: bool
+    executed: bool = False
+    executed_at: float | None = None
+    executed_by: str | None = None
+
+
+class ClusterEntry(msgspec.Struct, frozen=True):
+    """Changes that were recorded together: consumed by the run, or still in its inbox."""
+
+    number: int
+    at: float
+    by: str | None
+    changes: tuple[c.ClusterChange, ...]
+
+
+class ClusterState:
+    """What a run has at its cluster."""
+
+    def __init__(self, entries: Iterable[ClusterEntry]) -> None:
+        self.schedulers: dict[str, c.SchedulerAdded] = {}
+        self.actions: dict[str, ClusterAction] = {}
+        self.allocations: dict[str, Allocation] = {}
+        self.number = 0
+        seen: set[int] = set()
+        for entry in entries:
+            if entry.number not in seen:
+                seen.add(entry.number)
+                self.number = max(self.number, entry.number)
+                for change in entry.changes:
+                    self._apply(change, entry)
+
+    @property
+    def live(self) -> list[Allocation]:
+        """The allocations that have not ended."""
+        return [each for each in self.allocations.values() if each.live]
+
+    def serves(self, allocation: Allocation, needed: Resources) -> int:
+        """How many jobs with these resources a live allocation can run in its time."""
+        scheduler = self.schedulers.get(allocation.scheduler)
+        if scheduler is None or not fits_shape(needed, group_resources(scheduler.group)):
+            return 0
+        if needed.time_s is not None and needed.time_s > scheduler.walltime_s:
+            return 0
+        return scheduler.places * scheduler.rounds
+
+    def _apply(self, change: c.ClusterChange, entry: ClusterEntry) -> None:
+        match change:
+            case c.SchedulerAdded():
+                self.schedulers[change.name] = change
+            case c.ActionAdded():
+                self.actions[change.action] = ClusterAction(
+                    action=change.action,
+                    trigger=change.trigger,
+                    kind=change.kind,
+                    scheduler=change.scheduler,
+                    is_recovery=change.is_recovery,
+                )
+            case c.ActionExecuted():
+                self._executed(change.action, entry)
+            case c.ActionsReset():
+                kept = [each for each in self.actions.values() if not each.is_recovery]
+                blank = {"executed": False, "executed_at": None, "executed_by": None}
+                self.actions = {each.action: msgspec.structs.replace(each, **blank) for each in kept}
+            case c.AllocationPlanned():
+                self.allocations.setdefault(change.name, Allocation(name=change.name, scheduler=change.scheduler))
+            case c.AllocationSubmitted():
+                self._change(change.name, job_id=change.job_id, cluster=change.cluster)
+            case c.AllocationActive():
+                self._change(change.name, status=AllocationStatus.ACTIVE, restart=change.restart)
+            case c.AllocationEnded():
+                self._change(
+                    change.name, status=AllocationStatus.COMPLETE, cause=change.cause, state=change.state or None
+                )
+
+    def _executed(self, name: str, entry: ClusterEntry) -> None:
+        action = self.actions.get(name)
+        if action is not None and not action.executed:
+            self.actions[name] = msgspec.structs.replace(
+                action, executed=True, executed_at=entry.at, executed_by=entry.by
+            )
+
+    def _change(self, name: str, **fields: object) -> None:
+        known = self.allocations.get(name)
+        if known is not None and known.live:
+            self.allocations[name] = msgspec.structs.replace(known, **fields)
+
+
+def recorded(log: Iterable[e.Event]) -> list[ClusterEntry]:
+    """The changes that a run's log has."""
+    return [
+        ClusterEntry(event.body.number, event.at, event.body.by, event.body.changes)
+        for event in log
+        if isinstance(event.body, e.ClusterChanged)
+    ]
+
+
+def read_message(body: msgspec.Raw) -> c.ChangeCluster:
+    """The changes in a message."""
+    found: c.ChangeCluster = codec.decode(body, c.ChangeCluster, "a message about a cluster")
+    return found
+
+
+def cluster_event(body: msgspec.Raw, message: int, by: str | None) -> e.ClusterChanged:
+    """The event that consumes a message about a cluster."""
+    found = read_message(body)
+    return e.ClusterChanged(number=found.number, changes=found.changes, message=message, by=by)

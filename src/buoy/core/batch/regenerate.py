@@ -1,0 +1,200 @@
+"""Regenerate: the schedulers, actions and allocations that pending jobs need. Pure.
+
+Invariants: groups are made by resources and by whether a job waits for another. What live allocations serve counts, so
+a second plan on the result of the first is empty. A group whose jobs wait gets no allocation now, but an action.
+The action asks for some when any of its jobs is ready and no allocation is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from buoy.core.batch.allocations import ClusterState
+from buoy.core.batch.graph import GraphJob, SchedulerGroup, WorkflowGraph
+from buoy.core.batch.jobs import JobStatus, JobView
+from buoy.core.batch.resources import group_name
+from buoy.core.batch.sizing import Wishes, allocations_needed, scheduler_for
+from buoy.core.batch.slurm_text import Partition
+from buoy.core.log import cluster_changes as c
+from buoy.core.spec.model import Resources
+
+# Jobs that need an allocation, now or later. Those of a lot that no runner holds any more are among them.
+PENDING = frozenset(
+    {JobStatus.UNINITIALIZED, JobStatus.BLOCKED, JobStatus.READY, JobStatus.PENDING, JobStatus.TERMINATED}
+)
+# Jobs for which others need not wait any more.
+_OVER = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
+
+
+class PlannedGroup(msgspec.Struct, frozen=True):
+    """What one group of jobs gets. `served`: jobs for which live allocations suffice."""
+
+    scheduler: str
+    group: str
+    deferred: bool
+    jobs: int
+    served: int
+    allocations: int
+    walltime_s: float
+
+
+class Regenerated(msgspec.Struct, frozen=True):
+    """A plan: what each group gets, and the changes that record it."""
+
+    pending: int
+    groups: tuple[PlannedGroup, ...]
+    changes: tuple[c.ClusterChange, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The allocations that are new in it."""
+        return tuple(each.name for each in self.changes if isinstance(each, c.AllocationPlanned))
+
+
+class PendingJob(msgspec.Struct, frozen=True):
+    """A job as its run has it now."""
+
+    view: JobView
+    resources: Resources
+    needs: tuple[str, ...]
+
+    @property
+    def pending(self) -> bool:
+        return self.view.status in PENDING
+
+
+def pending_groups(jobs: Sequence[PendingJob]) -> list[SchedulerGroup]:
+    """The pending jobs by what they need and whether they wait for others."""
+    over = {job.view.job for job in jobs if job.view.status in _OVER}
+    waits = {JobStatus.UNINITIALIZED, JobStatus.BLOCKED}
+    graph = WorkflowGraph.from_jobs(
+        GraphJob(
+            job.view.job,
+            tuple(each for each in job.needs if each not in over) if job.view.status in waits else (),
+            job.resources,
+        )
+        for job in jobs
+    )
+    return graph.scheduler_groups(job.view.job for job in jobs if job.pending)
+
+
+def regenerate(
+    jobs: Sequence[PendingJob],
+    cluster: ClusterState,
+    partitions: Sequence[Partition],
+    wishes: Wishes,
+    new_name: Callable[[int], str],
+    *,
+    recovery: bool,
+) -> Regenerated:
+    """The plan for all pending jobs. `recovery` False: the first plan of a run, with actions that stay."""
+    groups = pending_groups(jobs)
+    pending = sum(len(group.jobs) for group in groups)
+    if not groups:
+        return Regenerated(0, (), ())
+    changes: list[c.ClusterChange] = [
+        c.ActionExecuted(action.action)
+        for action in cluster.actions.values()
+        if action.kind == "schedule_nodes" and not action.executed
+    ]
+    planned, served_before = [], 0
+    for group in groups:
+        made = _Group(group, cluster, partitions, wishes, recovery=recovery)
+        served_before = made.plan(changes, new_name, served_before)
+        planned.append(made.planned)
+    plans = any(isinstance(each, c.AllocationPlanned) for each in changes)
+    if not plans and _same_actions(changes, cluster):
+        changes = []
+    return Regenerated(pending, tuple(planned), tuple(changes))
+
+
+class _Group:
+    """The plan of one group."""
+
+    def __init__(
+        self,
+        group: SchedulerGroup,
+        cluster: ClusterState,
+        partitions: Sequence[Partition],
+        wishes: Wishes,
+        *,
+        recovery: bool,
+    ) -> None:
+        self._group = group
+        self._cluster = cluster
+        self._wishes = wishes
+        self._recovery = recovery
+        resources, deferred = group.key
+        name = scheduler_name(resources, deferred=deferred)
+        self._scheduler = scheduler_for(
+            name, resources, len(group.jobs), deferred=deferred, wishes=wishes, partitions=partitions
+        )
+
+    def plan(self, changes: list[c.ClusterChange], new_name: Callable[[int], str], used: int) -> int:
+        """Adds what this group needs. `used`: jobs of other groups that the same allocations serve; its new value."""
+        resources, deferred = self._group.key
+        jobs = len(self._group.jobs)
+        capacity = sum(self._cluster.serves(each, resources) for each in self._cluster.live)
+        served = max(0, min(jobs, capacity - used))
+        count = 0 if deferred else allocations_needed(self._scheduler, jobs, served, self._wishes.allocations_max)
+        if self._cluster.schedulers.get(self._scheduler.name) != self._scheduler:
+            changes.append(self._scheduler)
+        number = len(self._cluster.allocations) + sum(isinstance(each, c.AllocationPlanned) for each in changes)
+        changes += self._action(count)
+        changes += [
+            c.AllocationPlanned(new_name(number + each + 1), self._scheduler.name) for each in range(count)
+        ]  # fmt: skip
+        self.planned = PlannedGroup(
+            self._scheduler.name, self._scheduler.group, deferred, jobs, served, count, self._scheduler.walltime_s
+        )
+        return used + (0 if deferred else served)
+
+    def _action(self, count: int) -> Iterable[c.ClusterChange]:
+        """Groups without dependencies have their action executed at once; only deferred ones get recovery actions."""
+        deferred = self._group.key.has_dependencies
+        if not deferred and (self._recovery or not count):
+            return
+        name = f"{self._scheduler.name}.{len(self._cluster.actions) + 1}"
+        yield c.ActionAdded(
+            action=name,
+            trigger="on_jobs_ready" if deferred else "on_workflow_start",
+            scheduler=self._scheduler.name,
+            is_recovery=self._recovery,
+        )
+        if not deferred:
+            yield c.ActionExecuted(name)
+
+
+def _same_actions(changes: Sequence[c.ClusterChange], cluster: ClusterState) -> bool:
+    """Whether a plan would only replace waiting actions by the same ones."""
+    wanted = sorted(each.scheduler for each in changes if isinstance(each, c.ActionAdded))
+    waiting = sorted(each.scheduler for each in cluster.actions.values() if not each.executed)
+    new = any(isinstance(each, c.SchedulerAdded) for each in changes)
+    return wanted == waiting and not new
+
+
+def ready_actions(
+    jobs: Sequence[PendingJob], cluster: ClusterState, allocations_max: int, new_name: Callable[[int], str]
+) -> list[c.ClusterChange]:
+    """The waiting actions whose jobs are ready while no live allocation could run them, with their allocations."""
+    changes: list[c.ClusterChange] = []
+    for action in cluster.actions.values():
+        scheduler = cluster.schedulers.get(action.scheduler)
+        if action.executed or scheduler is None:
+            continue
+        members = [job for job in jobs if job.pending and group_name(job.resources) == scheduler.group]
+        ready = [job for job in members if job.view.status is not JobStatus.BLOCKED]
+        if not ready or any(cluster.serves(each, ready[0].resources) for each in cluster.live):
+            continue
+        number = len(cluster.allocations) + sum(isinstance(each, c.AllocationPlanned) for each in changes)
+        count = allocations_needed(scheduler, len(ready), 0, allocations_max)
+        changes.append(c.ActionExecuted(action.action))
+        changes += [c.AllocationPlanned(new_name(number + each + 1), scheduler.name) for each in range(count)]
+    return changes
+
+
+def scheduler_name(resources: Resources, *, deferred: bool) -> str:
+    """The name of the scheduler of a group."""
+    return group_name(resources) + ("_deferred" if deferred else "")

@@ -1,0 +1,114 @@
+"""Sizes of allocations: which partition serves a group of jobs, how many jobs fit, and how many allocations that takes.
+
+Invariants: the number of allocations follows from the time that these allocations ask for, not from the longest time
+of the partition. What live allocations already serve is subtracted, so planning twice asks for nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from buoy.core.batch.resources import group_name
+from buoy.core.batch.slurm_text import Partition, span_text
+from buoy.core.log.cluster_changes import SchedulerAdded
+from buoy.core.spec.model import Resources
+from buoy.errors import BadInput
+
+# The time of a job that has no limit, for the number of allocations only.
+JOB_GUESS_S = 600.0
+WALLTIME_S = 3_600.0
+# A runner gives jobs back before its time is over, and takes none that needs longer than what is left.
+WALLTIME_MARGIN_S = 180.0
+ALLOCATIONS_MAX = 50
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person wants of allocations. None: as the jobs and the cluster have it."""
+
+    account: str | None = None
+    partition: str | None = None
+    walltime_s: float | None = None
+    allocations_max: int = ALLOCATIONS_MAX
+    # One allocation with several nodes instead of several with one.
+    single: bool = False
+    # Lines for the batch script, before the runner starts.
+    prologue: str = ""
+
+
+def scheduler_for(
+    name: str, needed: Resources, jobs: int, *, deferred: bool, wishes: Wishes, partitions: Sequence[Partition]
+) -> SchedulerAdded:
+    """The kind of allocation that serves so many jobs with these resources; a refusal if no node is large enough."""
+    if needed.nodes > 1:
+        raise BadInput(f"jobs of {group_name(needed)} need {needed.nodes} nodes each; a job has one node at most")
+    partition = _partition(needed, wishes, partitions)
+    walltime_s = _walltime_s(needed, wishes, partition)
+    at_once = max(1, min(jobs, _places(needed, partition)))
+    rounds = max(1, int((walltime_s - WALLTIME_MARGIN_S) // (needed.time_s or min(JOB_GUESS_S, walltime_s))))
+    nodes = 1
+    if wishes.single:
+        nodes = min(max(1, partition.nodes), math.ceil(jobs / (at_once * rounds)))
+    return SchedulerAdded(
+        name=name,
+        group=group_name(needed),
+        deferred=deferred,
+        walltime_s=walltime_s,
+        places=at_once * nodes,
+        rounds=rounds,
+        nodes=nodes,
+        cpus=at_once * needed.cpus,
+        memory_bytes=None if needed.memory_bytes is None else at_once * needed.memory_bytes,
+        gpus=at_once * needed.gpus,
+        account=wishes.account,
+        partition=wishes.partition,
+        prologue=wishes.prologue,
+    )
+
+
+def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, allocations_max: int) -> int:
+    """How many further allocations of that kind these jobs need."""
+    left = jobs - served
+    if left <= 0:
+        return 0
+    return min(allocations_max, math.ceil(left / (scheduler.places * scheduler.rounds)))
+
+
+def _partition(needed: Resources, wishes: Wishes, partitions: Sequence[Partition]) -> Partition:
+    """The partition that was named, the default one, or any other in which such a job fits."""
+    up = [each for each in partitions if each.up]
+    named = [each for each in up if each.name == wishes.partition]
+    if wishes.partition is not None and not named:
+        known = ", ".join(dict.fromkeys(each.name for each in up)) or "none"
+        raise BadInput(f"unknown partition {wishes.partition!r}; the cluster has {known}")
+    chosen = named or [each for each in up if each.default] or up
+    fitting = [each for each in chosen if _places(needed, each)]
+    if not fitting:
+        where = f"partition {chosen[0].name}" if chosen else "the cluster"
+        raise BadInput(f"no node of {where} is large enough for jobs of {group_name(needed)}; name another --partition")
+    # The smallest node that is large enough waits the least.
+    return min(fitting, key=lambda each: (each.cpus, each.memory_bytes))
+
+
+def _places(needed: Resources, partition: Partition) -> int:
+    found = [partition.cpus // needed.cpus]
+    if needed.memory_bytes:
+        found.append(partition.memory_bytes // needed.memory_bytes)
+    if needed.gpus:
+        found.append(partition.gpus // needed.gpus)
+    return min(found)
+
+
+def _walltime_s(needed: Resources, wishes: Wishes, partition: Partition) -> float:
+    least = (needed.time_s or 0.0) + WALLTIME_MARGIN_S
+    limit = partition.time_max_s
+    wanted = wishes.walltime_s or max(WALLTIME_S, least)
+    found = wanted if limit is None else min(wanted, limit)
+    if found < least:
+        raise BadInput(
+            f"walltime {span_text(found)} is too short: jobs of {group_name(needed)} need {span_text(least)} with the "
+            "margin of a runner; raise --walltime, or name another --partition"
+        )
+    return found

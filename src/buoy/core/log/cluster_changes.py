@@ -1,0 +1,104 @@
+"""Changes of what a batch run has at its cluster: schedulers, actions and allocations. Payload of one event.
+
+Invariants: as for events, names and meanings never change once stored. An allocation is planned before it is submitted,
+under a name that no other job has.
+Absent on purpose: any reading of them. `core.batch.allocations` folds.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Trigger: TypeAlias = Literal["on_workflow_start", "on_jobs_ready"]
+
+
+class SchedulerAdded(msgspec.Struct, frozen=True, tag="scheduler_added", omit_defaults=True, kw_only=True):
+    """A kind of allocation. `group`: the resources of its jobs, as a name. `places`: jobs at a time in one allocation;
+    `rounds`: how many follow each other within its time."""
+
+    name: str
+    group: str
+    deferred: bool
+    walltime_s: float
+    places: int
+    rounds: int
+    nodes: int = 1
+    cpus: int = 1
+    memory_bytes: int | None = None
+    gpus: int = 0
+    account: str | None = None
+    partition: str | None = None
+    # Lines of the batch script, before the runner starts.
+    prologue: str = ""
+
+
+class ActionAdded(msgspec.Struct, frozen=True, tag="action_added", omit_defaults=True, kw_only=True):
+    """What is to be done once, when its trigger holds: `kind` schedule_nodes asks for allocations of that scheduler.
+
+    `is_recovery`: made by `regenerate`, and deleted when actions are reset.
+    """
+
+    action: str
+    trigger: Trigger
+    scheduler: str
+    kind: Literal["schedule_nodes"] = "schedule_nodes"
+    is_recovery: bool = False
+
+
+class ActionExecuted(msgspec.Struct, frozen=True, tag="action_executed", omit_defaults=True):
+    """The action has had its effect, or is not to have it any more."""
+
+    action: str
+
+
+class ActionsReset(msgspec.Struct, frozen=True, tag="actions_reset"):
+    """Recovery actions are deleted, and all others may fire again."""
+
+
+class AllocationPlanned(msgspec.Struct, frozen=True, tag="allocation_planned"):
+    """The intent to submit. Who finds it without a job id looks for the name first."""
+
+    name: str
+    scheduler: str
+
+
+class AllocationSubmitted(msgspec.Struct, frozen=True, tag="allocation_submitted"):
+    name: str
+    job_id: str
+    cluster: str = ""
+
+
+class AllocationActive(msgspec.Struct, frozen=True, tag="allocation_active"):
+    """It runs. `restart`: how often it was queued again under the same id."""
+
+    name: str
+    restart: int = 0
+
+
+class AllocationEnded(msgspec.Struct, frozen=True, tag="allocation_ended", omit_defaults=True):
+    """`cause`: see `core.batch.slurm_text.Cause`. `state`: the scheduler's own word."""
+
+    name: str
+    cause: str
+    state: str = ""
+
+
+ClusterChange: TypeAlias = (
+    SchedulerAdded
+    | ActionAdded
+    | ActionExecuted
+    | ActionsReset
+    | AllocationPlanned
+    | AllocationSubmitted
+    | AllocationActive
+    | AllocationEnded
+)
+
+
+class ChangeCluster(msgspec.Struct, frozen=True):
+    """Body of a message. `number`: 1, 2, 3...; of two writers that saw the same changes only one gets its number."""
+
+    number: int
+    changes: tuple[ClusterChange, ...]

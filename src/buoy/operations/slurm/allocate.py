@@ -1,0 +1,130 @@
+"""Allocate: plans allocations for the pending jobs of a run, records the plan, and submits it if that is wanted.
+
+Invariants: a plan and its intents are one message, so two terminals never plan the same. A dry run records nothing and
+submits nothing. Without submission the intents stay for a later call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from buoy.core.batch.allocations import ClusterState
+from buoy.core.batch.jobs import JobStatus, JobView
+from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, ready_actions, regenerate
+from buoy.core.batch.resources import ONE_CPU
+from buoy.core.batch.sizing import Wishes
+from buoy.core.batch.slurm_text import Partition
+from buoy.core.ids import RunId, leaf_id
+from buoy.core.log.cluster_changes import ClusterChange
+from buoy.core.spec.model import Resources
+from buoy.core.spec.plan import SpecPlan
+from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.slurm.submission import Site, SubmittedAllocation, submit_planned
+from buoy.operations.slurm.sync import views_of
+
+
+class Allocated(msgspec.Struct, frozen=True):
+    """A plan, and what was submitted. `pending` 0: there is nothing to do."""
+
+    run_id: RunId
+    dry_run: bool
+    pending: int
+    groups: tuple[PlannedGroup, ...]
+    planned: tuple[str, ...]
+    submitted: tuple[SubmittedAllocation, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that was to be submitted failed."""
+        return all(each.job_id is not None for each in self.submitted)
+
+
+async def allocate(
+    site: Site,
+    run_id: RunId,
+    wishes: Wishes,
+    *,
+    recovery: bool,
+    submit: bool,
+    dry_run: bool = False,
+    say: Callable[[str], None] = lambda text: None,
+) -> Allocated:
+    """Plans for all pending jobs, and submits what is planned."""
+    partitions = await site.batch.partitions()
+    made: list[Regenerated] = []
+
+    def plan(view: ClusterView) -> Sequence[ClusterChange]:
+        made.append(_plan(site, view, partitions, wishes, recovery=recovery))
+        return made[-1].changes
+
+    if dry_run:
+        plan(await read_view(site.client, run_id))
+    else:
+        await change_cluster(site.client, run_id, plan)
+    last = made[-1]
+    submitted: list[SubmittedAllocation] = []
+    if submit and not dry_run:
+        submitted = await submit_planned(site, run_id, last.names, say)
+    return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted))
+
+
+async def fire_actions(site: Site, run_id: RunId, wishes: Wishes) -> list[SubmittedAllocation]:
+    """Submits allocations of actions whose jobs are ready while nothing could run them."""
+    names: list[str] = []
+
+    def plan(view: ClusterView) -> Sequence[ClusterChange]:
+        changes = ready_actions(jobs_of(view), view.cluster, wishes.allocations_max, _namer(site, run_id))
+        names[:] = Regenerated(0, (), tuple(changes)).names
+        return changes
+
+    await change_cluster(site.client, run_id, plan)
+    return await submit_planned(site, run_id, names) if names else []
+
+
+def preview(plan: SpecPlan, partitions: Sequence[Partition], wishes: Wishes) -> Regenerated:
+    """What a run of that spec would get, before it is stored."""
+    jobs = []
+    for number, planned in enumerate(plan.steps):
+        needs = tuple(plan.steps[each].id for each in plan.needs[number])
+        status = JobStatus.BLOCKED if needs else JobStatus.UNINITIALIZED
+        jobs.append(PendingJob(JobView(job=planned.id, status=status), planned.step.resources or ONE_CPU, needs))
+    return regenerate(jobs, ClusterState(()), partitions, wishes, str, recovery=False)
+
+
+def _plan(
+    site: Site, view: ClusterView, partitions: Sequence[Partition], wishes: Wishes, *, recovery: bool
+) -> Regenerated:
+    run_id = view.batch.document.run_id
+    return regenerate(
+        jobs_of(view), view.cluster, partitions, wishes, _namer(site, run_id), recovery=recovery
+    )  # fmt: skip
+
+
+def _namer(site: Site, run_id: RunId) -> Callable[[int], str]:
+    """Names that no other job of the cluster has."""
+    return lambda number: f"buoy.{run_id}.{number}.{site.client.ids.nonce()[:12]}"
+
+
+def jobs_of(view: ClusterView) -> list[PendingJob]:
+    """The jobs of a run, with the resources that they need now. Those that are reset count as ready."""
+    plan, found = view.batch.plan, []
+    for number, job in enumerate(views_of(view)):
+        leaf = leaf_id("", job.job, 1)
+        resources = plan.steps[number].step.resources or ONE_CPU
+        for changed in (view.batch.state.limits.get(leaf), view.resets.get(leaf)):
+            if changed is not None:
+                resources = _changed(resources, changed.memory_bytes, changed.time_s)
+        if leaf in view.resets and job.status in (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.DISABLED):
+            job = msgspec.structs.replace(job, status=JobStatus.READY)
+        found.append(PendingJob(job, resources, tuple(plan.steps[each].id for each in plan.needs[number])))
+    return found
+
+
+def _changed(resources: Resources, memory_bytes: int | None, time_s: float | None) -> Resources:
+    return msgspec.structs.replace(
+        resources,
+        memory_bytes=resources.memory_bytes if memory_bytes is None else memory_bytes,
+        time_s=resources.time_s if time_s is None else time_s,
+    )

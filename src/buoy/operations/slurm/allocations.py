@@ -1,0 +1,64 @@
+"""Allocations: what a run has at its cluster, and the end of all that it no longer needs.
+
+Invariant: only allocations that the run's own log names are cancelled, by id and name together.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.batch.allocations import Allocation, ClusterAction
+from buoy.core.batch.slurm_text import Phase
+from buoy.core.ids import RunId
+from buoy.core.log.cluster_changes import ActionsReset, SchedulerAdded
+from buoy.engine.client.client import Client
+from buoy.operations.access import StoreAccess
+from buoy.operations.batch.jobs import read_batch
+from buoy.operations.slurm.cluster_log import change_cluster, read_cluster
+from buoy.ports.batch import BatchSystem
+
+
+class ClusterReport(msgspec.Struct, frozen=True):
+    """Schedulers, actions and allocations of a run, as its log has them."""
+
+    run_id: RunId
+    schedulers: tuple[SchedulerAdded, ...]
+    actions: tuple[ClusterAction, ...]
+    allocations: tuple[Allocation, ...]
+
+
+class AllocationsCancelled(msgspec.Struct, frozen=True):
+    """Jobs of Slurm that were asked to end."""
+
+    run_id: RunId
+    job_ids: tuple[str, ...]
+
+
+async def cluster_report(access: StoreAccess, run_id: RunId) -> ClusterReport:
+    """What the log of a run says; the scheduler is not asked."""
+    cluster = await read_cluster(access, await read_batch(access, run_id))
+    return ClusterReport(
+        run_id,
+        tuple(cluster.schedulers.values()),
+        tuple(cluster.actions.values()),
+        tuple(cluster.allocations.values()),
+    )
+
+
+async def cancel_allocations(
+    access: StoreAccess, batch: BatchSystem, run_id: RunId, *, waiting_only: bool = False
+) -> AllocationsCancelled:
+    """Asks Slurm to end the allocations of a run. `waiting_only`: those that have not started."""
+    cluster = await read_cluster(access, await read_batch(access, run_id))
+    names = [each.name for each in cluster.live]
+    found = (await batch.states(names)).jobs if names else {}
+    phases = (Phase.WAITING,) if waiting_only else (Phase.WAITING, Phase.ACTIVE)
+    ids = tuple(job.job_id for jobs in found.values() for job in jobs if job.phase in phases)
+    await batch.cancel(ids)
+    return AllocationsCancelled(run_id, ids)
+
+
+async def reset_actions(client: Client, run_id: RunId) -> ClusterReport:
+    """Deletes recovery actions, and lets all others fire again."""
+    await change_cluster(client, run_id, lambda view: [ActionsReset()] if view.cluster.actions else [])
+    return await cluster_report(client, run_id)

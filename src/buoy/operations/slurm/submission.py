@@ -1,0 +1,138 @@
+"""Submission: turns planned allocations into jobs of the scheduler, each once.
+
+Invariants: the intent is durable before sbatch is called, and the job id is recorded after it. An intent of another
+process is looked for by its name, twice, before it is submitted: far enough apart that its own sbatch is over. A
+failure of sbatch counts as a refusal only if the name is not found afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import msgspec
+
+from buoy.core.batch.allocations import Allocation
+from buoy.core.batch.slurm_script import ScriptPlace, batch_script, sbatch_options
+from buoy.core.ids import RunId
+from buoy.core.log import cluster_changes as c
+from buoy.engine.client.client import Client
+from buoy.errors import Unavailable
+from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.ports.batch import BatchSystem
+
+# Between two looks for a job that is not to be found.
+LOOKS_APART_S = 3.0
+# Longer than sbatch may take: an intent that is as old has no process any more that submits it.
+INTENT_S = 45.0
+_RECORDED_S = 1.0
+
+
+class SubmittedAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of one intent. Without a job id: `problem` says why."""
+
+    name: str
+    job_id: str | None = None
+    problem: str | None = None
+
+
+class Site(msgspec.Struct, frozen=True):
+    """What a submission needs: the store, the scheduler, where scripts run, and how their runners reach the store."""
+
+    client: Client
+    batch: BatchSystem
+    place: ScriptPlace
+    variables: dict[str, str]
+    token: str | None = None
+
+
+async def submit_planned(
+    site: Site, run_id: RunId, mine: Collection[str], say: Callable[[str], None] = lambda text: None
+) -> list[SubmittedAllocation]:
+    """Submits every intent that has no job id. `mine`: those that this process has just recorded."""
+    view = await read_view(site.client, run_id)
+    planned = [each for each in view.cluster.live if each.job_id is None]
+    others = [each.name for each in planned if each.name not in mine]
+    if others:
+        say(f"{len(others)} allocations were planned before; looking for them by name for {INTENT_S:g} s")
+        await _look_twice(site, run_id, others, INTENT_S)
+        view = await read_view(site.client, run_id)
+        planned = [each for each in view.cluster.live if each.job_id is None]
+    if planned:
+        await asyncio.to_thread(write_settings, Path(site.place.settings), site.variables, site.token)
+    return [await _submit(site, run_id, view, each) for each in planned]
+
+
+async def _look_twice(site: Site, run_id: RunId, names: Collection[str], apart_s: float) -> bool:
+    """Asks the scheduler twice for these names, and records the ids of those that are found; whether all were.
+
+    In between, another process may record the id of what it has just submitted: then there is no need to wait.
+    """
+    if await _look(site, run_id, names):
+        return True
+    until = site.client.clock.monotonic() + apart_s
+    while site.client.clock.monotonic() < until:
+        await asyncio.sleep(min(_RECORDED_S, apart_s))
+        cluster = (await read_view(site.client, run_id)).cluster
+        if all(cluster.allocations[name].job_id is not None for name in names):
+            return True
+    return await _look(site, run_id, names)
+
+
+async def _look(site: Site, run_id: RunId, names: Collection[str]) -> bool:
+    found = (await site.batch.states(names)).jobs
+    changes = [c.AllocationSubmitted(name, jobs[0].job_id, jobs[0].cluster) for name, jobs in found.items() if jobs]
+    if changes:
+        await change_cluster(site.client, run_id, lambda view: changes)
+    return len(changes) == len(names)
+
+
+async def _submit(site: Site, run_id: RunId, view: ClusterView, allocation: Allocation) -> SubmittedAllocation:
+    scheduler = view.cluster.schedulers.get(allocation.scheduler)
+    if scheduler is None:
+        return SubmittedAllocation(allocation.name, problem=f"its scheduler {allocation.scheduler} is not recorded")
+    name = allocation.name
+    try:
+        options = sbatch_options(name, scheduler, site.place)
+        job_id, cluster = await site.batch.submit(options, batch_script(run_id, name, scheduler, site.place))
+    except Unavailable as error:
+        return await _failed(site, run_id, name, str(error))
+    change = c.AllocationSubmitted(name, job_id, cluster)
+    await change_cluster(site.client, run_id, lambda view: [change])
+    return SubmittedAllocation(name, job_id)
+
+
+async def _failed(site: Site, run_id: RunId, name: str, problem: str) -> SubmittedAllocation:
+    """The scheduler may have taken it all the same."""
+    try:
+        if await _look_twice(site, run_id, [name], LOOKS_APART_S):
+            found = (await read_view(site.client, run_id)).cluster.allocations[name]
+            return SubmittedAllocation(name, found.job_id)
+    except Unavailable:
+        return SubmittedAllocation(name, problem=f"{problem}; the intent stays, submit it again later")
+    ended = c.AllocationEnded(name, "refused")
+    await change_cluster(site.client, run_id, lambda view: [ended])
+    return SubmittedAllocation(name, problem=problem)
+
+
+def write_settings(path: Path, variables: dict[str, str], token: str | None) -> None:
+    """Writes what a runner needs to reach the store, for this user alone."""
+    folder = path.parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lines = dict(variables)
+    if token is not None:
+        secret = folder / "token"
+        _write_private(secret, f"{token}\n")
+        lines["BUOY_TOKEN_FILE"] = str(secret)
+    _write_private(path, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in lines.items()))
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Another file under a name of its own first: a script that reads it now must not see half of it."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.unlink(missing_ok=True)
+    fresh.touch(mode=0o600, exist_ok=False)
+    fresh.write_text(text)
+    fresh.replace(path)

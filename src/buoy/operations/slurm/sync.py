@@ -1,0 +1,123 @@
+"""Sync: compares what a run's log says about its allocations with what the scheduler says, and corrects the log.
+
+Invariants: the one function that finds orphans: `sync-status`, `recover` and `watch` call it. One question to the
+scheduler per look. An unreachable scheduler changes nothing. An end is recorded first; then its runners are declared
+dead, which releases what they held. A crash in between is found by the next call (J3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from buoy.core.batch.jobs import JobStatus, JobView, job_views
+from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
+from buoy.core.ids import RunId, RunnerId
+from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
+from buoy.engine.client.client import Client
+from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.slurm.submission import LOOKS_APART_S
+from buoy.ports.batch import BatchSystem, SchedulerAnswer
+from buoy.ports.records import Evidence, RunnerRecord
+
+_HELD = (JobStatus.RUNNING, JobStatus.PENDING)
+
+
+class Synced(msgspec.Struct, frozen=True):
+    """What was found, and corrected unless it was a dry run. `stuck`: jobs are ready and nothing will run them (J7)."""
+
+    run_id: RunId
+    dry_run: bool
+    orphans: tuple[ClusterOrphan, ...]
+    live: int
+    stuck: bool = False
+
+
+async def sync_status(
+    client: Client, batch: BatchSystem, run_id: RunId, *, dry_run: bool = False, missed: Collection[str] | None = None
+) -> tuple[Synced, tuple[str, ...]]:
+    """Finds orphans and corrects them. Also the names that the scheduler does not know, for the next look.
+
+    `missed` None: this call makes both looks by itself, some seconds apart.
+    """
+    view = await read_view(client, run_id)
+    seats = seats_of(await client.store.runners())
+    absent = set(missed or ())
+    answer = await _answer(batch, view)
+    found = find_orphans(view.cluster, answer.jobs, seats, absent)
+    if missed is None and found.missing:
+        absent = set(found.missing)
+        await asyncio.sleep(LOOKS_APART_S)
+        answer = await _answer(batch, view)
+        found = find_orphans(view.cluster, answer.jobs, seats, absent)
+    orphans = _with_jobs(found.found, view)
+    live = len(view.cluster.live) - sum(isinstance(each, AllocationEnded) for each in found.changes)
+    if not dry_run:
+        # Planned on what stands when it is recorded: another process may have recorded the same.
+        def changes(now: ClusterView) -> Sequence[ClusterChange]:
+            return find_orphans(now.cluster, answer.jobs, seats, absent).changes
+
+        await change_cluster(client, run_id, changes)
+        await _declare_dead(client, found.found)
+        await batch.cancel(found.twins)
+    stuck = not live and _has_ready(view, orphans)
+    if stuck:
+        orphans = (*orphans, ClusterOrphan(code="J7"))
+    missing = tuple(each.name for each in view.cluster.live if each.name not in answer.jobs)
+    return Synced(run_id, dry_run, orphans, live, stuck), missing
+
+
+async def _answer(batch: BatchSystem, view: ClusterView) -> SchedulerAnswer:
+    names = [each.name for each in view.cluster.live]
+    return await batch.states(names) if names else SchedulerAnswer({})
+
+
+async def _declare_dead(client: Client, orphans: Sequence[ClusterOrphan]) -> None:
+    for orphan in orphans:
+        for runner in orphan.runners:
+            evidence: Evidence = {
+                "runner": runner,
+                "proof": "its allocation ended",
+                "scheduler": "slurm",
+                "allocation": orphan.allocation,
+                "job_id": orphan.job_id,
+                "cause": orphan.cause,
+                "state": orphan.state,
+            }
+            await client.store.declare_dead(
+                RunnerId(runner), "its allocation ended", cause="taken_over", evidence=evidence
+            )
+
+
+def seats_of(runners: Sequence[RunnerRecord]) -> list[RunnerSeat]:
+    """The living runners that are in allocations."""
+    return [
+        RunnerSeat(each.info.id, each.info.allocation.name, each.info.allocation.job_id, each.info.allocation.restart)
+        for each in runners
+        if each.gone_at is None and each.unreadable is None and each.info.allocation is not None
+    ]
+
+
+def _with_jobs(found: Sequence[ClusterOrphan], view: ClusterView) -> tuple[ClusterOrphan, ...]:
+    held: dict[str, list[str]] = {}
+    for job in views_of(view):
+        if job.runner is not None and job.status in _HELD:
+            held.setdefault(job.runner, []).append(job.job)
+    return tuple(
+        msgspec.structs.replace(each, jobs=tuple(job for runner in each.runners for job in held.get(runner, ())))
+        for each in found
+    )
+
+
+def views_of(view: ClusterView) -> list[JobView]:
+    """The jobs of a run."""
+    return job_views(view.batch.document.run_id, view.batch.plan, view.batch.log, view.lots)
+
+
+def _has_ready(view: ClusterView, orphans: Sequence[ClusterOrphan]) -> bool:
+    if view.batch.document.ended or view.batch.state.pause is not None:
+        return False
+    waiting = (JobStatus.UNINITIALIZED, JobStatus.READY, JobStatus.TERMINATED)
+    return any(each.status in waiting for each in views_of(view)) or any(each.jobs for each in orphans)

@@ -1,0 +1,95 @@
+"""Tend: keeps a batch run on Slurm going, one look after the other.
+
+Invariants: each look asks the scheduler once, and finds orphans first. A scheduler or a store that does not answer
+changes nothing: the next look tries again. Failed jobs are reset at most as often as the caller allows. A run that
+ended keeps no allocation.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.batch.orphans import ClusterOrphan
+from buoy.core.batch.resources import Correction
+from buoy.core.batch.sizing import Wishes
+from buoy.core.ids import RunId
+from buoy.core.log.lifecycle import Status
+from buoy.errors import Unavailable
+from buoy.operations.batch.recover import recover_jobs
+from buoy.operations.slurm.allocate import Allocated, allocate, fire_actions
+from buoy.operations.slurm.allocations import cancel_allocations
+from buoy.operations.slurm.cluster_log import read_view
+from buoy.operations.slurm.submission import Site, SubmittedAllocation
+from buoy.operations.slurm.sync import sync_status
+
+
+class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be done. `recoveries_max` 0: no failed job is reset, only allocations are asked for."""
+
+    wishes: Wishes
+    rule: Correction
+    recoveries_max: int = 3
+    retry_unknown: bool = False
+
+
+class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One look: what was found and done. `unknown`: why nothing could be told. `over`: no further look helps."""
+
+    orphans: tuple[ClusterOrphan, ...] = ()
+    reset: tuple[str, ...] = ()
+    submitted: tuple[SubmittedAllocation, ...] = ()
+    cancelled: tuple[str, ...] = ()
+    unknown: str | None = None
+    over: bool = False
+
+
+class Tender:
+    """Looks after one run."""
+
+    def __init__(self, site: Site, run_id: RunId, options: TendOptions) -> None:
+        self._site = site
+        self._run_id = run_id
+        self._options = options
+        self._missed: tuple[str, ...] = ()
+        self.recoveries = 0
+
+    async def look(self) -> Tended:
+        try:
+            return await self._look()
+        except Unavailable as error:
+            return Tended(unknown=str(error))
+
+    async def _look(self) -> Tended:
+        site, run_id = self._site, self._run_id
+        document = (await site.client.record(run_id)).document
+        if document.ended:
+            ended = await cancel_allocations(site.client, site.batch, run_id)
+            return Tended(cancelled=ended.job_ids, over=True)
+        synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
+        orphans = synced.orphans
+        if document.status is Status.PAUSED:
+            return await self._paused(orphans, synced.live)
+        submitted = await fire_actions(site, run_id, self._options.wishes)
+        if synced.stuck and not submitted:
+            submitted = list((await self._regenerate()).submitted)
+        return Tended(orphans=orphans, submitted=tuple(submitted))
+
+    async def _paused(self, orphans: tuple[ClusterOrphan, ...], live: int) -> Tended:
+        """Failed jobs keep all others waiting: they are reset, with higher limits, and allocations are asked for."""
+        if (await read_view(self._site.client, self._run_id)).resets:
+            # The next runner reads them.
+            submitted = () if live else (await self._regenerate()).submitted
+            return Tended(orphans=orphans, submitted=submitted)
+        if self.recoveries >= self._options.recoveries_max:
+            return Tended(orphans=orphans, over=True)
+        options = self._options
+        found = await recover_jobs(self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown)
+        reset = tuple(each.job for each in found.jobs if each.reset)
+        if not reset:
+            return Tended(orphans=orphans, over=True)
+        self.recoveries += 1
+        allocated = await self._regenerate()
+        return Tended(orphans=orphans, reset=reset, submitted=allocated.submitted)
+
+    async def _regenerate(self) -> Allocated:
+        return await allocate(self._site, self._run_id, self._options.wishes, recovery=True, submit=True)

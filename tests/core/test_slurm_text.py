@@ -1,0 +1,174 @@
+"""Texts of Slurm as they were recorded, odd ones included, and what is read from them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from buoy.core.batch.slurm_text import (
+    Cause,
+    Partition,
+    Phase,
+    SlurmJob,
+    by_name,
+    meaning,
+    read_sacct,
+    read_sinfo,
+    read_span,
+    read_squeue,
+    span_text,
+    state_word,
+)
+
+SQUEUE = """\
+1|buoy.x.1|COMPLETED|None|0|0|n[1-2]|pond|
+2|buoy.y.0|RUNNING|None|1|0|n1|pond|
+3|buoy.y.1|PENDING|Resources|0|0||pond|
+"""
+SACCT = """\
+7|buoy.x.1|CANCELLED by 0|0:0|n1|pond
+7.batch|batch|CANCELLED|0:15|n1|pond
+7.extern|extern|COMPLETED|0:0|n1|pond
+8|buoy.x.2|OUT_OF_MEMORY|0:125|n2|pond
+"""
+
+
+def test_rows_of_squeue_are_jobs_with_their_phase_and_restarts() -> None:
+    found = read_squeue(SQUEUE)
+    assert found.odd == ()
+    assert [(job.job_id, job.phase, job.cause, job.restart) for job in found.jobs] == [
+        ("1", Phase.ENDED, Cause.COMPLETED, 0),
+        ("2", Phase.ACTIVE, None, 1),
+        ("3", Phase.WAITING, None, 0),
+    ]
+    assert found.jobs[2].reason == "Resources"
+
+
+def test_an_empty_answer_has_no_rows_and_nothing_odd() -> None:
+    assert read_squeue("").jobs == () and read_squeue("\n \n").odd == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Welcome to the cluster! Maintenance on Monday",
+        "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
+        "5|a|b|RUNNING|None|0|0|n1|pond|",
+        "5|name|RUNNING",
+        "JOBID|NAME|STATE|REASON|RESTARTS|EXIT|NODELIST|CLUSTER|",
+        "|||||||||",
+    ],
+)
+def test_a_line_that_is_no_row_is_odd_and_hides_no_other(line: str) -> None:
+    found = read_squeue(f"{line}\n{SQUEUE}")
+    assert found.odd == (line,) and len(found.jobs) == 3
+
+
+def test_a_restart_count_that_is_not_told_is_not_zero() -> None:
+    assert read_squeue("2|x|RUNNING|None|N/A|0|n1|N/A|\n").jobs == (
+        SlurmJob(job_id="2", name="x", state="RUNNING", phase=Phase.ACTIVE, reason="None", nodes="n1"),
+    )
+
+
+def test_rows_of_sacct_are_jobs_without_their_steps() -> None:
+    found = read_sacct(SACCT)
+    assert [(job.job_id, job.name, job.state, job.cause) for job in found.jobs] == [
+        ("7", "buoy.x.1", "CANCELLED", Cause.CANCELLED),
+        ("8", "buoy.x.2", "OUT_OF_MEMORY", Cause.OOM),
+    ]
+
+
+def test_the_last_row_of_a_requeued_job_counts() -> None:
+    found = read_sacct("9|x|NODE_FAIL|0:0|n1|pond\n9|x|RUNNING|0:0|n2|pond\n")
+    assert [(job.state, job.phase) for job in found.jobs] == [("RUNNING", Phase.ACTIVE)]
+
+
+@pytest.mark.parametrize(
+    ("text", "phase", "cause"),
+    [
+        ("PENDING", Phase.WAITING, None),
+        ("CONFIGURING", Phase.WAITING, None),
+        ("REQUEUED", Phase.WAITING, None),
+        ("REQUEUE_HOLD", Phase.WAITING, None),
+        ("SPECIAL_EXIT", Phase.WAITING, None),
+        ("RUNNING", Phase.ACTIVE, None),
+        ("SUSPENDED", Phase.ACTIVE, None),
+        ("STOPPED", Phase.ACTIVE, None),
+        ("COMPLETING", Phase.ACTIVE, None),
+        ("STAGE_OUT", Phase.ACTIVE, None),
+        ("RUNNING,COMPLETING", Phase.ACTIVE, None),
+        ("COMPLETED", Phase.ENDED, Cause.COMPLETED),
+        ("CANCELLED by 1000", Phase.ENDED, Cause.CANCELLED),
+        ("CANCELLED+", Phase.ENDED, Cause.CANCELLED),
+        ("OUT_OF_ME+", Phase.ENDED, Cause.OOM),
+        ("FAILED", Phase.ENDED, Cause.APPLICATION),
+        ("TIMEOUT", Phase.ENDED, Cause.TIMEOUT),
+        ("DEADLINE", Phase.ENDED, Cause.TIMEOUT),
+        ("NODE_FAIL", Phase.ENDED, Cause.NODE_FAIL),
+        ("BOOT_FAIL", Phase.ENDED, Cause.NODE_FAIL),
+        ("PREEMPTED", Phase.ENDED, Cause.PREEMPTED),
+        ("pd", Phase.WAITING, None),
+        ("CG", Phase.ACTIVE, None),
+        ("CD", Phase.ENDED, Cause.COMPLETED),
+        # In a federation another cluster has the job.
+        ("REVOKED", Phase.UNKNOWN, None),
+        ("RE+", Phase.UNKNOWN, None),
+        ("", Phase.UNKNOWN, None),
+        ("BRAND_NEW", Phase.UNKNOWN, None),
+    ],
+)
+def test_every_state_has_one_meaning_and_an_unknown_word_means_unknown(
+    text: str, phase: Phase, cause: Cause | None
+) -> None:
+    assert meaning(text) == (phase, cause)
+
+
+@given(st.text(max_size=40))
+def test_any_text_can_be_read(text: str) -> None:
+    for read in (read_squeue, read_sacct):
+        found = read(text)
+        assert len(found.jobs) + len(found.odd) <= len(text.splitlines())
+    read_sinfo(text)
+    read_span(text)
+    assert isinstance(state_word(text), str)
+
+
+def test_partitions_have_the_size_of_their_nodes_and_their_limit() -> None:
+    text = (
+        "main*|4|4000|(null)|1:00:00|2|up\ngpu|128|512000+|gpu:a100:4(S:0-1)|2-00:00:00|8|up\nold|x|1|(null)|1|1|up\n"
+    )
+    assert read_sinfo(text) == [
+        Partition(name="main", cpus=4, memory_bytes=4000 * 2**20, nodes=2, time_max_s=3600.0, default=True),
+        Partition(name="gpu", cpus=128, memory_bytes=512_000 * 2**20, gpus=4, nodes=8, time_max_s=172_800.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 1_800.0),
+        ("1:30", 90.0),
+        ("1:00:00", 3_600.0),
+        ("2-0", 172_800.0),
+        ("2-06", 194_400.0),
+        ("1-00:30", 88_200.0),
+        ("1-02:03:04", 93_784.0),
+        ("infinite", None),
+        ("UNLIMITED", None),
+        ("n/a", None),
+    ],
+)
+def test_a_span_is_read_in_each_of_its_forms(text: str, seconds: float | None) -> None:
+    assert read_span(text) == seconds
+
+
+@given(st.integers(1, 10_000_000))
+def test_a_span_is_written_in_whole_minutes_and_never_shorter(seconds: int) -> None:
+    found = read_span(span_text(float(seconds)))
+    assert found is not None and 0 <= found - seconds < 60
+
+
+def test_two_jobs_of_one_name_are_both_kept() -> None:
+    rows = read_squeue("1|x|RUNNING|None|0|0|n1|pond|\n2|x|PENDING|None|0|0||pond|\n")
+    assert [job.job_id for job in by_name(rows.jobs)["x"]] == ["1", "2"]

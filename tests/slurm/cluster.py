@@ -1,0 +1,182 @@
+"""A private, throw-away Slurm cluster on loopback: munge, slurmctld and a few virtual nodes.
+
+Invariants: everything lies in one short folder, and every process is a child that `stop` ends. Clients choose the
+cluster by `SLURM_CONF` alone, so several clusters can live side by side.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.free_ports import free_ports
+from tests.patience import PATIENCE_S, wait_until
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun")
+_INIT = Path(__file__).with_name("node_init.py")
+_SBIN = "/usr/sbin:/sbin"
+
+_CONFIGURATION = """\
+ClusterName=pond
+SlurmctldHost=localhost(127.0.0.1)
+SlurmctldPort={controller}
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SwitchType=switch/none
+MpiDefault=none
+MailProg=/bin/true
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1
+PriorityType=priority/basic
+MinJobAge={age}
+KillWait=1
+CompleteWait=0
+SlurmdTimeout=30
+SlurmctldTimeout=60
+TCPTimeout=2
+MessageTimeout=5
+ReturnToService=2
+JobRequeue=1
+SlurmdParameters=config_overrides
+{nodes}
+PartitionName=main Nodes=ALL Default=YES MaxTime=60 State=UP
+PartitionName=long Nodes=ALL MaxTime=INFINITE State=UP
+"""
+
+
+def missing() -> list[str]:
+    """The programs of Slurm that this machine does not have."""
+    return [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:{_SBIN}") is None]
+
+
+class Cluster:
+    """One cluster. `age_s`: how long the controller remembers a job that ended."""
+
+    def __init__(self, nodes: int = 2, cpus: int = 4, memory_mb: int = 4000, age_s: int = 300) -> None:
+        # Paths of sockets are short.
+        self.folder = Path(tempfile.mkdtemp(prefix="pond-", dir="/tmp"))
+        self.folder.chmod(0o755)
+        self.nodes = [f"n{number}" for number in range(1, nodes + 1)]
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
+        self.env |= {"SLURM_CONF": str(self.folder / "slurm.conf"), "PATH": f"{os.environ['PATH']}:{_SBIN}"}
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        controller, *ports = free_ports(1 + nodes)
+        lines = [
+            f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
+            f"RealMemory={memory_mb} State=UNKNOWN"
+            for name, port in zip(self.nodes, ports, strict=True)
+        ]
+        text = _CONFIGURATION.format(
+            folder=self.folder, controller=controller, user=getpass.getuser(), age=age_s, nodes="\n".join(lines)
+        )
+        (self.folder / "slurm.conf").write_text(text)
+        # Slurm loads a plugin for control groups even if nothing uses it.
+        (self.folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
+        (self.folder / "state").mkdir()
+
+    def start(self) -> Cluster:
+        """Returns when every node is idle."""
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o600)
+        place = str(self.folder / "munge")
+        self._spawn("munged", "munged", "--foreground", f"--socket={place}.sock", f"--key-file={key}",
+                    f"--log-file={place}.log", f"--pid-file={place}.pid", f"--seed-file={place}.seed",
+                    "--num-threads=2")  # fmt: skip
+        wait_until((self.folder / "munge.sock").exists, "munged")
+        self.start_controller()
+        for name in self.nodes:
+            self.start_node(name)
+        wait_until(self._all_idle, "idle nodes")
+        return self
+
+    def start_controller(self) -> None:
+        self._spawn("slurmctld", "slurmctld", "-D")
+        wait_until(lambda: self.run("scontrol", "ping", check=False).returncode == 0, "slurmctld")
+
+    def stop_controller(self, kind: signal.Signals = signal.SIGTERM) -> None:
+        self._end("slurmctld", kind)
+
+    def start_node(self, name: str) -> None:
+        self._spawn(name, sys.executable, str(_INIT), name)
+
+    def crash_node(self, name: str) -> None:
+        """A power cut: everything on that node is killed. The controller hears of it at once."""
+        self._end(name, signal.SIGTERM)
+        self.run("scontrol", "update", f"nodename={name}", "state=down", "reason=crash")
+
+    def repair_node(self, name: str) -> None:
+        self.start_node(name)
+        self.run("scontrol", "update", f"nodename={name}", "state=resume")
+        wait_until(self._all_idle, "idle nodes")
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(words, env=self.env, cwd=self.folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done
+
+    def state(self, job_id: int | str) -> str:
+        """The state of a job, in Slurm's word; empty if the controller does not know it."""
+        found = self.run("squeue", "-h", "-t", "all", "-o", "%T", "-j", str(job_id), check=False)
+        return found.stdout.strip()
+
+    def stop(self) -> None:
+        """Ends every process, nodes with all their jobs first, and removes the folder."""
+        for name in [*self.nodes, "slurmctld", "munged"]:
+            self._end(name, signal.SIGTERM)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _all_idle(self) -> bool:
+        found = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%T", check=False).stdout.split()
+        return found == ["idle"] * len(self.nodes)
+
+    def _spawn(self, name: str, *words: str) -> None:
+        with (self.folder / f"{name}.out").open("ab") as out:
+            self._running[name] = subprocess.Popen(
+                words, env=self.env, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
+                start_new_session=True,
+            )  # fmt: skip
+
+    def _end(self, name: str, kind: signal.Signals) -> None:
+        process = self._running.pop(name, None)
+        if process is None:
+            return
+        process.send_signal(kind)
+        try:
+            process.wait(PATIENCE_S / 5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(PATIENCE_S)
+
+
+if __name__ == "__main__":
+    made = Cluster().start()
+    print(f"export SLURM_CONF={made.env['SLURM_CONF']}", flush=True)
+    try:
+        time.sleep(float(sys.argv[1]) if len(sys.argv) > 1 else 3600.0)
+    finally:
+        made.stop()

@@ -1,0 +1,71 @@
+"""What the tests with a real Slurm share: one private cluster, and batch runs that work on it.
+
+The cluster is made of Debian packages. `.ci/run` installs them, so the tests run there; without them they are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.batch.conftest import Batch, store_url
+from tests.patience import wait_until
+from tests.slurm.cluster import Cluster, missing
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    absent = missing()
+    if absent:
+        pytest.skip(f"Slurm is not installed: {', '.join(absent)}; apt-get install slurmctld slurmd slurm-client munge")
+    made = Cluster().start()
+    yield made
+    made.stop()
+
+
+class SlurmBatch(Batch):
+    """A store and its runs on the private cluster."""
+
+    def __init__(self, folder: Path, cluster: Cluster, store: str | None = None) -> None:
+        super().__init__(folder, store)
+        self.cluster = cluster
+
+    def write(self, spec: dict[str, Any]) -> None:
+        (self.folder / "spec.yaml").write_text(yaml.safe_dump(spec))
+
+    def allocations(self, run_id: str = "r1") -> list[dict[str, Any]]:
+        return list(self.json("slurm", "allocations", run_id)["allocations"])
+
+    def ids(self, run_id: str = "r1") -> list[str]:
+        return [each["job_id"] for each in self.allocations(run_id) if each.get("job_id")]
+
+    def until_status(self, status: str, run_id: str = "r1") -> None:
+        wait_until(lambda: self.status(run_id) == status, f"{run_id} to be {status}\n{self.outputs()}")
+
+    def outputs(self) -> str:
+        return "\n".join(path.read_text() for path in self.folder.rglob("*.out"))
+
+    def end(self) -> None:
+        """No job of this test stays on the nodes of the next one."""
+        super().end()
+        queued = self.cluster.run("squeue", "-h", "-o", "%i").stdout.split()
+        if queued:
+            self.cluster.run("scancel", *queued)
+        wait_until(lambda: not self.cluster.run("squeue", "-h", "-o", "%i").stdout.split(), "an empty queue")
+
+
+@pytest.fixture
+def slurm(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmBatch]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", cluster.env["PATH"])
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    made = SlurmBatch(tmp_path, cluster)
+    yield made
+    made.end()
+
+
+__all__ = ["SlurmBatch", "cluster", "slurm", "store_url"]
