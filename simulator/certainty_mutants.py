@@ -1,14 +1,26 @@
-"""Certainty mutants: planted bugs of what a writer concludes from an answer, or from none."""
+"""Certainty mutants: planted bugs of what a writer concludes from an answer, or from none.
+
+What a store concludes wrongly about a task its runner finds out later, when it looks what it holds. Where a planted bug
+is to show what the store alone is worth, the runner does not look again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from buoy.engine.services import commits as commits_module
 from buoy.errors import Unavailable
 from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.ports.store import Store
+from buoy.stores.objects import layout
+from buoy.stores.objects.bucket import Changed, Exists
+from buoy.stores.objects.commit import Commits
+from buoy.stores.objects.records import LogObject, StoredRun, saved_view, state_object
+from buoy.stores.objects.runs import Runs
+from simulator.holder_mutants import NeverLookAgain
 from simulator.mutants import Mutant
 
 if TYPE_CHECKING:
@@ -48,7 +60,69 @@ class LandedByNumber(Mutant):
         ]
 
 
+class ExistsIsLost(NeverLookAgain):
+    """A commit that is refused as existing is lost, whatever stands there, and if nothing does."""
+
+    name = "exists-is-lost"
+    enough = 60
+    stores = ("objects",)
+
+    def install(self, world: World) -> None:
+        async def create(self: Commits, write: Write, log: LogObject) -> LogObject | None:
+            try:
+                await self._bucket.create(layout.log_key(write.run_id, write.after_seq + 1), msgspec.json.encode(log))
+            except Exists:
+                return None
+            return log
+
+        self.patch(Commits, "_create", create)
+        super().install(world)
+
+
+class RefusedIsLost(NeverLookAgain):
+    """A change of a task that is refused is another's, though it may be this very change, sent twice."""
+
+    name = "refused-is-lost"
+    enough = 60
+    stores = ("objects",)
+
+    def install(self, world: World) -> None:
+        async def save(self: Runs, view: StoredRun) -> StoredRun:
+            saved = state_object(view)
+            data, key = msgspec.json.encode(saved), layout.state_key(view.run_id)
+            bucket, seen = self._bucket, view.etag
+            try:
+                etag = await (bucket.create(key, data) if seen is None else bucket.replace(key, data, seen))
+            except Exists as error:
+                raise Changed(key) from error
+            return self.remember(saved_view(view.run_id, saved, etag))
+
+        self.patch(Runs, "save", save)
+        super().install(world)
+
+
+class NoAnswerIsLost(NeverLookAgain):
+    """A change of a task that gets no answer counts as not taken in."""
+
+    name = "no-answer-is-lost"
+    enough = 60
+    stores = ("objects",)
+
+    def install(self, world: World) -> None:
+        async def save_for_sure(self: Runs, view: StoredRun) -> StoredRun | None:
+            try:
+                return await self.save(view)
+            except Unavailable:
+                return None
+
+        self.patch(Runs, "_save_for_sure", save_for_sure)
+        super().install(world)
+
+
 CERTAINTY_MUTANTS: tuple[type[Mutant], ...] = (
     LostIsCommitted,
     LandedByNumber,
+    ExistsIsLost,
+    RefusedIsLost,
+    NoAnswerIsLost,
 )

@@ -42,6 +42,8 @@ class Rates(msgspec.Struct):
     late: float = 0.0
     # An inbox is read with its messages twice over, and in another order.
     twice: float = 0.0
+    # A bucket answers what is not so.
+    lie: float = 0.0
 
 
 class Strike(msgspec.Struct, frozen=True):
@@ -116,6 +118,7 @@ class Gate:
         self._passed = 0
         self._dice = faults.dice(name)
         self._pace = faults.dice(f"{name} pace")
+        self._liar = faults.dice(f"{name} lies")
 
     async def before(self, what: str) -> None:
         faults, process = self._faults, self._process
@@ -190,6 +193,17 @@ class Gate:
         if not faults.on or self._dice.random() >= faults.rates.twice:
             return False
         return faults.strikes(f"{self._name}:{self._passed}t", "delivered twice")
+
+    def lie(self, what: str, lies: Sequence[str]) -> str | None:
+        """Which of these lies the storage tells in its answer to this; None: it tells the truth."""
+        faults, dice = self._faults, self._liar
+        if not faults.on or not faults.rates.lie or dice.random() >= faults.rates.lie:
+            return None
+        lie = dice.choice(lies)
+        if not faults.strikes(f"{self._name}:{self._passed}x", lie):
+            return None
+        self._process.tell(f"{what}: {lie}")
+        return lie
 
     def _silent(self) -> bool:
         return self.kernel.time < self._faults.silent.get(self._process.name, 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
 from typing import cast
 
 import msgspec
@@ -11,61 +10,21 @@ import msgspec
 from buoy.core.ids import RunId
 from buoy.core.log.codec import decode_events, encode_events
 from buoy.core.log.events import Event
-from buoy.errors import Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.records import Message
 from buoy.ports.store import Store
 from buoy.stores.objects import layout
-from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData, OnCall
+from buoy.stores.objects.buckets.memory import MemoryData
 from buoy.stores.objects.marker import FORMAT, Marker
 from buoy.stores.objects.records import LogObject
 from buoy.stores.objects.store import ObjectStore
 from simulator.faults import Gate
+from simulator.lying_bucket import LyingBucket
 from simulator.storage import commit_at, dated_earlier
 
 _STATE = "/state.json"
 # Comes after everything that a key can hold.
 _LAST = "\uffff"
-
-
-class _Bucket(MemoryBucket):
-    """A bucket whose writes may arrive after their sender gave them up: a request that timed out is not undone."""
-
-    def __init__(self, data: MemoryData, on_call: OnCall, gate: Gate, *, metered: bool) -> None:
-        super().__init__(data, on_call)
-        self._gate = gate
-        self._metered = metered
-
-    def pulse(self) -> int | None:
-        """None as S3 has it: what others did shows by the poke alone."""
-        return None if self._metered else super().pulse()
-
-    async def put(self, key: str, data: bytes) -> str:
-        self._perhaps_late(f"put {key}", lambda: self.data.put(key, data), lambda: True)
-        return await super().put(key, data)
-
-    async def create(self, key: str, data: bytes) -> str:
-        self._perhaps_late(f"create {key}", lambda: self.data.put(key, data), lambda: key not in self.data.objects)
-        return await super().create(key, data)
-
-    async def replace(self, key: str, data: bytes, etag: str) -> str:
-        def same() -> bool:
-            return self.data.objects.get(key, (b"", ""))[1] == etag
-
-        self._perhaps_late(f"replace {key}", lambda: self.data.put(key, data), same)
-        return await super().replace(key, data, etag)
-
-    def _perhaps_late(self, what: str, write: Callable[[], object], allowed: Callable[[], bool]) -> None:
-        late_s = self._gate.late_s(what)
-        if late_s is None:
-            return
-
-        def arrive() -> None:
-            if allowed():
-                write()
-
-        self._gate.kernel.at(self._gate.kernel.time + late_s, arrive)
-        raise Unavailable(f"no answer to {what}")
 
 
 class _Remembering(MemoryData):
@@ -99,7 +58,7 @@ class ObjectStorage:
             else:
                 await gate.after(f"{operation} {key}")
 
-        bucket = _Bucket(self._data, on_call, gate, metered=not self._one_host)
+        bucket = LyingBucket(self._data, on_call, gate, metered=not self._one_host)
         return cast(Store, ObjectStore(bucket, clock, single_host=self._one_host, own_clock=self._own_clock))
 
     def log(self, run_id: RunId, after: int = 0) -> list[Event]:

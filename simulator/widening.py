@@ -1,4 +1,5 @@
-"""Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks.
+"""Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks,
+lies of buckets.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -49,6 +50,7 @@ def widened(plan: Plan, seed: int) -> Plan:
         ("later strikes", _struck_later),
         ("latest strikes", _struck_last),
         ("far clocks", _apart),
+        ("lies", _lied_to),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
     return plan
@@ -135,6 +137,13 @@ def _apart(plan: Plan, rng: Random) -> Plan:
     # Each machine goes by its own clock: one that is ahead fires the slots of many hours, and what another system
     # wrote is not old enough to be taken in before the clock of the sweeper says so.
     return replace(plan, schedules=[], runs=[run for run in plan.runs if not run.foreign])
+
+
+def _lied_to(plan: Plan, rng: Random) -> Plan:
+    """A bucket whose errors and refusals do not tell whether a write was taken in."""
+    if plan.store != "objects" or rng.random() >= 0.3:
+        return plan
+    return replace(plan, rates=replace(plan.rates, lie=rng.choice((0.01, 0.03, 0.1))))
 
 
 def _scheduled(plan: Plan, rng: Random) -> Plan:

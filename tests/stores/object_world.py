@@ -15,6 +15,7 @@ from buoy.core.log.lineage import current_branch
 from buoy.core.log.state import fold
 from buoy.errors import Unavailable
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Orphan, Released, TaskChange, Wants, Write
+from buoy.stores.objects.bucket import Changed, Exists
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
@@ -24,6 +25,7 @@ RUN = RunId("run-1")
 R1 = RunnerId("r1")
 MEDIC = RunnerId("medic")
 WRITES = frozenset({"create", "replace", "delete"})
+REFUSALS = {"create": Exists, "replace": Changed}
 SIGNAL = e.SignalWaited(leaf=LeafId("go#1"), name="go")
 
 
@@ -32,7 +34,10 @@ class Crash(BaseException):
 
 
 class Fault:
-    """A hook for a bucket: at the n-th counted call, before or after it, the process dies or the answer is lost."""
+    """A hook for a bucket: at the n-th counted call, before or after it, the process dies or the answer is lost.
+
+    Phase `refused`: a conditional write is taken in, and a second sending of it is refused.
+    """
 
     def __init__(self, at: int, phase: str, *, dies: bool) -> None:
         self.at = at
@@ -47,13 +52,16 @@ class Fault:
             return
         if self.struck and self.dies:
             raise Crash
-        counted = operation in WRITES if self.dies else True
+        counted = operation in WRITES if self.dies else self.phase != "refused" or operation in REFUSALS
         if phase == "before" and counted:
             self.calls += 1
-        if counted and self.calls == self.at and phase == self.phase and not self.struck:
+        strikes = phase == ("before" if self.phase == "before" else "after")
+        if counted and self.calls == self.at and strikes and not self.struck:
             self.struck = True
             if self.dies:
                 raise Crash
+            if self.phase == "refused":
+                raise REFUSALS[operation](key)
             raise Unavailable(f"{operation} {key}: no answer")
 
 

@@ -1,7 +1,7 @@
 """Numbered records in objects: one object each, and every change raises the number by one.
 
 Invariants: of two savers of one number exactly one wins, by create-if-absent or compare-and-swap. After a lost answer
-the saver reads the object back before it concludes anything (law 2). The number makes every body its own.
+or a refusal the saver reads the object back before it concludes anything (law 2). The number makes every body its own.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ class NumberedObjects(Generic[R]):
         try:
             await (self._bucket.create(key, data) if there is None else self._bucket.replace(key, data, there[1]))
         except (Exists, Changed):
-            return False
+            # A write that was sent twice on its way gets the refusal of the second sending.
+            return await self.get(key) == record
         except Unavailable:
             now = await self.get(key)
             if now is None or now.number < record.number:

@@ -173,12 +173,16 @@ class Runs(Logs):
         saved = state_object(view)
         data = msgspec.json.encode(saved)
         key = layout.state_key(view.run_id)
-        if view.etag is not None:
-            return self.remember(saved_view(view.run_id, saved, await self._bucket.replace(key, data, view.etag)))
         try:
-            return self.remember(saved_view(view.run_id, saved, await self._bucket.create(key, data)))
-        except Exists as error:
-            raise Changed(key) from error
+            write = self._bucket.create(key, data) if view.etag is None else self._bucket.replace(key, data, view.etag)
+            etag = await write
+        except (Exists, Changed) as error:
+            # The write may have been sent twice on its way: then the refusal is that of the second sending.
+            found = await self._bucket.get(key)
+            if found is None or found[0] != data:
+                raise Changed(key) from error
+            etag = found[1]
+        return self.remember(saved_view(view.run_id, saved, etag))
 
     async def move(self, view: StoredRun, task: TaskState) -> StoredRun | None:
         """Gives the run's task its next state; None if another process was quicker. Raises Unavailable if unclear."""
