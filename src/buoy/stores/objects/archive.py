@@ -23,8 +23,9 @@ from buoy.ports.records import Message
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.graves import grave, tombstones
+from buoy.stores.objects.inbox_ids import short_id, with_ids_before
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import DedupeObject, LogObject, StoredRun, TaskState, entry_of, newer_task
+from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, newer_task
 from buoy.stores.objects.remains import index_entries, remains
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
@@ -125,29 +126,27 @@ class ObjectArchive:
         """What stands at that place of the log afterwards."""
         try:
             await self._bucket.create(layout.log_key(run_id, first_seq), msgspec.json.encode(log))
-        except Exists:
-            there = await self._runs.log_object(run_id, first_seq)
-            assert there is not None, f"an object of the log of {run_id} vanished"
-            return there
-        except Unavailable:
+        except (Exists, Unavailable) as error:
             # Law 2: read back before concluding anything.
             there = await self._runs.log_object(run_id, first_seq)
             if there is None:
-                raise
+                key = layout.log_key(run_id, first_seq)
+                raise Unavailable(f"{key} was not answered clearly, and nothing is there; try again") from error
             return there
         return log
 
     async def _complete_inbox(self, copy: RunCopy, last: int) -> None:
         """Up to the number that the log says was seen. What the original got since then has to be sent."""
+        ids = {message.number: short_id(message.dedupe) for message in copy.messages}
+
+        async def put(message: Message) -> None:
+            stored = msgspec.json.encode(with_ids_before(message, message.number, ids))
+            await self._create(layout.inbox_key(message.run_id, message.number), stored)
+
         downwards = [message for message in reversed(copy.messages) if message.number <= last]
         if downwards:
-            await self._put_message(downwards[0])
-            await each(downwards[1:], self._put_message)
-
-    async def _put_message(self, message: Message) -> None:
-        mark = msgspec.json.encode(DedupeObject(first=message.number))
-        await self._create(layout.dedupe_key(message.run_id, message.dedupe), mark)
-        await self._create(layout.inbox_key(message.run_id, message.number), msgspec.json.encode(message))
+            await put(downwards[0])
+            await each(downwards[1:], put)
 
     async def _create(self, key: str, data: bytes) -> None:
         with suppress(Exists):
@@ -279,7 +278,7 @@ class ObjectArchive:
         if there is not None:
             return False
         made = grave(tombstone, TaskState("none", 1))
-        return await self._put_log(run_id, 1, made) is made
+        return (await self._put_log(run_id, 1, made)).purged == tombstone
 
     async def half_purged(self) -> list[RunId]:
         found: list[RunId] = []

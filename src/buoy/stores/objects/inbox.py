@@ -1,8 +1,7 @@
 """Inboxes in objects: messages numbered by create-if-absent, each with a `wake/` entry until its run's owner saw it.
 
-Invariants: numbers have no gaps, since a sender takes the first that is free. A dedupe id has one message: every sender
-writes its mark after it looked for the last number and before it takes one. So of two senders of the same id, the later
-one starts at or below the earlier one's number and must pass it.
+Invariants: numbers have no gaps, since a sender takes the first that is free. A dedupe id has one message: a sender
+takes a number only after it has met the ids of all messages below it (`inbox_ids`).
 The wake-up is written before the message. Only a process that has seen exactly that message removes it.
 """
 
@@ -20,12 +19,13 @@ from buoy.errors import CorruptLog, TooLarge, Unavailable, UnknownRun
 from buoy.ports.records import Message, Receipt
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
+from buoy.stores.objects.inbox_ids import InboxIds, StoredMessage
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import DedupeObject, StoredRun
+from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.turns import Turns
 from buoy.stores.store_clock import StoreClock
-from buoy.stores.unreadable import GARBLED, decoded
+from buoy.stores.unreadable import decoded
 
 # A sender that lost a race for a number waits for up to twice that long, then for up to four times...
 PAUSE_S = 0.5
@@ -43,6 +43,7 @@ class Inboxes:
         self._runs = runs
         self._clock = clock
         self._turns = Turns()
+        self._ids = InboxIds(bucket)
 
     async def send(self, message: Message) -> Receipt:
         check_dedupe(message.dedupe)
@@ -59,15 +60,15 @@ class Inboxes:
     async def _number(self, message: Message) -> Receipt:
         """Takes the first free number for the message, unless a twin has one."""
         view, head = await self._target(message.run_id)
+        twin = await self._ids.twin(message, head)
+        if twin is not None:
+            return Receipt(twin, duplicate=True)
         # A run that ended has no task and consumes nothing: waiting for room would be in vain.
         if view.task.kind != "none" and may_be_full(head):
-            twin = await self._twin(message, head)
-            if twin is not None:
-                return Receipt(twin, duplicate=True)
             check_room(message.run_id, message.kind, head, view.document)
         sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
         message = msgspec.structs.replace(message, sent_at=sent_at)
-        number = await self._begin(message, head)
+        number = head + 1
         lost = contended = 0
         while True:
             if lost and number > head:
@@ -77,15 +78,17 @@ class Inboxes:
                 # A wake-up that stands there tells that another sender is after this number, so this one makes way
                 # once. If the number is still free after the pause, that sender was killed, or is very slow.
                 if await self._wake(message.run_id, number) or number == contended:
-                    receipt = await self._put(msgspec.structs.replace(message, number=number))
+                    receipt = await self._put(self._ids.numbered(message, number))
                     if receipt is not None:
                         return receipt
                 lost, makes_way, contended = lost + 1, number != contended, number
                 await asyncio.sleep(_pause_s(message.dedupe, lost))
                 if makes_way:
                     continue
-            if (await self._message(message.run_id, number)).dedupe == message.dedupe:
+            there = await self._message(message.run_id, number)
+            if there.dedupe == message.dedupe:
                 return Receipt(number, duplicate=True)
+            self._ids.met(there)
             number += 1
             if number - head > SEND_TRIES_MAX:
                 raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
@@ -100,30 +103,12 @@ class Inboxes:
             raise UnknownRun(f"there is no run {run_id} in this store")
         return view, head
 
-    async def _twin(self, message: Message, head: int) -> int | None:
-        """The number of a message with the same dedupe id."""
-        mark = await self._bucket.get(layout.dedupe_key(message.run_id, message.dedupe))
-        for number in range(head + 1 if mark is None else _first(mark[0]), head + 1):
-            if (await self._message(message.run_id, number)).dedupe == message.dedupe:
-                return number
-        return None
-
     async def _check_there(self, run_id: RunId, number: int) -> None:
         """A message to a run that was purged in between is lost, so it is not acknowledged."""
         if await self._runs.purged(run_id):
             await self._bucket.delete(layout.inbox_key(run_id, number))
             await self._index.drop([layout.wake_key(run_id, number)])
             raise UnknownRun(f"there is no run {run_id} in this store")
-
-    async def _begin(self, message: Message, head: int) -> int:
-        """From which number on to look for a twin. The order matters: the last number was read before this."""
-        key = layout.dedupe_key(message.run_id, message.dedupe)
-        try:
-            await self._bucket.create(key, msgspec.json.encode(DedupeObject(first=head + 1)))
-        except Exists:
-            found = await self._bucket.get(key)
-            return head + 1 if found is None else min(_first(found[0]), head + 1)
-        return head + 1
 
     async def _wake(self, run_id: RunId, number: int) -> bool:
         """Writes the wake-up of a message that is about to be written. False: it stands there already."""
@@ -135,19 +120,20 @@ class Inboxes:
         await self._index.refresh([(key, b"{}")], since)
         return True
 
-    async def _put(self, message: Message) -> Receipt | None:
+    async def _put(self, message: StoredMessage) -> Receipt | None:
         """Takes this number for the message, whose wake-up is there; None if it is taken."""
         data = msgspec.json.encode(message)
         key = layout.inbox_key(message.run_id, message.number)
         try:
             await self._bucket.create(key, data)
-        except Exists:
-            return None
-        except Unavailable:
+        except (Exists, Unavailable) as error:
+            # Law 2: it may be this very message, sent twice on its way.
             found = await self._bucket.get(key)
             if found is None:
-                raise
-            return Receipt(message.number) if found[0] == data else None
+                raise Unavailable(f"{key} was not answered clearly, and nothing is there; try again") from error
+            if found[0] != data:
+                return None
+        self._ids.met(message)
         return Receipt(message.number)
 
     async def read(self, run_id: RunId, after: int, limit: int | None = None) -> list[Message]:
@@ -222,11 +208,3 @@ def _pause_s(dedupe: str, lost: int) -> float:
     """How long to wait after a lost race for a number. Senders of other processes wait for other times."""
     spread = int.from_bytes(blake2b(f"{dedupe} {lost}".encode(), digest_size=4).digest(), "big") / 2**32
     return PAUSE_S * float(1 << min(lost, PAUSE_DOUBLINGS)) * spread
-
-
-def _first(data: bytes) -> int:
-    """From which number on a twin may stand; from the first on if the mark cannot be read."""
-    try:
-        return max(msgspec.json.decode(data, type=DedupeObject).first, 1)
-    except GARBLED:
-        return 1

@@ -4,8 +4,8 @@
     workflow/{run}/state.json               document, envelope and task; compare-and-swap
     workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
     workflow/{run}/seg/{first}-{last}.json  the events of 256 commits once more, for readers of long logs; only added
-    workflow/{run}/inbox/{number}.json      one message; create-if-absent
-    workflow/{run}/dedupe/{hash}            from which number on to look for a message with that dedupe id
+    workflow/{run}/inbox/{number}.json      one message, with the dedupe ids of those before it; create-if-absent
+    workflow/{run}/dedupe/{hash}            an earlier Buoy wrote it; not read any more
     workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was brought from elsewhere
     index/{newest first}~{run}              every run
     active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
@@ -162,10 +162,6 @@ def number_of(key: str, prefix: str) -> int | None:
 def numbers_of(keys: Iterable[str], prefix: str) -> list[int]:
     """The numbers of the commits or messages among these keys, in order."""
     return [number for key in keys if (number := number_of(key, prefix)) is not None]
-
-
-def dedupe_key(run_id: RunId, dedupe: str) -> str:
-    return f"workflow/{run_id}/dedupe/{blake2b(dedupe.encode(), digest_size=16).hexdigest()}"
 
 
 def place(run_id: RunId, created_at: float) -> str:

@@ -100,12 +100,6 @@ class WorkHint(msgspec.Struct, frozen=True, omit_defaults=True):
     env: str | None = None
 
 
-class DedupeObject(msgspec.Struct, frozen=True):
-    """No message with that dedupe id has a number below `first`."""
-
-    first: int
-
-
 class RunnerObject(msgspec.Struct, frozen=True):
     counter: int
     record: RunnerRecord
