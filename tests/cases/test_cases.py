@@ -79,8 +79,8 @@ EXPECTATIONS = {
 }
 _SINCE_THEN = """UPDATE {schema}.runs
     SET updated_at = coalesce(({schema}.as_json(doc) ->> 'updated_at')::double precision, updated_at)"""
-# What cannot be read is refused as a bundle.
-NOT_IN_BUNDLES = {"R1"}
+# What cannot be read is refused as a bundle. What concerns allocations is found with a scheduler alone.
+NOT_IN_BUNDLES = {"R1", "J1", "J2", "J3", "J4", "J5", "J6", "J7"}
 
 
 class Case:

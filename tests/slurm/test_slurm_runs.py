@@ -66,8 +66,10 @@ def test_jobs_of_a_crashed_node_run_again_on_the_word_of_the_scheduler(slurm: Sl
         assert codes(slurm, code=1) == ["J1", "J7"]
         assert codes(slurm, code=1) == ["J7"]
         assert [each["status"] for each in slurm.allocations()] == ["complete"]
+        assert {(each["status"], each["cause"]) for each in slurm.jobs().values()} == {("failed", "allocation_lost")}
         (slurm.folder / "gate").touch()
-        slurm("slurm", "regenerate", "r1", "--submit")
+        recovered = slurm.json("recover", "r1", "--submit")
+        assert len(recovered["slurm"]["allocated"]["submitted"]) == 1
         slurm.until_status("completed")
     finally:
         slurm.cluster.repair_node(node)

@@ -10,6 +10,9 @@ from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations import messages
 from buoy.operations.messages import RequestMade
+from buoy.operations.slurm.allocations import cancel_allocations
+from buoy.operations.slurm.recover import is_on_slurm
+from buoy.slurm_wiring import open_slurm
 
 
 @click.command()
@@ -20,7 +23,8 @@ from buoy.operations.messages import RequestMade
 def cancel(run_id: str, names: tuple[str, ...], reason: str | None, store: str | None, as_json: bool) -> int:
     """Cancel a run: its code sees a cancellation, cleans up, and the run ends as cancelled.
 
-    With names of jobs, cancel only those jobs of a batch run. Jobs that need them wait.
+    With names of jobs, cancel only those jobs of a batch run. Jobs that need them wait. Allocations of a run on Slurm
+    that have not started are cancelled, too; those that have end with the run.
 
     \b
     Example:
@@ -36,4 +40,9 @@ def cancel(run_id: str, names: tuple[str, ...], reason: str | None, store: str |
 
 async def _cancel(run_id: str, reason: str | None, store: str | None) -> RequestMade:
     async with connected(store) as client:
-        return await messages.cancel(client, run_id, reason)
+        document = (await client.record(run_id)).document
+        on_slurm = document.placement == "batch" and await is_on_slurm(client, document.run_id)
+        made = await messages.cancel(client, run_id, reason)
+        if on_slurm:
+            await cancel_allocations(client, open_slurm(), document.run_id, waiting_only=True)
+        return made

@@ -38,16 +38,22 @@ class JobStatus(StrEnum):
     DISABLED = "disabled"
 
 
+# The cause of a job that was lost with its allocation. It is free: the next runner runs it again, as the same attempt.
+ALLOCATION_LOST = "allocation_lost"
 SETTLED = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
 
 
 class LotFacts(msgspec.Struct, frozen=True):
-    """What is known about an open lot. `begun`: since when its jobs run, by leaf."""
+    """What is known about an open lot. `begun`: since when its jobs run, by leaf.
+
+    `lost`: why the runner in an allocation is gone that had it last; no runner has it since.
+    """
 
     holder: str | None = None
     host: str | None = None
     begun: dict[LeafId, float] = {}
     attempts: dict[LeafId, int] = {}
+    lost: str | None = None
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -133,6 +139,16 @@ def _view(state: State, name: str, results: Mapping[LeafId, e.StepCompleted], lo
 def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
     began = lot.begun.get(leaf.id)
     attempt = lot.attempts.get(leaf.id, leaf.attempt)
+    if began is not None and lot.holder is None and lot.lost is not None:
+        return JobView(
+            job=name,
+            status=JobStatus.FAILED,
+            attempt=attempt,
+            lot=leaf.lot,
+            since=began,
+            cause=ALLOCATION_LOST,
+            error=lot.lost,
+        )
     if began is not None:
         status = JobStatus.TERMINATED if lot.holder is None else JobStatus.RUNNING
     else:

@@ -13,7 +13,7 @@ import msgspec
 
 from buoy.core.batch.allocations import ClusterState
 from buoy.core.batch.graph import GraphJob, SchedulerGroup, WorkflowGraph
-from buoy.core.batch.jobs import JobStatus, JobView
+from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
 from buoy.core.batch.resources import group_name
 from buoy.core.batch.sizing import Wishes, allocations_needed, scheduler_for
 from buoy.core.batch.slurm_text import Partition
@@ -62,7 +62,7 @@ class PendingJob(msgspec.Struct, frozen=True):
 
     @property
     def pending(self) -> bool:
-        return self.view.status in PENDING
+        return self.view.status in PENDING or self.view.cause == ALLOCATION_LOST
 
 
 def pending_groups(jobs: Sequence[PendingJob]) -> list[SchedulerGroup]:

@@ -6,9 +6,9 @@ code never changes its meaning.
 
 from __future__ import annotations
 
-import msgspec
-
 from buoy.core.advice import Blank, Hint
+from buoy.core.diagnosis.allocation_entries import ALLOCATION_ENTRIES
+from buoy.core.diagnosis.catalogue_entry import Entry
 
 _RECOVER = (
     Hint("do it now", ("recover", "RUN")),
@@ -22,21 +22,6 @@ LOSS_WRITTEN_DOWN = (
     "Buoy first records in the log that events may have been lost (workflow_recovered, with both event numbers). The "
     "run continues where its log ends. Steps that completed in lost events run again, with the same idempotency keys."
 )
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One code. `trouble` False: it looks odd and is healthy; `remedy` then says why nothing need be done."""
-
-    code: str
-    # Two or three words, wherever the code is shown.
-    word: str
-    title: str
-    trouble: bool = True
-    # How a run gets there.
-    how: str
-    # What Buoy does about it.
-    remedy: str
-    you_can: tuple[Hint, ...] = ()
 
 
 _ENTRIES = (
@@ -273,6 +258,7 @@ _ENTRIES = (
         remedy="It is skipped and counted; a sweep with --adopt takes it in.",
         you_can=(Hint("take it in", ("sweeper", "--once", "--adopt")),),
     ),
+    *ALLOCATION_ENTRIES,
     Entry(
         code="P1",
         word="poison",

@@ -5,6 +5,8 @@ Invariant: the text names the cause, the machine and the time of a failed job be
 
 from __future__ import annotations
 
+from buoy.core.advice import Advice
+from buoy.core.batch.allocations import AllocationStatus, ClusterState, recorded
 from buoy.core.batch.jobs import cause_of
 from buoy.core.batch.resources import queue_resources
 from buoy.core.diagnosis.facts import Facts
@@ -51,19 +53,43 @@ def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
     missing = unserved(facts)
     return Narrative(
         headline=f"{run_id} has {counted(open_jobs, 'job')} on offer in {counted(lots, 'lot')}{failed}.",
-        now=" ".join(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]) + _more(held),
+        now=" ".join([*(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]), *_allocations(facts)])
+        + _more(held),
         wrong=tuple(missing),
         next=("It continues as runners tell how their jobs ended.",),
         you_can=(
-            *(
-                [words.advise("start a runner on a machine that has what they need", "runner", "--run", run_id)]
-                if missing
-                else []
-            ),
+            *(_help(facts, words) if missing else []),
             words.advise("list its jobs", "jobs", run_id),
             words.advise("cancel it", "cancel", run_id),
         ),
     )
+
+
+def _help(facts: Facts, words: Wording) -> list[Advice]:
+    run_id = facts.document.run_id
+    if not _cluster(facts).allocations:
+        return [words.advise("start a runner on a machine that has what they need", "runner", "--run", run_id)]
+    return [
+        words.advise("compare its allocations with Slurm", "sync-status", run_id),
+        words.advise("ask for allocations", "slurm", "regenerate", run_id, "--submit"),
+    ]
+
+
+def _allocations(facts: Facts) -> list[str]:
+    """What the log says about allocations; the causes of the last ones that ended, if none is left."""
+    found = list(_cluster(facts).allocations.values())
+    if not found:
+        return []
+    live = [each for each in found if each.live]
+    if live:
+        active = sum(each.status is AllocationStatus.ACTIVE for each in live)
+        return [f"By its log it has {counted(len(live), 'allocation')} at Slurm, {active} of them running."]
+    causes = listed(list(dict.fromkeys(each.cause or "unknown" for each in found[-_SHOWN_MAX:])))
+    return [f"All of its allocations at Slurm have ended: {causes}."]
+
+
+def _cluster(facts: Facts) -> ClusterState:
+    return ClusterState(recorded(facts.log or ()))
 
 
 def held_jobs(facts: Facts) -> list[Leaf]:

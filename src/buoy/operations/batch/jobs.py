@@ -24,6 +24,8 @@ from buoy.operations.access import StoreAccess
 # Lots whose logs are read to tell which of their jobs run.
 _LOTS_READ_MAX = 256
 _READS_AT_ONCE = 16
+# Runners that are gone, among which the last owner of a lot is looked for.
+_GONE_READ_MAX = 200
 
 
 class BatchLog(msgspec.Struct, frozen=True):
@@ -96,7 +98,16 @@ async def _lot(access: StoreAccess, child: RunId) -> LotFacts:
     state = fold(child, await read_log(access.store, child))
     begun: dict[LeafId, float] = {leaf.id: leaf.since for leaf in state.open.values() if leaf.phase == "open"}
     attempts = {leaf.id: leaf.attempt for leaf in state.open.values()}
-    return LotFacts(record.holder, await _host(access, record.holder), begun, attempts)
+    lost = await _lost(access, state.owner) if begun and record.holder is None else None
+    return LotFacts(record.holder, await _host(access, record.holder), begun, attempts, lost)
+
+
+async def _lost(access: StoreAccess, owner: str | None) -> str | None:
+    """Why the last owner of a lot is gone, if it was in an allocation."""
+    for each in await access.store.runners(gone=_GONE_READ_MAX):
+        if each.info.id == owner and each.gone_at is not None and each.info.allocation is not None:
+            return each.gone_why or "its allocation ended"
+    return None
 
 
 async def _host(access: StoreAccess, holder: RunnerId | None) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from buoy.core.batch.jobs import JobStatus, JobView, job_views
+from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView, job_views
 from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
@@ -86,9 +86,8 @@ async def _declare_dead(client: Client, orphans: Sequence[ClusterOrphan]) -> Non
                 "cause": orphan.cause,
                 "state": orphan.state,
             }
-            await client.store.declare_dead(
-                RunnerId(runner), "its allocation ended", cause="taken_over", evidence=evidence
-            )
+            why = f"its allocation ended: {orphan.cause}"
+            await client.store.declare_dead(RunnerId(runner), why, cause="taken_over", evidence=evidence)
 
 
 def seats_of(runners: Sequence[RunnerRecord]) -> list[RunnerSeat]:
@@ -120,4 +119,5 @@ def _has_ready(view: ClusterView, orphans: Sequence[ClusterOrphan]) -> bool:
     if view.batch.document.ended or view.batch.state.pause is not None:
         return False
     waiting = (JobStatus.UNINITIALIZED, JobStatus.READY, JobStatus.TERMINATED)
-    return any(each.status in waiting for each in views_of(view)) or any(each.jobs for each in orphans)
+    lost = any(each.cause == ALLOCATION_LOST for each in views_of(view))
+    return lost or any(each.status in waiting for each in views_of(view)) or any(each.jobs for each in orphans)

@@ -15,7 +15,7 @@ from buoy.core.batch.sizing import Wishes
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
-from buoy.operations.batch.recover import recover_jobs
+from buoy.operations.batch.recover import plan_recovery, recover_jobs
 from buoy.operations.slurm.allocate import Allocated, allocate, fire_actions
 from buoy.operations.slurm.allocations import cancel_allocations
 from buoy.operations.slurm.cluster_log import read_view
@@ -75,20 +75,25 @@ class Tender:
         return Tended(orphans=orphans, submitted=tuple(submitted))
 
     async def _paused(self, orphans: tuple[ClusterOrphan, ...], live: int) -> Tended:
-        """Failed jobs keep all others waiting: they are reset, with higher limits, and allocations are asked for."""
-        if (await read_view(self._site.client, self._run_id)).resets:
+        """Failed jobs keep all others waiting: they are reset, with higher limits, and allocations are asked for.
+
+        What was read first may be over: a runner that takes the run ends its pause and reads the reset at that moment.
+        """
+        view, options = await read_view(self._site.client, self._run_id), self._options
+        pause = view.batch.state.pause
+        if pause is None:
+            return Tended(orphans=orphans)
+        if view.resets:
             # The next runner reads them.
             submitted = () if live else (await self._regenerate()).submitted
             return Tended(orphans=orphans, submitted=submitted)
-        if self.recoveries >= self._options.recoveries_max:
-            return Tended(orphans=orphans, over=True)
-        options = self._options
-        found = await recover_jobs(self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown)
-        reset = tuple(each.job for each in found.jobs if each.reset)
-        if not reset:
+        plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown)
+        if pause.reason != "jobs" or self.recoveries >= options.recoveries_max or not any(each.reset for each in plan):
             return Tended(orphans=orphans, over=True)
         self.recoveries += 1
+        found = await recover_jobs(self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown)
         allocated = await self._regenerate()
+        reset = tuple(each.job for each in found.jobs if each.reset)
         return Tended(orphans=orphans, reset=reset, submitted=allocated.submitted)
 
     async def _regenerate(self) -> Allocated:

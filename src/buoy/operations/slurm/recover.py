@@ -1,0 +1,43 @@
+"""Recovery of a batch run on Slurm: orphans first, then its failed jobs, then allocations for what is pending.
+
+Invariant: a dry run shows orphans and failed jobs, and plans nothing: what it would count as served is not corrected.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from buoy.core.batch.sizing import Wishes
+from buoy.core.ids import RunId
+from buoy.errors import CorruptLog
+from buoy.operations.access import StoreAccess
+from buoy.operations.batch.jobs import read_batch
+from buoy.operations.slurm.allocate import Allocated, allocate
+from buoy.operations.slurm.cluster_log import read_cluster
+from buoy.operations.slurm.submission import Site
+from buoy.operations.slurm.sync import Synced, sync_status
+
+
+class SlurmRecovered(msgspec.Struct, frozen=True):
+    """What was found at the cluster, and the new plan. `allocated` None: a dry run."""
+
+    synced: Synced
+    allocated: Allocated | None = None
+
+
+async def is_on_slurm(access: StoreAccess, run_id: RunId) -> bool:
+    """Whether allocations were ever planned for a batch run. A log that cannot be read is another matter's."""
+    try:
+        return bool((await read_cluster(access, await read_batch(access, run_id))).schedulers)
+    except CorruptLog:
+        return False
+
+
+async def correct_orphans(site: Site, run_id: RunId, *, dry_run: bool) -> Synced:
+    """The first step of a recovery: lost allocations and runners must not hold jobs."""
+    return (await sync_status(site.client, site.batch, run_id, dry_run=dry_run))[0]
+
+
+async def plan_again(site: Site, run_id: RunId, wishes: Wishes, *, submit: bool) -> Allocated:
+    """The last step: allocations for all that is pending now, jobs that were reset included."""
+    return await allocate(site, run_id, wishes, recovery=True, submit=submit)
