@@ -15,8 +15,8 @@ from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.document import OpenLeaf
 from buoy.core.log.lifecycle import Status
+from buoy.core.log.pause import Pause
 from buoy.core.log.questions import Question
-from buoy.core.log.state import Pause
 
 from .test_health import ABLE, LOCK_FREE, NOW, RETRY, STEP, doc, runner
 

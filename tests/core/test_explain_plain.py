@@ -14,7 +14,7 @@ from buoy.core.explain.phrases import current_progress
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
-from buoy.core.log.state import Pause
+from buoy.core.log.pause import Pause
 
 from .cases import DEAD, WORKER, facts_of
 from .logbook import asked, branched, claimed, completed, created, failed, log, started

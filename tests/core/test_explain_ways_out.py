@@ -10,7 +10,7 @@ from buoy.core.explain.explain import explain
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
-from buoy.core.log.state import Pause
+from buoy.core.log.pause import Pause
 from buoy.core.remedy.rewind import plan_return
 
 from .cases import DEAD, NOW, WORKER, facts_of, planned

@@ -20,10 +20,11 @@ async def read_log(store: Store, run_id: RunId, after: int = 0) -> list[Event]:
     expected = after + 1
     while len(events) <= 2 * SPEC_LOG_EVENTS_MAX:
         page = await store.events(run_id, after=expected - 1, limit=EVENTS_PAGE)
-        for event in page:
-            if event.seq != expected:
-                raise CorruptLog(f"the log of {run_id} has event {event.seq} where {expected} was expected")
-            expected += 1
+        numbers = [event.seq for event in page]
+        if numbers != list(range(expected, expected + len(page))):
+            place = next(place for place, seq in enumerate(numbers) if seq != expected + place)
+            raise CorruptLog(f"the log of {run_id} has event {numbers[place]} where {expected + place} was expected")
+        expected += len(page)
         events.extend(page)
         if len(page) < EVENTS_PAGE:
             return events

@@ -28,11 +28,12 @@ _SCHEDULES = msgspec.json.Decoder(Schedule)
 def events_of(rows: Iterable[tuple[int, bytes]], run_id: RunId, after: int, limit: int | None) -> list[Event]:
     """The events after that number, of rows `(last_seq, body)`; each row is one commit."""
     found: list[Event] = []
+    where = f"the log of {run_id}"
     for last_seq, body in rows:
         if limit is not None and len(found) >= limit:
             break
         if last_seq > after:
-            events = decode_events(body, f"the log of {run_id}")
+            events = decode_events(body, where)
             # Only the first commit of a page can begin before it.
             found += events if events[0].seq > after else [event for event in events if event.seq > after]
     return found if limit is None else found[:limit]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.events import ErrorInfo, Parent
-from buoy.core.log.state import Pause
+from buoy.core.log.pause import Pause
 from buoy.core.log.wording import counted
 
 _SHOWN_CHARS = 120

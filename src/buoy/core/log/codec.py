@@ -97,22 +97,19 @@ def _plain_hook(value: object) -> object:
 
 @lru_cache(maxsize=256)
 def _known_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(kind, dec_hook=dec_hook)
-
-
-def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
     """A replay reads many results of few types: a decoder is made once for each."""
-    try:
-        return _known_decoder(kind)
-    except TypeError:
-        # Annotations may hold what has no hash; and `Decoder` itself refuses what is no type at all.
-        return msgspec.json.Decoder(kind, dec_hook=dec_hook)
+    return msgspec.json.Decoder(kind, dec_hook=dec_hook)
 
 
 def decode(data: msgspec.Raw | bytes, kind: Any, what: str) -> Any:
     """The stored JSON as `kind`, or a refusal that says where they differ."""
     try:
-        return _decoder(kind).decode(data)
+        try:
+            decoder = _known_decoder(kind)
+        except TypeError:
+            # Annotations may hold what has no hash; and `Decoder` itself refuses what is no type at all.
+            decoder = msgspec.json.Decoder(kind, dec_hook=dec_hook)
+        return decoder.decode(data)
     except BaseException as error:
         raise BadInput(f"{what} {misfit(error, kind)}") from error
 
@@ -158,12 +155,17 @@ def decode_events(data: bytes, where: str = "the log") -> list[Event]:
         events = _EVENTS_DECODER.decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _decode_slowly(data, where)
-    for place, event in enumerate(events):
+    for event in events:
         if event.v != 1 or type(event.body) in VERSIONS:
-            if event.v != VERSIONS.get(type(event.body), 1):
-                return _decode_slowly(data, where)
-            events[place] = msgspec.structs.replace(event, v=1)
+            return _of_today(events) or _decode_slowly(data, where)
     return events
+
+
+def _of_today(events: Sequence[Event]) -> list[Event] | None:
+    """The events as they are in memory; None: one of them is of another version."""
+    if any(event.v != VERSIONS.get(type(event.body), 1) for event in events):
+        return None
+    return [event if event.v == 1 else msgspec.structs.replace(event, v=1) for event in events]
 
 
 class _Tag(msgspec.Struct):

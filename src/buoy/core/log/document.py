@@ -14,8 +14,9 @@ from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.limits import DOCUMENT_LIST_MAX
 from buoy.core.log.events import ErrorInfo, Parent
 from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.pause import Pause
 from buoy.core.log.questions import Question
-from buoy.core.log.state import Pause, State
+from buoy.core.log.state import State
 from buoy.errors import CorruptLog
 
 # The form of documents that this code writes. 1: a pause names neither its message, its end nor what code was tried.

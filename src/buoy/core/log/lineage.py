@@ -10,9 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from buoy.core.ids import ROOT_BRANCH, BranchId
-from buoy.core.log.events import BranchCreated, CompensationStarted, Event, is_run_level, leaf_of
+from buoy.core.log.events import BranchCreated, CompensationStarted, Event, VersionBound, is_run_level, leaf_of
 from buoy.core.log.renames import named_now
 from buoy.errors import CorruptLog
+
+# What may hide events of before, or give them other names.
+_REARRANGING = frozenset({BranchCreated, VersionBound})
+
+
+def is_plain(events: Sequence[Event]) -> bool:
+    """Whether the log is seen as it was written: no branch and no change of version is in it."""
+    return not [event for event in events if type(event.body) in _REARRANGING]
 
 
 def branches(events: Sequence[Event]) -> dict[BranchId, BranchCreated]:
@@ -34,6 +42,8 @@ def current_branch(events: Sequence[Event]) -> BranchId:
 
 def visible(events: Sequence[Event], branch: BranchId | None = None) -> list[Event]:
     """The events that `branch` (default: the current one) can see, in log order; run-level events always."""
+    if is_plain(events):
+        return list(events)
     events = named_now(events)
     known = branches(events)
     if not known:

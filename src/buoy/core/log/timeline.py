@@ -10,7 +10,9 @@ branch on which it came: what a later branch hides was still asked for then.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 
 import msgspec
 
@@ -27,6 +29,7 @@ DELIVERED = frozenset({*ENDS, e.CancelRequested}) - {
 }
 # What only the code does, at its first attempt; whatever it saw before, it saw by then.
 _ASKED = frozenset({*BEGINS, *e.ENDINGS})
+_SEQ = attrgetter("seq")
 _GATES = frozenset({e.Claimed, e.Resumed})
 # Claims by processes that only append something and release the run: no code runs.
 _IN_PASSING = ("requested", "recovered")
@@ -63,11 +66,17 @@ def as_seen(
         if not resumed:
             began_at = gate.at if before < 0 else began_at
             walked_to = before + 1
-    if not seen:
-        return began_at, shown
-    return began_at, [
-        msgspec.structs.replace(event, at=seen[event.seq]) if event.seq in seen else event for event in shown
-    ]
+    return began_at, _dated(shown, seen) if seen else shown
+
+
+def _dated(shown: Sequence[e.Event], seen: Mapping[int, float]) -> list[e.Event]:
+    """The events with other times for a few of them, which stand near the end of most logs."""
+    dated = list(shown)
+    for seq, at in seen.items():
+        place = bisect_left(dated, seq, key=_SEQ)
+        if place < len(dated) and dated[place].seq == seq:
+            dated[place] = msgspec.structs.replace(dated[place], at=at)
+    return dated
 
 
 def _drives(claim: e.Event) -> bool:

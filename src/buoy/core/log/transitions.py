@@ -9,7 +9,8 @@ from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.job_transitions import JOB_HANDLERS
 from buoy.core.log.lifecycle import TERMINAL, Status
-from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, Pause, State
+from buoy.core.log.pause import Pause
+from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, State
 from buoy.core.log.weight import published_bytes
 
 
@@ -143,7 +144,7 @@ def _completed(state: State, event: e.Event, body: e.StepCompleted) -> bool:
     return state.status is RUNNING and (state.active > 0 or not state.open)
 
 
-def _module_completed(state: State, event: e.Event, body: e.ModuleCompleted) -> None:
+def _ended(state: State, event: e.Event, body: e.ModuleCompleted | e.TimerFired) -> None:
     state.end(event, body.leaf, "completed")
 
 
@@ -204,10 +205,6 @@ def _timer_started(state: State, event: e.Event, body: e.TimerStarted) -> None:
     state.begin(
         Leaf(id=body.leaf, kind="timer", name="timer", since=event.at, due_at=body.due_at, started_seq=event.seq)
     )
-
-
-def _timer_fired(state: State, event: e.Event, body: e.TimerFired) -> None:
-    state.end(event, body.leaf, "completed")
 
 
 def _leaf_cancelled(state: State, event: e.Event, body: e.LeafCancelled) -> None:
@@ -297,14 +294,14 @@ HANDLERS.update(
         e.StepFailed: _failed,
         e.RetryScheduled: _retry_scheduled,
         e.ModuleStarted: _module_started,
-        e.ModuleCompleted: _module_completed,
+        e.ModuleCompleted: _ended,
         e.ModuleFailed: _failed,
         e.InteractionRequested: _asked,
         e.InteractionResponse: _answered,
         e.SignalWaited: _signal_waited,
         e.SignalReceived: _signal_received,
         e.TimerStarted: _timer_started,
-        e.TimerFired: _timer_fired,
+        e.TimerFired: _ended,
         e.LeafCancelled: _leaf_cancelled,
         e.ChildStarted: _child_started,
         e.ChildFinished: _child_finished,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from buoy.core.ids import LeafId
 from buoy.core.log.events import Body, Difference, Paused, Resumed
-from buoy.core.log.state import Pause, State
+from buoy.core.log.pause import Pause
+from buoy.core.log.state import State
 from buoy.errors import Diverged
 
 

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from buoy.core.durations import Duration, seconds
-from buoy.core.ids import LeafId, check_name
+from buoy.core.ids import check_name
 from buoy.core.log import events as e
 from buoy.core.log.questions import Kind, make_question
 from buoy.engine.authoring.context import (
     CURRENT,
+    UNKNOWN,
     Request,
     StepContext,
     WorkflowContext,
@@ -158,6 +159,8 @@ def _plain_context(step: Step[..., Any], outer: StepContext | None) -> StepConte
 
 def waiting(context: WorkflowContext, request: Request) -> Generator[Any, Any, Any]:
     """Waits for a leaf in async code. A cancellation of the waiting task gives the leaf up."""
+    if (known := context.recall(request)) is not UNKNOWN:
+        return known
     try:
         return (yield from context.ask_for(request))
     except asyncio.CancelledError:
@@ -314,5 +317,4 @@ def random() -> random_module.Random:
 
 def _derived(name: str) -> str:
     context = workflow_context(f"buoy.{name}")
-    leaf: LeafId = context.scope().next_leaf(name)
-    return context.key(leaf)
+    return context.key(context.scope().next_leaf(name))

@@ -28,6 +28,9 @@ DIRECT_CALL = RunId("direct-call")
 # A step may call others from several threads.
 _COUNTING = threading.Lock()
 
+# What `recall` gives for an outcome that is still to come: any other value may be a step's result.
+UNKNOWN = object()
+
 Started = e.StepStarted | e.ModuleStarted | e.InteractionRequested | e.SignalWaited | e.TimerStarted | e.ChildStarted
 
 
@@ -84,6 +87,10 @@ class WorkflowContext(Protocol):
     def key(self, leaf: LeafId) -> str: ...
 
     def child_id(self, leaf: LeafId) -> RunId: ...
+
+    def recall(self, request: Request) -> Any:
+        """Async only: the outcome, if it is known already and the code need not wait. Else `UNKNOWN`."""
+        ...
 
     def ask_for(self, request: Request) -> Any:
         """Async: a future of the outcome. Sync: waits, and gives the outcome."""

@@ -14,9 +14,10 @@ from contextvars import copy_context
 from typing import Any, cast
 
 from buoy.core.ids import LeafId, RunId
+from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.timeline import DELIVERED
-from buoy.engine.authoring.context import CURRENT, CallScope, Request
+from buoy.engine.authoring.context import CURRENT, UNKNOWN, CallScope, Request
 from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
 from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.code.replay import Ended, outcome_of, replay_in_slices
@@ -94,29 +95,6 @@ class AsyncDecider:
                     self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any), self._start[0]), event.at)
                 self._run()
 
-    def _foresee(self, request: Request, future: asyncio.Future[Any]) -> bool:
-        """At a replay: gives a leaf its outcome as soon as the code asks for it, if the code cannot tell the
-        difference.
-
-        That holds if this outcome is the next one in the log and no other part of the code can move before it. Then the
-        code would only wait, receive it and continue. Most calls of most workflows are like that, and skip a turn of
-        the loop: without that a replay takes 40 % longer (`benchmarks/speed_tricks.py`).
-        """
-        event = self._ahead[0]
-        ended: Any = event.body
-        if type(ended) is e.CancelRequested or ended.leaf != request.leaf:
-            return False
-        if self._difference is not None or not self._loop.may_go_on():
-            return False
-        try:
-            outcome = outcome_of(ended, request.returns, self._start[0])
-        except BadInput:
-            return False  # raised again where the code cannot catch it
-        self._ahead.popleft()
-        self._loop.clock = event.at
-        _settle(future, outcome)
-        return True
-
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         self._set(leaf, outcome, at)
         with self._loop.entered:
@@ -153,6 +131,7 @@ class AsyncDecider:
 
     def detach(self) -> None:
         self._detached = True
+        self._ahead = _NOTHING
         self._loop.abandon()
         self._report_errors()
         self._futures.clear()
@@ -196,6 +175,30 @@ class AsyncDecider:
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)
 
+    def recall(self, request: Request) -> Any:
+        """At a replay: the result of a completed step as soon as the code asks for it, if the code cannot tell the
+        difference. Else `UNKNOWN`.
+
+        That holds if this outcome is the next one in the log and no other part of the code can move before it. Then the
+        code would only wait, receive it and continue. Most calls of most workflows are like that. They skip a future, a
+        turn of the loop and the execution: without that a replay takes 50 % longer (`benchmarks/speed_tricks.py`).
+        """
+        if not self._ahead:
+            return UNKNOWN
+        event, execution = self._ahead[0], self._execution
+        ended = event.body
+        if type(ended) is not e.StepCompleted or ended.leaf != request.leaf or ended.leaf in execution.state.open:
+            return UNKNOWN
+        if self._difference is not None or not self._loop.may_go_on() or not execution.history.recalls(request):
+            return UNKNOWN
+        try:
+            found = codec.decode(ended.result, request.returns, "a stored result")
+        except BadInput:
+            return UNKNOWN  # raised again where the code cannot catch it
+        self._ahead.popleft()
+        self._loop.clock = event.at
+        return found
+
     def ask_for(self, request: Request) -> asyncio.Future[Any]:
         if self._detached:
             return self._refuse()
@@ -209,7 +212,7 @@ class AsyncDecider:
         if type(request.started) is e.ChildStarted and request.started.detach:
             # The parent does not wait for a detached child: its start is its outcome.
             future.set_result(request.started.child)
-        elif not self._ahead or not self._foresee(request, future):
+        else:
             self._futures[leaf] = future
             if execution.replaying:
                 self._returns[leaf] = request.returns

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -57,14 +57,15 @@ class History:
         # Of steps that can be undone: their compensations want them.
         self.results: dict[LeafId, msgspec.Raw] = {}
         kept: set[LeafId] = set()
+        undoable: set[LeafId] = set()
         for event in events:
-            body = event.body
+            body: Any = event.body
             if type(body) in _START_TYPES:
-                began = cast(Started, body)
-                self.started.setdefault(began.leaf, began)
+                self.started.setdefault(body.leaf, body)
+                if type(body) is e.StepStarted and body.compensate is not None:
+                    undoable.add(body.leaf)
             elif type(body) is e.StepCompleted:
-                started = self.started.get(body.leaf)
-                if isinstance(started, e.StepStarted) and started.compensate is not None:
+                if undoable and body.leaf in undoable:
                     self.results[body.leaf] = body.result
             elif type(body) is e.BranchCreated:
                 kept.update(body.kept)
@@ -88,6 +89,16 @@ class History:
         here = request.started
         if type(there) is not e.StepStarted or type(here) is not e.StepStarted or there.args != here.args:
             _compare(there, request)
+        return True
+
+    def recalls(self, request: Request) -> bool:
+        """Whether the log has the same call of a step. False: `match` has to look closer, or it may be undone later."""
+        there, here = self.started.get(request.leaf), request.started
+        if type(there) is not e.StepStarted or type(here) is not e.StepStarted:
+            return False
+        if there.args != here.args or here.compensate is not None:
+            return False
+        self.asked.add(request.leaf)
         return True
 
     def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:

@@ -245,6 +245,9 @@ class SyncDecider:
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)
 
+    def recall(self, request: Request) -> Any:
+        raise NotImplementedError("sync code waits in `ask_for`, at a replay too")
+
     def ask_for(self, request: Request) -> Any:
         return self.ask_for_all([request])[0]
 

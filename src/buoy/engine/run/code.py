@@ -63,7 +63,8 @@ class Code:
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
         """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""
         self._decider = self._make()
-        began_at, seen = as_seen(log, pending, _to_replay(log))
+        shown = log if self._execution.state.sees_all else _to_replay(log)
+        began_at, seen = as_seen(log, pending, shown)
         await self._decider.replay(seen, began_at)
 
     def check_replayed(self) -> None:

@@ -58,7 +58,7 @@ class Execution:
         self.after_commit = self.ledger.after_commit
         self.mailbox = Mailbox(self)
         self.leaves = Leaves(self)
-        self.history = History(visible(events))
+        self.history = History(events if self.state.sees_all else visible(events))
         self.ending: e.Ending | None = None
         self.duties: list[Owed] = []
         self.children = Children(self)

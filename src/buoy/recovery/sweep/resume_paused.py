@@ -13,8 +13,9 @@ import msgspec
 from buoy.core.ids import RunId
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.document import DOCUMENT_VERSION, Document
+from buoy.core.log.pause import Pause
 from buoy.core.log.renames import occurs
-from buoy.core.log.state import Pause, fold
+from buoy.core.log.state import fold
 from buoy.core.remedy.version_fit import worth_retrying
 from buoy.core.spec.model import is_spec
 from buoy.engine.client.client import Client
