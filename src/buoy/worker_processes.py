@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from buoy.host.child_processes import SystemChildren, SystemParent
 from buoy.host.clock import SystemClock
 from buoy.host.cores import cores
+from buoy.host.garbage import collect_seldom
 from buoy.operations.worker_pool import PoolEvent, PoolOptions, WorkerPool
 from buoy.ports.host import Clock
 from buoy.ports.processes import MEMBER_OPTION, ParentProcess
 
-__all__ = ["MEMBER_OPTION", "ParentProcess", "cores", "parent_process", "pool_clock", "worker_pool"]
+__all__ = ["MEMBER_OPTION", "ParentProcess", "collect_seldom", "cores", "parent_process", "pool_clock", "worker_pool"]
 
 
 def worker_pool(words: Sequence[str], options: PoolOptions, on_event: Callable[[PoolEvent], None]) -> WorkerPool:

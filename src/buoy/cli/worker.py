@@ -12,7 +12,7 @@ from buoy.cli.terminal.signals import end_at_once
 from buoy.core.ids import check_name
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S
 from buoy.errors import BadInput
-from buoy.worker_processes import MEMBER_OPTION, ParentProcess, parent_process
+from buoy.worker_processes import MEMBER_OPTION, ParentProcess, collect_seldom, parent_process
 
 
 @click.command()
@@ -100,6 +100,7 @@ def _words(options: WorkerChoices) -> list[str]:
 
 def _drive(options: WorkerChoices) -> int:
     """One worker in this process."""
+    collect_seldom()  # before user code is loaded, which may have its own opinion
     # The parent is heard before user code is loaded, which may take long.
     member = None if options.member is None else _member(options.member)
     from buoy.cli.terminal.worker_session import work
