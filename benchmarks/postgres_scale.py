@@ -1,14 +1,18 @@
 """Scale on PostgreSQL: how a worker idles beside many waiting runs, and how the store grows with its commits.
 
 `idle`: the processor time of one worker and of the server, with so many runs that wait for months.
-`growth`: sizes, dead rows and throughput after so many commits of groups of runs.
+`growth`: sizes, dead rows and throughput after so many real commits in a row. With `--folder` the server's data stay
+there, and the next call continues: a million commits can be made in pieces of some minutes each.
 `filled`: a new store and one with the rows of so many commits, in turns, so that the load of the machine cancels out.
+Each store has a process of its own (`postgres_rounds.py`).
 
-Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | growth [--commits N] | filled [--commits N]
+Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | filled [--commits N]
+       python benchmarks/postgres_scale.py growth [--commits N] [--minutes M] [--folder DIR]
 """
 
 import argparse
 import asyncio
+import json
 import os
 import signal
 import statistics
@@ -16,12 +20,12 @@ import subprocess
 import sys
 from pathlib import Path
 from time import perf_counter, sleep
-from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 
 from cpu_time import tree_cpu_s  # noqa: E402
+from postgres_rounds import COMMITS_PER_RUN, STEPS, Player, Round  # noqa: E402
 from tests.postgres_server import Server, query, start_server  # noqa: E402
 
 import buoy  # noqa: E402
@@ -33,8 +37,8 @@ GROWTH_TARGET = 0.8
 SETTLE_S = 20.0
 TIMEOUT_S = 60.0
 ROUND = 2_000
+ROUND_COMMITS = ROUND * COMMITS_PER_RUN
 TURN, TURNS = 400, 6
-STEPS = 5
 LOOK_S = 0.1
 MODEL = "model-run"
 _COPIES = (
@@ -65,22 +69,8 @@ _FILL = (
         SELECT r.number, seq, seq, 5, 'n', decode(repeat('00', 380), 'hex')
         FROM {schema}.runs r, generate_series(1, 8) seq WHERE r.orchestrator_task_id = 'filled' AND %(runs)s > 0""",
 )
-_PAGES = "SELECT sum(blks_hit + blks_read)::bigint FROM pg_stat_database WHERE datname = current_database()"
 _SIZES = """SELECT relname, pg_relation_size(relid), pg_indexes_size(relid), n_live_tup, n_dead_tup, n_tup_hot_upd,
     n_tup_upd FROM pg_stat_user_tables WHERE schemaname = %s AND n_live_tup + n_dead_tup > 0 ORDER BY relname"""
-
-
-@buoy.step
-async def noop(n: int) -> int:
-    return n
-
-
-@buoy.workflow
-async def few_steps(steps: int) -> int:
-    total = 0
-    for number in range(steps):
-        total += await noop(number)
-    return total
 
 
 @buoy.workflow
@@ -128,48 +118,23 @@ def idle(server: Server, runs: int, seconds: float) -> str:
     )
 
 
-class Round(NamedTuple):
-    """What one round of runs took, each per step: time, processor time here and of the server, pages touched."""
-
-    wall_us: float
-    worker_us: float
-    server_us: float
-    pages: float
-
-
-async def _round(server: Server, url: str, app: Any, size: int) -> Round:
-    def spent() -> tuple[float, ...]:
-        pages = float(query(url, _PAGES)[0][0])
-        return perf_counter() * 1e6, tree_cpu_s(os.getpid()) * 1e6, tree_cpu_s(server.pid) * 1e6, pages
-
-    before = spent()
-    runs = await asyncio.gather(*(app.start(few_steps, STEPS) for _ in range(size)))
-    await asyncio.gather(*(run.result() for run in runs))
-    return Round(*((now - then) / (size * STEPS) for now, then in zip(spent(), before, strict=True)))
-
-
-async def _grow(server: Server, url: str, commits: int) -> list[Round]:
-    async with buoy.open(url, workflows=[few_steps]) as app:
-        return [await _round(server, url, app, ROUND) for _ in range(max(2, commits // (ROUND * STEPS)))]
-
-
-def growth(server: Server, commits: int) -> str:
-    url = server.url("growth")
-    rounds = asyncio.run(_grow(server, url, commits))
+def growth(server: Server, commits: int, minutes: float) -> str:
+    """Plays rounds until there are so many commits, or the time is over. A kept server continues where it was."""
+    url, kept = server.url("growth"), server.folder / "rounds.jsonl"
+    rounds = [Round(*json.loads(line)) for line in kept.read_text().splitlines()] if kept.exists() else []
+    until = perf_counter() + 60.0 * minutes
+    with Player(server, url) as player, kept.open("a") as file:
+        while len(rounds) * ROUND_COMMITS < commits and perf_counter() < until:
+            rounds.append(player.play(ROUND))
+            file.write(f"{json.dumps(rounds[-1])}\n")
+            file.flush()
     part = max(1, len(rounds) // 4)
-    head = f"{len(rounds) * ROUND * STEPS} committed steps; first and last quarter, per step:"
-    return "\n".join([head, *_compared(rounds[:part], rounds[-part:]), *_sizes(url, "growth")])
-
-
-async def _in_turns(server: Server, small: str, large: str) -> tuple[list[Round], list[Round]]:
-    found: tuple[list[Round], list[Round]] = ([], [])
-    async with buoy.open(small, workflows=[few_steps]) as new, buoy.open(large, workflows=[few_steps]) as old:
-        for number in range(2 * TURNS + 2):
-            app, url = ((new, small), (old, large))[number % 2]
-            took = await _round(server, url, app, TURN)
-            if number >= 2:  # the first of each warms up
-                found[number % 2].append(took)
-    return found
+    head = (
+        f"{len(rounds) * ROUND_COMMITS} of {commits} commits; the first {ROUND_COMMITS} and the last quarter, per step:"
+    )
+    quarters = "first and last quarter:"
+    compared = [*_compared(rounds[:1], rounds[-part:]), quarters, *_compared(rounds[:part], rounds[-part:])]
+    return "\n".join([head, *compared, *_sizes(url, "growth")])
 
 
 def filled(server: Server, commits: int) -> str:
@@ -180,9 +145,14 @@ def filled(server: Server, commits: int) -> str:
     # Else the vacuum of all that was inserted at once is measured.
     query(large, "VACUUM ANALYZE")
     query(large, "CHECKPOINT")
-    new, old = asyncio.run(_in_turns(server, small, large))
+    found: tuple[list[Round], list[Round]] = ([], [])
+    with Player(server, small) as new, Player(server, large) as old:
+        for number in range(2 * TURNS + 2):
+            took = (new, old)[number % 2].play(TURN)
+            if number >= 2:  # the first of each warms up
+                found[number % 2].append(took)
     head = f"a new store and one with {commits} commits, {TURNS} rounds of {TURN * STEPS} steps each, per step:"
-    return "\n".join([head, *_compared(new, old), *_sizes(large, "large")])
+    return "\n".join([head, *_compared(*found), *_sizes(large, "large")])
 
 
 async def _make(url: str) -> None:
@@ -217,16 +187,22 @@ def main() -> int:
     idles.add_argument("--seconds", type=float, default=60.0)
     for name in ("growth", "filled"):
         commands.add_parser(name).add_argument("--commits", type=int, default=1_000_000)
+    grows = commands.choices["growth"]
+    grows.add_argument("--minutes", type=float, default=30.0, help="stop after so long, even with fewer commits")
+    grows.add_argument("--folder", type=Path, help="where the server and its rounds stay; a short path")
     args = parser.parse_args()
-    server = start_server(18)
+    server = start_server(18, folder=getattr(args, "folder", None))
     load = os.getloadavg()[0]
     try:
         if args.what == "idle":
             found = idle(server, args.runs, args.seconds)
+        elif args.what == "growth":
+            found = growth(server, args.commits, args.minutes)
         else:
-            found = (growth if args.what == "growth" else filled)(server, args.commits)
+            found = filled(server, args.commits)
     finally:
-        server.stop()
+        # In order, so that the counts of rows stay: a kept server continues.
+        server.control("stop", "-m", "fast")
     sys.stdout.write(f"load {load:.1f}\n{found}\n")
     return 0
 

@@ -81,10 +81,25 @@ def _server(version: int) -> Server:
     return start_server(version)
 
 
-def start_server(version: int, *settings: str) -> Server:
-    """A server of its own. It is stopped when this process ends, if the caller has not done so."""
+def start_server(version: int, *settings: str, folder: Path | None = None) -> Server:
+    """A server of its own. It is stopped when this process ends, if the caller has not done so.
+
+    `folder`: its data are kept there, and a later call with the same folder continues with them.
+    """
+    if folder is not None and (folder / "data").exists():
+        kept = Server(version, folder.resolve())
+        kept.control("start")
+        atexit.register(_stop, kept)
+        return kept
+    made = _make_server(version, settings, folder)
+    atexit.register(_remove if folder is None else _stop, made)
+    return made
+
+
+def _make_server(version: int, settings: Sequence[str], kept: Path | None) -> Server:
     # A short path: that of a unix socket has 107 characters at most.
-    folder = Path(tempfile.mkdtemp(prefix="buoy-pg-"))
+    folder = Path(tempfile.mkdtemp(prefix="buoy-pg-")) if kept is None else kept.resolve()
+    folder.mkdir(exist_ok=True)
     if os.geteuid() == 0:
         os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
     made = Server(version, folder)
@@ -94,7 +109,6 @@ def start_server(version: int, *settings: str) -> Server:
     with (data / "postgresql.conf").open("a") as file:
         file.writelines(f"{setting}\n" for setting in chosen)
     made.control("start")
-    atexit.register(_remove, made)
     return made
 
 
@@ -144,9 +158,13 @@ def query(url: str, statement: str, values: Sequence[object] | Mapping[str, obje
         return found.fetchall() if found.description is not None else []
 
 
-def _remove(made: Server) -> None:
+def _stop(made: Server) -> None:
     if (made.folder / "data" / "postmaster.pid").exists():
         made.stop()
+
+
+def _remove(made: Server) -> None:
+    _stop(made)
     shutil.rmtree(made.folder, ignore_errors=True)
 
 
