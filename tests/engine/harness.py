@@ -121,6 +121,14 @@ async def opened(
         yield app
 
 
+async def once_stopping(app: Client, run_id: str, work: Callable[[], object]) -> None:
+    """Does something as soon as the stop of the runner has reached that run."""
+    runner = app.runner
+    assert runner is not None
+    await until(lambda: runner.executions[RunId(run_id)].stopping, "the stop")
+    work()
+
+
 # ---- cutting and planting
 
 

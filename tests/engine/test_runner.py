@@ -27,6 +27,7 @@ from .harness import (
     PATIENT_STOP,
     bodies_of,
     log_of,
+    once_stopping,
     opened,
     outcome_of,
     plant,
@@ -243,7 +244,8 @@ async def test_a_stop_lets_a_step_end_and_the_next_worker_goes_on_after_it(every
     async with opened(every_url, two, options=PATIENT_STOP) as app:
         await app.start_as("run", two)
         await until(lambda: bool(WITNESS.ran))
-        asyncio.get_running_loop().call_later(0.05, WITNESS.let_pass, "run", {"let"})
+        passing = asyncio.ensure_future(once_stopping(app, "run", lambda: WITNESS.let_pass("run", {"let"})))
+    await passing
     async with opened(every_url, two) as app:
         assert await result_of(app, await app.get("run")) == 3
         log = await log_of(app, "run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from .harness import (
     cuts,
     ended_leaves,
     log_of,
+    once_stopping,
     opened,
     outcome_of,
     plant,
@@ -255,7 +257,8 @@ async def test_a_finally_does_not_run_its_steps_when_the_run_is_given_back(url: 
     async with opened(url, cleans, options=PATIENT_STOP) as app:
         await app.start_as("run", cleans)
         await until(inside.is_set)
-        app.runner._loop.call_later(0.05, go.set)
+        going = asyncio.ensure_future(once_stopping(app, "run", go.set))
+    await going
     # Stopped in the middle of the first step: it ended, the code went no further.
     assert [each.leaf for each in WITNESS.ran] == ["slow#1"]
     async with opened(url, cleans) as app:
