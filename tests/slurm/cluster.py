@@ -150,6 +150,11 @@ class Cluster:
             self._end(name, signal.SIGTERM)
         shutil.rmtree(self.folder, ignore_errors=True)
 
+    def logs(self) -> str:
+        """The last lines of every log."""
+        found = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")])
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-500:]}" for path in found)
+
     def _all_idle(self) -> bool:
         found = self.run("sinfo", "-h", "-N", "-p", "main", "-o", "%T", check=False).stdout.split()
         return found == ["idle"] * len(self.nodes)
