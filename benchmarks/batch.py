@@ -103,7 +103,7 @@ def size(jobs: int) -> dict[str, float]:
     """A graph with ten edges per job: submit it, drive it, kill its owner, and see it taken over."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        steps = _graph(jobs)
+        steps = graph(jobs)
         edges = sum(len(each.needs) for each in steps)
         spec = {"name": "graph", "steps": [each._asdict() for each in steps]}
         (folder / "spec.json").write_text(json.dumps(spec))
@@ -138,8 +138,9 @@ class _Step(NamedTuple):
     needs: list[str]
 
 
-def _graph(jobs: int) -> list[_Step]:
-    width = max(1, jobs // _LAYERS)
+def graph(jobs: int, width: int | None = None) -> list[_Step]:
+    """Layers of jobs, each with ten needs in the layer before; without a width a hundred layers."""
+    width = width or max(1, jobs // _LAYERS)
     steps = []
     for number in range(jobs):
         below = (number // width - 1) * width
