@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from time import sleep, time
 
@@ -24,6 +25,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
 from tests.postgres_server import start_server  # noqa: E402
 
 import buoy  # noqa: E402
+from buoy.core.log.lifecycle import TERMINAL, Status  # noqa: E402
 
 WITNESS = "BENCH_WITNESS"
 # How soon a runner of the same host is looked for.
@@ -76,9 +78,13 @@ async def start(url: str, runs: int) -> None:
         await asyncio.gather(*(client.start_as(f"r{n}", two_steps, n) for n in range(runs)))
 
 
-async def finished(url: str, runs: int) -> None:
+async def finished(url: str) -> None:
+    """Waits until no run is active. Where each read is billed, a count does not tell all that ended by status."""
     async with buoy.connect(url) as client, asyncio.timeout(TIMEOUT_S):
-        while (await client.store.counts()).get("completed", 0) < runs:
+        while True:
+            counts = await client.store.counts()
+            if not sum(counts.get(str(status), 0) for status in Status if status not in TERMINAL):
+                return
             await asyncio.sleep(LOOK_S)
 
 
@@ -93,7 +99,8 @@ def measure(kind: str, runs: int) -> dict[str, float]:
         server.stop()
 
 
-def measure_at(url: str, runs: int) -> dict[str, float]:
+def measure_at(url: str, runs: int, at: Callable[[str], None] = lambda moment: None) -> dict[str, float]:
+    """`at` is called at the moments `killed` and `again`."""
     with tempfile.TemporaryDirectory() as folder:
         witness = Path(folder, "witness")
         env = {**os.environ, WITNESS: str(witness), "BUOY_STORE": url}
@@ -106,13 +113,15 @@ def measure_at(url: str, runs: int) -> dict[str, float]:
         sleep(4.0)  # the other worker is up and idle
         victim.send_signal(signal.SIGKILL)
         killed = time()
+        at("killed")
         victim.wait()
         try:
             again = lambda: {each[2] for each in seen(witness) if each[1] == str(heir.pid) and each[3] == "held"}  # noqa: E731
             wait_for(lambda: len(again()) >= runs, "the other worker to execute all of them")
+            at("again")
             last = max(float(each[0]) for each in seen(witness) if each[1] == str(heir.pid))
             Path(f"{witness}.go").touch()
-            asyncio.run(finished(url, runs))
+            asyncio.run(finished(url))
         finally:
             heir.send_signal(signal.SIGTERM)
             heir.wait(TIMEOUT_S)

@@ -284,3 +284,25 @@ def test_without_the_package_the_error_names_the_command_that_installs_it() -> N
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'buoy[s3]'" in done.stderr.splitlines()[-1]
+
+
+def test_a_reopened_bucket_counts_its_requests_with_the_first(server: Seaweed, prefix: str) -> None:
+    async def play(bucket: S3Bucket) -> None:
+        again = await bucket.reopen()
+        try:
+            await again.create("k", b"")
+            assert await bucket.get("k") is not None
+            assert bucket.requests == again.requests == {"PUT": 1, "GET": 1}
+        finally:
+            await again.close()
+
+    _on(server.url(prefix), play)
+
+
+def test_credentials_that_may_not_list_are_refused_with_what_they_need(between: Proxy, prefix: str) -> None:
+    async def play(bucket: S3Bucket) -> None:
+        between.plan = _times(1, Act(status=403, code="AccessDenied"), "LIST")
+        with pytest.raises(StoreUnusable, match=r"403 AccessDenied; check the credentials.* s3:ListBucket"):
+            await bucket.list("k/")
+
+    _on(between.url(prefix), play)

@@ -71,6 +71,8 @@ class S3Bucket:
 
     async def reopen(self) -> S3Bucket:
         again = S3Bucket(self._address)
+        # The bill is that of the process: beats and sweeps have a bucket of their own.
+        again.requests = self.requests
         again.etag_form, again.lists_in_byte_order = self.etag_form, self.lists_in_byte_order
         return again
 
