@@ -180,6 +180,26 @@ def test_a_stopped_runner_gives_everything_back(batch: Batch) -> None:
     assert sum(began.values()) == 8
 
 
+def test_a_stopped_runner_lets_a_job_save_its_work_and_keeps_what_had_ended(batch: Batch) -> None:
+    save = "trap 'echo saved >> witness; exit 0' TERM; echo begun >> witness; while :; do sleep 0.02; done"
+    steps = [
+        {"id": "quick", "run": "echo quick >> witness"},
+        {"id": "slow", "needs": [], "run": f"test -e saved || {{ {save}; }}", "supports_termination": True},
+        {"id": "later", "needs": ["slow"], "run": "echo later >> witness"},
+    ]
+    batch.submit({"name": "saves", "steps": steps})
+    runner = batch.runner("--cpus", "2")
+    wait_until(lambda: sorted(batch.seen()) == ["begun", "quick"])
+    runner.send_signal(signal.SIGTERM)
+    assert runner.wait(PATIENCE_S) == 0
+    assert batch.seen()[-1] == "saved"
+
+    (batch.folder / "saved").touch()
+    assert batch.runner("--cpus", "2").wait(PATIENCE_S) == 0
+    assert Counter(batch.seen())["later"] == 1
+    assert {job["attempt"] for job in batch.jobs().values()} == {1}
+
+
 def test_jobs_wait_for_a_runner_that_has_what_they_need(batch: Batch) -> None:
     steps = [
         {"id": "large", "run": "echo large $CUDA_VISIBLE_DEVICES >> witness", "resources": {"cpus": 4, "gpus": 2}},
