@@ -10,7 +10,7 @@ import buoy
 from buoy.engine.authoring.definitions import Workflow
 from simulator.process import blast
 from simulator.programs import Node
-from simulator.steps import book, deadly, errand, extra, labour, reserve, slow, work, work_sync
+from simulator.steps import book, deadly, errand, extra, labour, lease, reserve, slow, stubborn, work, work_sync
 
 
 class Names(Protocol):
@@ -75,6 +75,10 @@ class AsyncCode:
                 return await book(node.id)
             case "reserve":
                 return await reserve(node.id, node.takes_s)
+            case "lease":
+                return await lease(node.id)
+            case "stubborn":
+                return await stubborn(node.id, node.fails)
             case "deadly":
                 return await deadly(node.id, node.fails)
             case "mine":

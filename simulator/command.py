@@ -62,6 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--start", type=int, help="the first seed (1)")
     parser.add_argument("--seed", type=int, help="play only this seed")
     parser.add_argument("--only", metavar="NAMES", help="with --seed: leave out all but these parts of it")
+    parser.add_argument("--narrow", action="store_true", help="with --seed: without what came to plans last")
     parser.add_argument("--trace", action="store_true", help="with --seed: tell the whole story")
     parser.add_argument("--shrink", action="store_true", help="with --seed: shorten the story of a broken promise")
     parser.add_argument("--no-shrink", action="store_true", help="do not shorten the first story of a broken promise")
@@ -102,7 +103,9 @@ def _one(options: argparse.Namespace, stores: tuple[str, ...]) -> int:
     only = None if options.only is None else tuple(each for each in options.only.split(",") if each != "nothing")
     broken = 0
     for store in stores:
-        verdict = run_seed(options.seed, store, options.mutant, trace=options.trace, only=only)
+        verdict = run_seed(
+            options.seed, store, options.mutant, trace=options.trace, only=only, narrow=options.narrow
+        )  # fmt: skip
         broken += bool(verdict.violations)
         if options.shrink and verdict.violations:
             _tell_short(verdict)

@@ -13,7 +13,7 @@ from simulator.evidence import Check, Evidence
 from simulator.reading import old_name
 
 # Retries by the name of the step, as `steps` and `specs` declare them.
-_RETRIES = {"book": 0, "reserve": 0, "extra": 0, "slow": 1, "undo": 1, "deadly": 0}
+_RETRIES = {"book": 0, "reserve": 0, "lease": 0, "extra": 0, "slow": 1, "undo": 1, "deadly": 0}
 _RETRIES_OTHERS = 2
 # docs/recovery.md: from the third crash in a row on a run is driven alone; after five more of those it is set apart.
 _SOLO_AFTER = 3

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
+from buoy.core.log.events import Parent
 from buoy.core.log.state import State, fold
 from buoy.ports.records import Message, RunnerInfo
 from simulator.programs import Node
@@ -22,6 +24,18 @@ class Reach(msgspec.Struct, frozen=True):
     env: str | None = None
     # Runs of other systems, too.
     adopt: bool = False
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """How a run was to begin."""
+
+    workflow: str
+    input: Any
+    policy: str = "resume"
+    queue: str = "default"
+    stack: str | None = None
+    env: str | None = None
+    parent: Parent | None = None
 
 
 class Evidence(msgspec.Struct):
@@ -57,8 +71,10 @@ class Evidence(msgspec.Struct):
     commits: Sequence[Acknowledged] = ()
     sends: Sequence[Sent] = ()
     bodies: Sequence[BodyEvent] = ()
-    # How many requests to go back each process made.
+    # How many requests to go back each process made; and of the branches that were acknowledged, by their numbers,
+    # whether answers were to be kept.
     backs: dict[str, int] = {}
+    keeps: dict[int, bool] = {}
     folded: State | None = None
     # Runs that the store has, or had; among them those that were purged, and those that this run has asked to cancel.
     born: frozenset[str] = frozenset()
@@ -70,6 +86,8 @@ class Evidence(msgspec.Struct):
     clocks_set: bool = False
     # When faults ended, by the clock of the only host; None: lateness cannot be judged here.
     calm_at: float | None = None
+    # How it was to begin; None: it is not known who asked for it.
+    asked: Asked | None = None
     # How long the story lasted, where the store has a clock that times the runs; None: each machine's clock does.
     lasted_s: float | None = None
 

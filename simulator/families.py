@@ -80,7 +80,8 @@ def branches_keep_what_stands(found: Evidence) -> Iterator[str]:
             asked = old_name(body.to)
         elif isinstance(body, e.BranchCreated):
             if body.cause in ("jump", "retry", "recovery"):
-                yield from _wrong_branch(event, body, before, parts_of(seen), asked)
+                keep = found.keeps.get(body.branch)
+                yield from _wrong_branch(event, body, before, parts_of(seen), asked, keep)
             asked = None
         before = parts_of(seen) if _before_branch(found.log, event) else before
 
@@ -91,8 +92,10 @@ def _before_branch(log: list[e.Event], event: e.Event) -> bool:
 
 
 def _wrong_branch(
-    event: e.Event, branch: e.BranchCreated, before: dict[str, Part], after: dict[str, Part], asked: str | None
-) -> Iterator[str]:
+    event: e.Event, branch: e.BranchCreated, before: dict[str, Part], after: dict[str, Part], asked: str | None,
+    keep: bool | None,
+) -> Iterator[str]:  # fmt: skip
+    """`keep`: whether a person wanted answers to be kept; None: that is not known."""
     hidden = {leaf: part for leaf, part in before.items() if leaf not in after or after[leaf].begun != part.begun}
     undone = {leaf for leaf in before if f"{leaf}!compensation" in before}
     again = {leaf: part for leaf, part in hidden.items() if not leaf.endswith("!compensation")}
@@ -102,8 +105,11 @@ def _wrong_branch(
         others = [_end(other) for other in again.values() if other is not part and other.ended is not None]
         if stands and not any(end < part.begun.seq for end in others):
             yield f"event {event.seq} hides {leaf}, which completed and rests on nothing that runs again"
+        answer = isinstance(part.begun.body, e.InteractionRequested) and part.outcome == "completed"
+        if keep and answer and leaf != asked:
+            yield f"event {event.seq} hides the answer to {leaf}, which was to be kept"
     for leaf, part in after.items():
-        answered = isinstance(part.begun.body, e.InteractionRequested)
+        answered = isinstance(part.begun.body, e.InteractionRequested) and keep is not False
         late = horizon is not None and part.begun.seq > horizon and part.begun.seq < event.seq
         if late and not answered and not leaf.endswith("!compensation"):
             yield f"event {event.seq} keeps {leaf}, which rests on what runs again"

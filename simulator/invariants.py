@@ -13,15 +13,15 @@ import msgspec
 
 from buoy.core.limits import POISON_CAP
 from buoy.core.log import events as e
-from buoy.core.log.document import Document, document
+from buoy.core.log.document import document
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import State
 from buoy.engine.run.mailbox import AnswerMessage, Signal
 from buoy.ports.records import Message
+from simulator.accounts import misread
 from simulator.evidence import Check, Evidence, text_of
 from simulator.mail import unread
 from simulator.programs import Fails, expected
-from simulator.reading import parts_of, shown, status_of
 
 
 def numbers_have_no_gaps(found: Evidence) -> Iterator[str]:
@@ -94,6 +94,8 @@ def restless(state: State, messages: Sequence[Message]) -> Iterator[str]:
         reason = _wanted(state, message)
         if reason:
             yield reason
+    if state.pause is not None and state.pause.expires_at is not None:
+        yield f"its pause ends at {state.pause.expires_at:.3f}"
     if state.status is Status.PAUSED:
         return
     if state.status in (Status.RUNNING, Status.PENDING, Status.INTERRUPTED, Status.COMPENSATING):
@@ -144,29 +146,7 @@ def document_is_the_folded_log(found: Evidence) -> Iterator[str]:
     if found.document != document(found.state):
         yield f"the document is {found.document}, the log amounts to {document(found.state)}"
     elif found.document is not None:
-        yield from _misread(found.log, found.document)
-
-
-def _misread(log: list[e.Event], doc: Document) -> Iterator[str]:
-    """The fold itself may be wrong: what a document shows is counted here once more, by another way of reading."""
-    seen = shown(log)
-    parts = parts_of(seen)
-    ended = [part for part in parts.values() if part.ended is not None]
-    over = any(isinstance(event.body, e.ENDINGS) for event in seen)
-    left = [] if over else [part for part in parts.values() if part.ended is None]
-    wanted = {
-        "status": status_of(log, seen, parts),
-        "head_seq": log[-1].seq,
-        "updated_at": log[-1].at,
-        "open_count": len(left),
-        "completed_count": sum(part.outcome == "completed" for part in ended),
-        "failed_count": sum(part.outcome == "failed" for part in ended),
-        "claims": sum(isinstance(event.body, e.Claimed) for event in log),
-        "wake_at": min((part.due_at for part in left if part.due_at is not None), default=None),
-    }
-    for name, value in wanted.items():
-        if getattr(doc, name) != value:
-            yield f"the document says {name} {getattr(doc, name)}, the log amounts to {value}"
+        yield from misread(found.log, found.document)
 
 
 def result_is_the_expected_one(found: Evidence) -> Iterator[str]:

@@ -18,7 +18,7 @@ from simulator.widening import widened
 from simulator.workflows import MORE, SAME
 
 
-def make_plan(seed: int, store: str) -> Plan:
+def make_plan(seed: int, store: str, *, narrow: bool = False) -> Plan:
     rng = Random(f"plan {seed}")
     single_host = store == "sqlite" or rng.random() < 0.5
     calls = 1.0 if store == "sqlite" else 0.15  # an object store makes many calls where SQLite makes one
@@ -37,7 +37,7 @@ def make_plan(seed: int, store: str) -> Plan:
         driving_runs_max=rng.choice((1, 2, 2_000)),
         hints_lost=rng.choice((0.0, 0.1, 0.9)),
     )
-    wide = widened(plan, seed)
+    wide = widened(plan, seed, narrow=narrow)
     # A database server has a clock, and its clients are on any number of hosts.
     return replace(wide, store_clock=True, single_host=False) if store == "postgres" else wide
 

@@ -173,6 +173,12 @@ class Process:
 
     # ---- bodies of steps
 
+    def undoes(self, id: str, result: str) -> None:
+        """A compensation is called with the arguments of its step, and with the result."""
+        if result != id:
+            text = f"{self.name} undoes {info().leaf} of {info().run_id} with the result {result!r}, which was {id!r}"
+            self.world.witness.broken("what is undone is what was done", text)
+
     @contextmanager
     def body(self) -> Iterator[int]:
         """A step's body runs inside. Gives the number of its attempt."""

@@ -1,7 +1,6 @@
 """Refusals: a message is consumed without effect only for a reason that the log shows.
 
-Pure, as `invariants`: evidence in, complaints out; and each can fail. Absent on purpose: answers that the question's
-schema refuses. The client checks those before it sends them.
+Pure, as `invariants`: evidence in, complaints out; and each can fail.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ def _could_be_met(message: Message, log: list[e.Event], seen: list[e.Event]) -> 
         case "signal":
             return True
         case "answer":
-            question = msgspec.json.decode(message.body, type=AnswerMessage).question_id
-            return _open_or_again(log, seen, "question_id", question)
+            answer = msgspec.json.decode(message.body, type=AnswerMessage)
+            fits = isinstance(msgspec.json.decode(answer.answer), str)  # all questions of these programs want a text
+            return fits and _open_or_again(log, seen, "question_id", answer.question_id)
         case "child_finished":
             child = msgspec.json.decode(message.body, type=ChildEnd).child
             return _open_or_again(log, seen, "child", child)

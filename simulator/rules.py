@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from simulator.births import BIRTHS
 from simulator.conduct import CONDUCT
+from simulator.contents import CONTENTS
 from simulator.counts import COUNTS
 from simulator.evidence import Check, Evidence
 from simulator.families import FAMILIES
@@ -15,7 +17,8 @@ from simulator.times import TIMES
 from simulator.witness import Violation
 
 ALL_CHECKS: dict[str, Check] = {
-    **CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES, **POLICIES
+    **CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES, **POLICIES,
+    **CONTENTS, **BIRTHS,
 }  # fmt: skip
 
 

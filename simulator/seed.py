@@ -10,26 +10,28 @@ from random import Random
 
 import msgspec
 
-from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
 from buoy.core.schedule.schedule import Schedule
 from buoy.errors import CorruptLog
-from simulator.evidence import Evidence, Reach
+from simulator.aftermath import look_after, what_is_left
+from simulator.births import asked_by_kin
+from simulator.evidence import Asked, Evidence, Reach
 from simulator.invariants import endings_of
 from simulator.kernel import bury_loops
 from simulator.mutants import Mutant
-from simulator.plan import restricted
+from simulator.plan import Plan, restricted
 from simulator.planning import make_plan
 from simulator.planted import MUTANTS
-from simulator.process import Process
 from simulator.programs import root_of
 from simulator.replays import replay_differences
 from simulator.rules import broken
+from simulator.sender import workflow_and_input
 from simulator.specs import workflow_of
 from simulator.story import Story
 from simulator.timetables import RULE, wrong_fires
 from simulator.witness import Violation
+from simulator.worker import Worker
 from simulator.workflows import FIRST
 from simulator.world import World
 
@@ -53,21 +55,25 @@ class Verdict(msgspec.Struct):
     acts: dict[str, int] = {}
     recoveries: dict[str, int] = {}
     only: tuple[str, ...] | None = None
+    narrow: bool = False
 
     @property
     def command(self) -> str:
         """Plays it again."""
         mutant = "" if self.mutant == "none" else f" --mutant {self.mutant}"
         only = "" if self.only is None else f" --only {','.join(self.only) or 'nothing'}"
-        return f"python -m simulator --seed {self.seed} --store {self.store} --trace{mutant}{only}"
+        narrow = " --narrow" if self.narrow else ""
+        return f"python -m simulator --seed {self.seed} --store {self.store} --trace{mutant}{narrow}{only}"
 
 
 def run_seed(
-    seed: int, store: str, mutant: str = "none", *, trace: bool = False, only: Collection[str] | None = None
-) -> Verdict:
+    seed: int, store: str, mutant: str = "none", *, trace: bool = False, only: Collection[str] | None = None,
+    narrow: bool = False,
+) -> Verdict:  # fmt: skip
     """Plays one seed and judges it. The same seed gives the same verdict, with the same story.
 
-    `only`: with nothing in it but what is named, of the plan and of the faults (see `Verdict.parts`).
+    `only`: with nothing in it but what is named, of the plan and of the faults (see `Verdict.parts`). `narrow`: with
+    a plan of the earlier kind (see `widening`).
     """
     hook, gc_was_on = sys.unraisablehook, gc.isenabled()
     # What is collected when would depend on what was played before.
@@ -75,7 +81,7 @@ def run_seed(
     # The collection at the end looks only at what this seed made.
     gc.freeze()
     try:
-        return _play(seed, store, mutant, Story(whole=trace), only)
+        return _play(make_plan(seed, store, narrow=narrow), seed, mutant, Story(whole=trace), only, narrow=narrow)
     finally:
         # What dropped processes still report has no effect.
         sys.unraisablehook = _ignore
@@ -88,16 +94,15 @@ def run_seed(
             gc.enable()
 
 
-def _play(seed: int, store: str, mutant: str, story: Story, only: Collection[str] | None) -> Verdict:
+def _play(plan: Plan, seed: int, mutant: str, story: Story, only: Collection[str] | None, *, narrow: bool) -> Verdict:
     chosen = Mutant() if mutant == "none" else MUTANTS[mutant]()
-    plan = make_plan(seed, store)
     world = World(seed, plan if only is None else restricted(plan, only), chosen, story)
     chosen.install(world)
     try:
         world.play()
         if not world.witness.violations:
             world.witness.violations += _judge(world)
-        return _verdict(world, mutant)
+        return _verdict(world, mutant, narrow=narrow)
     finally:
         chosen.remove()
         for execution in (each for worker in world.all_workers() for each in worker.runner.executions.values()):
@@ -108,7 +113,7 @@ def _play(seed: int, store: str, mutant: str, story: Story, only: Collection[str
         world.storage.close()
 
 
-def _verdict(world: World, mutant: str) -> Verdict:
+def _verdict(world: World, mutant: str, *, narrow: bool) -> Verdict:
     return Verdict(
         seed=world.seed,
         store=world.plan.store,
@@ -124,6 +129,7 @@ def _verdict(world: World, mutant: str) -> Verdict:
         acts=world.acts,
         recoveries=_recoveries(world),
         only=world.plan.only,
+        narrow=narrow,
     )
 
 
@@ -142,13 +148,15 @@ def _recoveries(world: World) -> dict[str, int]:
 
 def _judge(world: World) -> list[Violation]:
     """All invariants of all runs, on what the store shows to a process that was not there."""
-    documents, schedules = _read_all(world)
-    found = _fires(world, schedules)
+    after = look_after(world)
+    found = [*_fires(world, after.schedules), *what_is_left(world, after)]
     rng = Random(f"replay {world.seed}")
+    asked = _asked(world)
     ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.born()}
     for run_id in world.programs:
         try:
-            evidence = _evidence(world, run_id, documents.get(run_id))
+            evidence = _evidence(world, run_id, after.documents.get(run_id))
+            evidence.asked = asked.get(run_id)
             evidence.ends = ends
             found += broken(evidence)
             if not world.plan.deploys:
@@ -198,6 +206,7 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         sends=[sent for sent in witness.sends if sent.run_id == run_id],
         bodies=[body for body in witness.bodies if body.run_id == run_id],
         backs=witness.backs.get(run_id, {}),
+        keeps=witness.keeps.get(run_id, {}),
         born=world.born(),
         buried=frozenset(each for each in world.born() if world.final_log(each)[1]),
         told=world.told_by(run_id),
@@ -206,6 +215,26 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         clocks_set=clocks_set,
         lasted_s=world.kernel.time if world.plan.store_clock and not clocks_set else None,
     )
+
+
+def _asked(world: World) -> dict[str, Asked]:
+    """How each run was to begin: by its parent or its predecessor, or by the plan."""
+    found = asked_by_kin({run_id: world.final_log(run_id)[0] for run_id in world.born()})
+    for run in (each for each in world.plan.runs if not each.foreign):
+        log = world.final_log(run.name)[0]
+        starter = world.processes.get(world.witness.writers.get(log[0].nonce or "", "")) if log else None
+        stack, env = (starter.slot.stack, starter.slot.env) if isinstance(starter, Worker) else (run.stack, run.env)
+        workflow, given = workflow_and_input(world.releases[FIRST], run)
+        found[run.name] = Asked(
+            workflow.name, msgspec.json.decode(given), workflow.recovery, workflow.queue, stack, env
+        )  # fmt: skip
+    for run_id in world.born() - found.keys():
+        created = world.final_log(run_id)[0][0].body
+        name = (created.by or "").removeprefix("schedule ") if isinstance(created, e.WorkflowCreated) else ""
+        if name in world.schedules:
+            by = world.schedules[name]
+            found[run_id] = Asked(by.workflow, msgspec.json.decode(by.input), by.policy, by.queue, by.stack, by.env)
+    return found
 
 
 def _scopes(world: World) -> dict[str, Reach]:
@@ -225,26 +254,6 @@ def _fires(world: World, schedules: dict[str, Schedule]) -> list[Violation]:
             outbox[run_id] = first[0].body
     pairs = [(added, schedules.get(name)) for name, added in world.schedules.items()]
     return [Violation(RULE, text) for added, stored in pairs for text in wrong_fires(added, stored, outbox)]
-
-
-def _read_all(world: World) -> tuple[dict[str, Document], dict[str, Schedule]]:
-    """The runs and the schedules as a new process reads them."""
-    reader = Process(world, "reader")
-    found: dict[str, Document] = {}
-    schedules: dict[str, Schedule] = {}
-
-    async def read() -> None:
-        store = reader.open_store()
-        for run_id in world.programs:
-            record = await store.run(RunId(run_id))
-            if record is not None:
-                found[run_id] = record.document
-        if world.schedules:
-            schedules.update({each.name: each for each in await store.schedules.schedules()})
-
-    reader.spawn(read)
-    world.kernel.run_until(lambda: False, world.kernel.time + 30.0)
-    return found, schedules
 
 
 def _ignore(error: sys.UnraisableHookArgs) -> None:

@@ -10,6 +10,9 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
+from buoy.core.ids import RunId
 from buoy.core.log.document import OpenLeaf
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.engine.authoring.definitions import Workflow
@@ -17,6 +20,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import BadInput, Unavailable, UserError
 from buoy.operations.doctor import Doctor
 from buoy.operations.purge import Purge, purge
+from buoy.ports.records import Message
 from simulator.plan import Act, RunPlan
 from simulator.process import Process
 from simulator.programs import root_of
@@ -69,6 +73,8 @@ class Sender(Process):
                     await self._signal(run_id, name)
             case "answer" | "wrong":
                 await self.help_on(run_id, wrong=act.kind == "wrong")
+            case "forge":
+                await self._forge(run_id)
             case "pause":
                 await self._try("pause", lambda: self.client.pause(run_id))
             case "resume":
@@ -108,6 +114,7 @@ class Sender(Process):
             call = self.client.retry if act.kind == "retry" else self.client.jump
             plan = await self._try(f"{act.kind} to {to}", lambda: call(run_id, to, keep_answers=keep, dedupe=dedupe))
             if plan is not None:
+                self.world.witness.keeps.setdefault(run_id, {})[plan.branch] = keep
                 self.tell(f"{run_id}: {act.kind} to {to}: again {list(plan.again)}, kept {list(plan.kept)}")
 
     async def help_on(self, run_id: str, *, wrong: bool = False) -> None:
@@ -132,6 +139,16 @@ class Sender(Process):
             return
         await self._try("answer", lambda: self.client.answer(run_id, node.answer, leaf.question_id))
 
+    async def _forge(self, run_id: str) -> None:
+        """An answer that does not fit, by a program that sends it without a check."""
+        found = await self._try("look", lambda: self.client.record(run_id))
+        for leaf in () if found is None else found.document.open:
+            if leaf.kind == "ask" and leaf.question_id is not None:
+                body = msgspec.Raw(msgspec.json.encode({"question_id": leaf.question_id, "answer": 17}))
+                dedupe = f"{self.name}-{next(self._serial)}"
+                message = Message(RunId(run_id), "answer", dedupe, body, by=self.name)
+                await self._try("forge", lambda message=message: self.client.store.send(message))  # type: ignore[misc]
+
     async def _try(self, what: str, work: Callable[[], Awaitable[_T]]) -> _T | None:
         return await patiently(self, what, work)
 
@@ -153,14 +170,18 @@ class Sender(Process):
             await asyncio.sleep(1.0)
 
 
+def workflow_and_input(release: Release, run: RunPlan) -> tuple[Workflow[..., Any], msgspec.Raw]:
+    """What a planned run is started as, and with."""
+    if run.program.op == "spec":
+        spec = workflow_of(run.program)
+        return spec, spec.arguments.encode((), {"directory": "."})
+    workflow = release.started_as(is_async=run.is_async, policy=run.policy)
+    return workflow, workflow.arguments.encode((run.program,), {})
+
+
 async def start_run(process: Process, client: Client, release: Release, run: RunPlan) -> None:
     """Starts a run; again and again, until there is an answer."""
-    workflow: Workflow[..., Any] = release.started_as(is_async=run.is_async, policy=run.policy)
-    if run.program.op == "spec":
-        workflow = workflow_of(run.program)
-        stored = workflow.arguments.encode((), {"directory": "."})
-    else:
-        stored = workflow.arguments.encode((run.program,), {})
+    workflow, stored = workflow_and_input(release, run)
     with process.speaking():
         made = await patiently(process, f"start {run.name}", lambda: client.start_stored(run.name, workflow, stored))
         if made is not None:

@@ -21,7 +21,7 @@ def shrink(verdict: Verdict, *, tries_max: int = TRIES_MAX, say: Say | None = No
     """The shortest verdict that was found to break the same promise, with its whole story."""
     search = _Search(verdict, tries_max, say)
     search.run()
-    return run_seed(verdict.seed, verdict.store, verdict.mutant, trace=True, only=search.kept)
+    return run_seed(verdict.seed, verdict.store, verdict.mutant, trace=True, only=search.kept, narrow=verdict.narrow)
 
 
 class _Search:
@@ -56,7 +56,8 @@ class _Search:
             return False
         self._left -= 1
         fewer = [name for name in self.kept if name not in out]
-        found = run_seed(self._verdict.seed, self._verdict.store, self._verdict.mutant, only=fewer)
+        whole = self._verdict
+        found = run_seed(whole.seed, whole.store, whole.mutant, only=fewer, narrow=whole.narrow)
         if not any(each.rule == self._rule for each in found.violations):
             return False
         # Also what had no part in it any more.

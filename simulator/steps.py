@@ -48,10 +48,37 @@ async def slow(id: str, takes_s: float, fails: int) -> str:
 
 
 @buoy.step(retries=1, backoff=0.2)
-async def undo(id: str) -> None:
+async def undo(id: str, result: str) -> None:
+    """Some cannot be undone at the first attempt, and those whose name ends with `x` not at all."""
     with here().body() as attempt:
-        if id.endswith("3") and attempt == 1:
+        here().undoes(id, result)
+        if id.endswith("x") or (id.endswith("3") and attempt == 1):
             raise Flaky(f"{id} cannot be undone at attempt {attempt}")
+
+
+@buoy.step(retries=1, backoff=5.0)
+async def undo_later(id: str, result: str) -> None:
+    """As `undo`, with a back-off during which much can happen."""
+    with here().body() as attempt:
+        here().undoes(id, result)
+        if attempt == 1:
+            raise Flaky(f"{id} cannot be undone at attempt {attempt}")
+
+
+@buoy.step(compensate=undo_later)
+async def lease(id: str) -> str:
+    """As `book`; to undo it takes long."""
+    with here().body():
+        return id
+
+
+@buoy.step(retries=RETRIES, backoff=5.0)
+async def stubborn(id: str, fails: int) -> str:
+    """As `work`, with a back-off during which much can happen."""
+    with here().body() as attempt:
+        if attempt <= fails:
+            raise Flaky(f"{id} fails at attempt {attempt}")
+        return id
 
 
 @buoy.step(compensate=undo)

@@ -7,7 +7,7 @@ from typing import Any
 import buoy
 from simulator.async_code import Names, asked
 from simulator.programs import RETRIES, Node
-from simulator.steps import book, errand, extra, labour, reserve, work, work_sync
+from simulator.steps import book, errand, extra, labour, lease, reserve, stubborn, work, work_sync
 
 
 class SyncCode:
@@ -38,6 +38,10 @@ class SyncCode:
                 return list(buoy.gather(*(reserve.call(kid.id, kid.takes_s) for kid in node.kids)))
             case "book":
                 return book.call(node.id).result()
+            case "lease":
+                return lease.call(node.id).result()
+            case "stubborn":
+                return stubborn.call(node.id, node.fails).result()
             case "errand":
                 return errand.call(node.id, node.takes_s).result()
             case "derive":

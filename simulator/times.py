@@ -14,7 +14,7 @@ from simulator.reading import name_of, walked
 # Times pass through sums and differences of floats.
 _ROUNDING_S = 0.001
 # The first back-off by the name of the step, as `steps` and `specs` declare it; each further one is twice as long.
-_BACKOFF_S = {"slow": 0.2, "undo": 0.2}
+_BACKOFF_S = {"slow": 0.2, "undo": 0.2, "stubborn": 5.0, "lease": 5.0}
 _BACKOFF_OTHERS_S = 0.3
 # How late a wait may end when nothing goes wrong: a poll, a claim and a commit.
 LATE_S = 6.0
@@ -59,7 +59,9 @@ def attempts_wait_their_back_off(found: Evidence) -> Iterator[str]:
         if isinstance(body, e.StepStarted):
             names[body.leaf] = body.name
         if isinstance(body, e.RetryScheduled | e.CompensationRetryScheduled):
-            name = names.get(body.leaf, "") if isinstance(body, e.RetryScheduled) else "undo"
+            name = names.get(body.leaf, "")
+            if isinstance(body, e.CompensationRetryScheduled) and name != "lease":
+                name = "undo"
             first_s = _BACKOFF_S.get(name, _BACKOFF_OTHERS_S)
             wanted_s, waits_s = first_s * 2 ** (body.attempt - 1), body.due_at - event.at
             if abs(waits_s - wanted_s) > _ROUNDING_S:

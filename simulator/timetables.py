@@ -34,9 +34,15 @@ def wrong_fires(
             yield f"{name}: {run_id} was started for a time that is not one of its own"
         elif by_time.setdefault(at, run_id) != run_id:
             yield f"{name}: {by_time[at]} and {run_id} were started for the same time"
-    if stored.catch_up != "all":
-        return
     times = range(anchor + every_s, int(stored.settled_at) + 1, every_s)
+    settled = sum(at <= stored.settled_at for at in by_time)
+    if stored.fired != settled:
+        yield f"{name}: {stored.fired} times are noted as fired, and {settled} runs were started for them"
+    if stored.catch_up != "all":
+        if stored.fired + stored.skipped != len(times):
+            noted = f"{stored.fired} times are noted as fired and {stored.skipped} as skipped"
+            yield f"{name}: {noted}, and {len(times)} have passed"
+        return
     for at in (at for at in times if at not in by_time):
         yield f"{name}: no run was started for {datetime.fromtimestamp(at, UTC):{_STAMP}}"
     if stored.fired != len(times):

@@ -1,5 +1,5 @@
 """Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks,
-lies of buckets.
+lies of buckets, long windows.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from buoy.core.schedule.schedule import CatchUp
 from simulator.faults import Strike
+from simulator.long_windows import stayed
 from simulator.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
 from simulator.programs import make_program
 from simulator.windows import aimed, windowed
@@ -37,7 +38,8 @@ _NTH_SELDOM = (1, 1, 1, 2)
 _APART_S = (3 * 3600.0, 12 * 3600.0)
 
 
-def widened(plan: Plan, seed: int) -> Plan:
+def widened(plan: Plan, seed: int, *, narrow: bool = False) -> Plan:
+    """`narrow`: without what came last. Seeds that were kept before that still tell what they told."""
     for name, change in (
         ("scope", _scoped),
         ("posts", _swept),
@@ -53,7 +55,7 @@ def widened(plan: Plan, seed: int) -> Plan:
         ("lies", _lied_to),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
-    return plan
+    return plan if narrow else stayed(plan, Random(f"stays {seed}"))
 
 
 def _scoped(plan: Plan, rng: Random) -> Plan:

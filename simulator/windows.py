@@ -41,11 +41,11 @@ def windowed(plan: Plan, rng: Random) -> Plan:
         name, at = f"window-{number}", rng.uniform(0.5, CHAOS_S / 3)
         by_worker, pick = rng.random() < 0.6, rng.random()
         runs.append(RunPlan(name, at, program, is_async=is_async, by_worker=by_worker, twice=False, pick=pick))
-        acts += _acts(rng, name, at, kinds)
+        acts += acts_on(rng, name, at, kinds)
     return replace(plan, runs=runs, acts=acts)
 
 
-def _acts(rng: Random, run: str, at: float, kinds: tuple[str, ...]) -> list[Act]:
+def acts_on(rng: Random, run: str, at: float, kinds: tuple[str, ...]) -> list[Act]:
     """Some of these acts, one after the other, by one person who does nothing else."""
     found: list[Act] = []
     for number, kind in enumerate((each for each in kinds if rng.random() < 0.7), 1):

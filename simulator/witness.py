@@ -128,6 +128,8 @@ class Witness:
         self.starts: dict[str, str] = {}
         # How often each of those who speak to a run asked it to go back; asking again is the same request.
         self.backs: dict[str, dict[str, int]] = {}
+        # Of each run the branches that people got, and whether those were to keep the answers.
+        self.keeps: dict[str, dict[int, bool]] = {}
         self.writers: dict[str, str] = {}
         self.violations: list[Violation] = []
         self._logs: dict[str, list[e.Event]] = {}

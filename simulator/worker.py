@@ -36,6 +36,8 @@ class Worker(Process):
         self._store = self.open_store()
         self._beats_way: Store | None = None
         self.stopping = False
+        # It stopped in order: it gave everything back, and said so.
+        self.stopped_well = False
         registry = release.registry(specs=True)
         self.info = RunnerInfo(
             id=RunnerId(name),
@@ -114,6 +116,7 @@ class Worker(Process):
         try:
             left = await self.worker.stop("SIGTERM", grace_s)
             self.tell(f"stopped, {left} runs still execute")
+            self.stopped_well = not left and self.runner.gone is None
         except Problem as problem:
             self.tell(f"could not stop in order: {problem}")
         self.exit()

@@ -34,6 +34,7 @@ READING_PROSE = {
     "stores/objects/lists.py": "`query.text` is what a person searches for, not a sentence",
     "testing/crashtest/code_findings.py": "a note of the kit's own, written and read by it",
     "testing/crashtest/judge.py": "shortens for its report what the log has, and reads notes of the kit's own",
+    "simulator/contents.py": "an error must name to a person what could not be undone",
     "simulator/shrink.py": "chooses the lines that a report of the simulator shows",
 }
 OWN_CLOCK_OR_THREADS = {

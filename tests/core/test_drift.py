@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from buoy.core.diagnosis.document_drift import difference
-from buoy.core.ids import RunId
+from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
-from buoy.core.log.document import document
+from buoy.core.log.document import OpenLeaf, document
 from buoy.core.log.state import fold
 
 RUN = RunId("run-1")
@@ -36,3 +36,11 @@ def test_a_document_that_is_right_or_only_behind_says_nothing_wrong() -> None:
 def test_a_long_value_is_cut() -> None:
     told = difference(msgspec.structs.replace(RIGHT, queue="x" * 500), RIGHT)
     assert told is not None and len(told) < 200 and "..." in told
+
+
+def test_parts_that_read_the_same_are_told_by_the_field_that_differs() -> None:
+    open_leaf = OpenLeaf(LeafId("signal:go#1"), "signal", "go", since=1.0)
+    folded = msgspec.structs.replace(RIGHT, open=(open_leaf,), open_count=1)
+    stored = msgspec.structs.replace(folded, open=(msgspec.structs.replace(open_leaf, name="stop"),))
+    told = difference(stored, folded)
+    assert told == "its document says what is open = signal:go#1: name stop, its log says name go"

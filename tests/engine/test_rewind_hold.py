@@ -113,6 +113,21 @@ async def test_a_worker_that_stands_still_is_left_as_it_was_after_it_moves_again
         await until_status(app, "r", "completed")
 
 
+async def test_a_jump_ends_the_hold_that_an_earlier_client_left(any_url: str) -> None:
+    """Else the commit would park a paused run, and only a sweep would find that its pause is over."""
+    async with opened(any_url, waits) as app:
+        await app.start_as("r", waits)
+        await until_status(app, "r", "waiting_signal")
+        async with buoy.connect(any_url) as client:
+            await client.request("r", "pause", Reason("to go back to an earlier step", hold_s=600.0))
+            await until_status(app, "r", "paused")
+            await client.jump("r", "first")
+            await until_status(app, "r", "waiting_signal")
+            await client.signal("r", "go", "done")
+        await until_status(app, "r", "completed")
+        assert (await types_of(app, "r")).count("step_completed") == 2
+
+
 @pytest.mark.parametrize("place", ["plan", "commit"])
 async def test_an_error_after_the_hold_takes_it_back(any_url: str, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     async with opened(any_url, waits) as app:

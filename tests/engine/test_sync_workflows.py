@@ -289,7 +289,7 @@ async def test_a_cancelled_sync_workflow_sees_it_at_its_call_and_cleans_up(url: 
         await until_status(app, "run", "waiting_signal")
         await run.cancel("no longer needed")
         assert await outcome_of(app, run) == ("cancelled", None)
-        assert (await state_of(app, "run")).error.message
+        assert (await state_of(app, "run")).error.message == "no longer needed"
     assert seen[-1] == "cancelled"
     assert WITNESS.of("run") == {"threaded#1": 1}
 

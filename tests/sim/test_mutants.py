@@ -27,7 +27,7 @@ AT_THE_MOMENT = {
     *("acknowledged before it was durable", "what executes is not given back", "wrong answer"),
     *("runs end when all is answered", "what was promised is started", "no living runner is declared dead"),
     *("a replay gives the same end", "a suspect is driven alone", "who was declared gone starts nothing", RULE),
-    *("what is driven is not given back", "a task has one holder"),
+    *("what is driven is not given back", "a task has one holder", "what is undone is what was done"),
 }
 
 
@@ -120,20 +120,20 @@ def test_each_mutant_has_a_seed_or_a_reason_on_each_store() -> None:
 
 
 def test_the_seed_that_is_known_to_show_a_bug_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    played: list[int] = []
+    played: list[tuple[int, bool]] = []
 
-    def run(seed: int, store: str, mutant: str = "none") -> Any:
-        played.append(seed)
+    def run(seed: int, store: str, mutant: str = "none", *, narrow: bool = False) -> Any:
+        played.append((seed, narrow))
         return SimpleNamespace(mutant=mutant, violations=[])
 
     monkeypatch.setattr(hunt, "run_seed", run)
     monkeypatch.setattr(MUTANTS["effects-before-commit"], "enough", 4)
     monkeypatch.setitem(NEAR, "effects-before-commit", {"sqlite": 3})
     assert find_mutant("effects-before-commit", "sqlite") is None
-    assert played == [3, 1, 2, 4]
+    assert played == [(seed, True) for seed in (3, 1, 2, 4)]
     played.clear()
     assert find_mutant("effects-before-commit", "sqlite", 7) is None
-    assert played == [7, 8, 9, 10]
+    assert played == [(seed, True) for seed in (7, 8, 9, 10)]
 
 
 @pytest.mark.parametrize("name", sorted(MUTANTS))

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from simulator.evidence import Evidence
+from simulator.births import asked_by_kin
+from simulator.evidence import Asked, Evidence
 from simulator.programs import Node
 from simulator.rules import ALL_CHECKS, broken
 from simulator.witness import BodyEvent
@@ -168,6 +169,22 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("policies are obeyed", lambda: _taken_over("fail", (e.Paused(reason="user"),))),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=2)),
     ("pauses end for a reason", lambda: _held_until(104.0)),
+    ("what was sent is what arrives", lambda: _story((WAITED, _got(b'{"value":"no"}')), inbox=[SIGNAL])),
+    ("what was sent is what arrives", lambda: _story((e.Paused(reason="user", message=1),), inbox=[SIGNAL])),
+    ("what was sent is what arrives", lambda: _chosen("blue")),
+    ("parts end as what they began", lambda: _story((e.ModuleCompleted(leaf=STEP),))),
+    ("parts end as what they began", lambda: _story((e.StepCompleted(leaf=STEP, attempt=2),))),
+    ("steps give what they were asked for", lambda: _story(_call("n7"), _gave("n8"))),
+    ("steps give what they were asked for", lambda: _story(_call("n7"), _retry(OTHER), _call("n8", attempt=2))),
+    ("failures name their cause", lambda: _story(STEP_FAILED, (FAILED,))),
+    ("failures name their cause", lambda: _story((e.WorkflowFailed(error=ERROR, cause_leaf=STEP),))),
+    ("failures name their cause", lambda: _story((e.CancelRequested(reason="old"), e.WorkflowCancelled(reason="new")))),
+    ("failures name their cause", lambda: _story((e.WorkflowFailed(error=e.ErrorInfo("CancelledError", "")),))),
+    ("runs begin as asked", lambda: sound(asked=Asked("other", {}))),
+    ("runs begin as asked", lambda: sound(asked=asked_by_kin({"p": _log_of_parent()})[RUN])),
+    ("code is bound before it moves a run", lambda: _by_release("release-2")),
+    ("branches keep what stands", lambda: _called_back(keep=True)),
+    ("branches keep what stands", lambda: _called_back(keep=False, kept=(LeafId("ask#1"),))),
 ]
 
 
@@ -218,6 +235,61 @@ def _held_until(ends_at: float) -> Evidence:
     """A pause that ended by itself at 103."""
     paused = e.Paused(reason="rewind", detail="to go back", expires_at=ends_at)
     return _story((paused,), (e.Resumed(by="the end of its pause"),))
+
+
+WAITED = e.SignalWaited(leaf=WAIT, name="go")
+STEP_FAILED = (e.StepFailed(leaf=STEP, error=ERROR, attempt=3),)
+
+
+def _got(payload: bytes) -> e.SignalReceived:
+    return e.SignalReceived(leaf=WAIT, message=1, payload=msgspec.Raw(payload))
+
+
+def _chosen(answer: str) -> Evidence:
+    """An answer to a question that offers red and green."""
+    question = Question("?", "choose", options=("red", "green"))
+    asked = e.InteractionRequested(leaf=LeafId("ask#1"), question_id="q", question=question)
+    stored = msgspec.Raw(msgspec.json.encode(answer))
+    given = e.InteractionResponse(leaf=LeafId("ask#1"), question_id="q", answer=stored, message=1, by="me")
+    body = msgspec.Raw(msgspec.json.encode({"question_id": "q", "answer": answer}))
+    return _story((asked,), (given,), inbox=[Message(RunId(RUN), "answer", "a1", body, number=1, by="me")])
+
+
+def _call(id: str, attempt: int = 1) -> tuple[e.Body, ...]:
+    """A step is called with that id."""
+    args = msgspec.Raw(msgspec.json.encode({"id": id}))
+    return (e.StepStarted(leaf=OTHER, name="work", attempt=attempt, args=args, key="k2"),)
+
+
+def _gave(result: str) -> tuple[e.Body, ...]:
+    return (e.StepCompleted(leaf=OTHER, result=msgspec.Raw(msgspec.json.encode(result))),)
+
+
+def _retry(leaf: LeafId) -> tuple[e.Body, ...]:
+    return (e.RetryScheduled(leaf=leaf, attempt=1, due_at=103.3, error=ERROR),)
+
+
+def _log_of_parent() -> list[e.Event]:
+    """The log of a run that started this one as its child."""
+    created = e.WorkflowCreated(workflow="w", input=msgspec.Raw(b"{}"))
+    return [e.Event(1, 100.0, created), e.Event(2, 101.0, _child(RUN))]
+
+
+def _called_back(*, keep: bool, kept: tuple[LeafId, ...] = ()) -> Evidence:
+    """A person goes back to the first step, and said whether the answer to a question after it is to be kept."""
+    answered = e.InteractionResponse(leaf=LeafId("ask#1"), question_id="q", answer=msgspec.Raw(b'"yes"'))
+    dropped = (STEP,) if kept else (STEP, LeafId("ask#1"))
+    return _story((DONE,), (_asked("q"),), (answered,), _back(*dropped, kept=kept), keeps={1: keep})
+
+
+def _by_release(version: str, *bound: e.Body) -> Evidence:
+    """A run of the first release, whose next step was begun by a worker that has this one."""
+    created = sound().log[0].body
+    assert isinstance(created, e.WorkflowCreated)
+    runner = msgspec.structs.replace(sound().runners["w1"], workflows={created.workflow: (version,)})
+    first = (msgspec.structs.replace(created, version="release-1"), *COMMITS[0][1:2])
+    begins = e.StepStarted(leaf=OTHER, name="work")
+    return sound([first, (begins, *bound)], inbox=[], sends=[], runners={"w1": runner})
 
 
 RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
@@ -277,6 +349,17 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("policies are obeyed", lambda: _taken_over("fail", meets=(FAILED,))),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
     ("pauses end for a reason", lambda: _held_until(102.5)),
+    ("what was sent is what arrives", lambda: _story((WAITED, _got(b'{"value":"go"}')), inbox=[SIGNAL])),
+    ("what was sent is what arrives", lambda: _chosen("red")),
+    ("parts end as what they began", lambda: _attempts(2)),
+    ("steps give what they were asked for", lambda: _story(_call("n7"), _retry(OTHER), _call("n7", attempt=2))),
+    ("steps give what they were asked for", lambda: _story(_call("n7"), _gave("n7"))),
+    ("failures name their cause", lambda: _story(STEP_FAILED, (e.WorkflowFailed(error=ERROR, cause_leaf=STEP),))),
+    ("failures name their cause", lambda: _story((FAILED,))),
+    ("code is bound before it moves a run", lambda: _by_release("release-1")),
+    ("branches keep what stands", lambda: _called_back(keep=False)),
+    ("branches keep what stands", lambda: _called_back(keep=True, kept=(LeafId("ask#1"),))),
+    ("code is bound before it moves a run", lambda: _by_release("release-2", e.VersionBound(version="release-2"))),
 ]
 
 

@@ -38,7 +38,10 @@ def test_a_time_without_a_run_is_noticed() -> None:
 
 
 def test_a_time_that_may_be_skipped_is_not_missed() -> None:
-    assert _told(_births(1_030.0), msgspec.structs.replace(STORED, catch_up="last")) == ""
+    last = msgspec.structs.replace(STORED, catch_up="last", fired=1, skipped=2)
+    assert _told(_births(1_030.0), last) == ""
+    assert "2 times are noted as fired, and 1 runs" in _told(_births(1_030.0), msgspec.structs.replace(last, fired=2))
+    assert "1 as skipped, and 3 have passed" in _told(_births(1_030.0), msgspec.structs.replace(last, skipped=1))
 
 
 def test_two_runs_for_one_time_are_noticed() -> None:

@@ -6,6 +6,7 @@ A document of an earlier form says nothing about fields that came later, so thes
 
 from __future__ import annotations
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from buoy.core.log.document import Document, OpenLeaf
@@ -45,7 +46,7 @@ def difference(stored: Document, folded: Document) -> str | None:
         return None
     name = "status" if "status" in different else different[0]
     more = f" (and {counted(len(different) - 1, 'more difference')})" if len(different) > 1 else ""
-    said, true = _shown(getattr(stored, name)), _shown(getattr(folded, name))
+    said, true = _apart(getattr(stored, name), getattr(folded, name))
     return f"its document says {_LABELS.get(name, name)} = {said}, its log says {true}{more}"
 
 
@@ -71,6 +72,22 @@ def ahead_text(document_head: int, log_end: int) -> str:
 def log_gone_text(document_head: int) -> str:
     """What it means that a run which Buoy drove has no events at all."""
     return f"its log is gone: it has no events, and its document is at event {document_head}"
+
+
+def _apart(said: object, true: object) -> tuple[str, str]:
+    """Both values as people read them; of two that read the same, the part in which they differ."""
+    shown = _shown(said), _shown(true)
+    if shown[0] != shown[1]:
+        return shown
+    if isinstance(said, tuple) and isinstance(true, tuple):
+        pairs = ((one, other) for one, other in zip(said, true, strict=False) if one != other)
+        return next((_apart(*pair) for pair in pairs), shown)
+    if isinstance(said, Struct) and type(said) is type(true):
+        name = next(name for name in said.__struct_fields__ if getattr(said, name) != getattr(true, name))
+        before = f"{said.leaf}: " if isinstance(said, OpenLeaf) else ""
+        one, other = _apart(getattr(said, name), getattr(true, name))
+        return f"{before}{name} {one}", f"{name} {other}"
+    return shown
 
 
 def _shown(value: object) -> str:

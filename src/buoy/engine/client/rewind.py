@@ -229,7 +229,9 @@ def _append(
     unread = hold.unread(state)
     if unread is not None:
         before.append(e.MessageRefused(message=unread, reason="it was not needed: the run went back already"))
-    if hold.is_ours(state):
+    if hold.is_ours(state) or (state.pause is not None and state.pause.expires_at is not None):
+        # Of a hold that is not ours nothing is lost: a branch that was planned under it is refused and planned again.
+        # A client that gave up in between left it, and a run that is paused is woken by a message alone.
         before.append(e.Resumed(by=client.actor))
     jump, branch = found.events(cause, client.actor)
     bodies: list[e.Body] = [*before, jump, branch]

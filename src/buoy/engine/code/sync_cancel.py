@@ -28,6 +28,12 @@ class SyncCancel:
         """Whether the code has yet to meet it."""
         return self._requested and not self.seen
 
+    @property
+    def reason(self) -> str:
+        """Why, as the request says."""
+        requested = self._execution.state.cancel
+        return (None if requested is None else requested.reason) or "the run was cancelled"
+
     def request(self) -> None:
         self._requested = True
 

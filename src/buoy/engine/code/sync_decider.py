@@ -294,7 +294,7 @@ class SyncDecider:
             raise Suspended(f"run {self.run_id} waits")
         if reply == "cancel":
             self._cancel.seen = True
-            raise Cancelled("the run was cancelled")
+            raise Cancelled(self._cancel.reason)
         if reply == "detach":
             raise Detached(f"run {self.run_id} is no longer driven here")
 
