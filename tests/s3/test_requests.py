@@ -17,7 +17,7 @@ from .seaweed import Seaweed, credentials
 EXACT = ("life", "driven", "signals", "remote", "looks")
 MORE = ("lists", "sweep", "sweep-held", "sweep-parked", "sweep-many")
 # A read that got no answer is sent again by itself, and billed: then the count is taken again.
-TRIES = 3
+TRIES = 6
 IDLE_S = 600
 
 
