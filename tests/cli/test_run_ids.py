@@ -35,6 +35,7 @@ VERBS = {
     "published": [],
     "jobs": [],
     "watch": [],
+    "sync-status": [],
     "disable": ["a"],
     "reset": ["a"],
 }

@@ -181,6 +181,16 @@ def test_a_story_of_a_recovery_is_told() -> None:
 
 
 def test_the_catalogue_is_complete() -> None:
-    expected = "A1 A2 A3 A4 NS B1 B2 C1 C2 D1 D2 E1 E2 F1 F2 H1 H2 H3 Q1 Q2 Q3 Q4 Q5 Q6 P1 R1 R2 W1"
+    expected = (
+        "A1 A2 A3 A4 NS B1 B2 C1 C2 D1 D2 E1 E2 F1 F2 H1 H2 H3 Q1 Q2 Q3 Q4 Q5 Q6 P1 R1 R2 W1 J1 J2 J3 J4 J5 J6 J7"
+    )
     assert sorted(CATALOGUE) == sorted(expected.split())
-    assert [code for code, entry in CATALOGUE.items() if not entry.trouble] == ["B1", "B2", "C1", "C2", "D1", "F2"]
+    assert [code for code, entry in CATALOGUE.items() if not entry.trouble] == [
+        "B1",
+        "B2",
+        "C1",
+        "C2",
+        "D1",
+        "F2",
+        "J4",
+    ]
