@@ -87,7 +87,7 @@ class RefusedIsLost(NeverLookAgain):
     stores = ("objects",)
 
     def install(self, world: World) -> None:
-        async def save(self: Runs, view: StoredRun) -> StoredRun:
+        async def save(self: Runs, view: StoredRun, *, alike: bool = False) -> StoredRun:
             saved = state_object(view)
             data, key = msgspec.json.encode(saved), layout.state_key(view.run_id)
             bucket, seen = self._bucket, view.etag
@@ -109,9 +109,9 @@ class NoAnswerIsLost(NeverLookAgain):
     stores = ("objects",)
 
     def install(self, world: World) -> None:
-        async def save_for_sure(self: Runs, view: StoredRun) -> StoredRun | None:
+        async def save_for_sure(self: Runs, view: StoredRun, *, alike: bool) -> StoredRun | None:
             try:
-                return await self.save(view)
+                return await self.save(view, alike=alike)
             except Unavailable:
                 return None
 

@@ -75,7 +75,8 @@ class Sweeps:
                 await self._index.doubt(entry.key)
                 return False
             if _holder(view) == entry.runner:
-                if await self._runs.move(view, self._due_again(view, cause, evidence)) is not None:
+                # Sweeps of several processes release it in the same words: one of them has done it.
+                if await self._runs.move(view, self._due_again(view, cause, evidence), alike=True) is not None:
                     await self._index.drop([entry.key])
                     return True
             elif passed(entry.key, entry.version, view):
@@ -246,7 +247,7 @@ class Sweeps:
                 return False
             lost = view.task.kind == "none"
             task = self._due_again(view, "taken_over", {"orphan": found.why}, renew=lost)
-            if await self._runs.move(view, task) is not None:
+            if await self._runs.move(view, task, alike=True) is not None:
                 return True
         raise Unavailable(f"the task of {orphan.run_id} is changed by others all the time; try again")
 

@@ -168,8 +168,11 @@ class Runs(Logs):
         known = self._known.get(run_id) or await self.load(run_id)
         return 0 if known is None else known.head_seq
 
-    async def save(self, view: StoredRun) -> StoredRun:
-        """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`."""
+    async def save(self, view: StoredRun, *, alike: bool = False) -> StoredRun:
+        """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`.
+
+        `alike`: other processes may write the very same, so that what stands there is no proof that it is ours.
+        """
         saved = state_object(view)
         data = msgspec.json.encode(saved)
         key = layout.state_key(view.run_id)
@@ -178,20 +181,20 @@ class Runs(Logs):
             etag = await write
         except (Exists, Changed) as error:
             # The write may have been sent twice on its way: then the refusal is that of the second sending.
-            found = await self._bucket.get(key)
+            found = None if alike else await self._bucket.get(key)
             if found is None or found[0] != data:
                 raise Changed(key) from error
             etag = found[1]
         return self.remember(saved_view(view.run_id, saved, etag))
 
-    async def move(self, view: StoredRun, task: TaskState) -> StoredRun | None:
+    async def move(self, view: StoredRun, task: TaskState, *, alike: bool = False) -> StoredRun | None:
         """Gives the run's task its next state; None if another process was quicker. Raises Unavailable if unclear."""
         entry = entry_of(view.document, task)
         entries = [] if entry is None else [entry]
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
         try:
-            moved = await self._save_for_sure(msgspec.structs.replace(view, task=task))
+            moved = await self._save_for_sure(msgspec.structs.replace(view, task=task), alike=alike)
         except Changed:
             moved = None
         if moved is None:
@@ -201,9 +204,9 @@ class Runs(Logs):
         await self._index.drop([None if old is None else old[0]])
         return moved
 
-    async def _save_for_sure(self, view: StoredRun) -> StoredRun | None:
+    async def _save_for_sure(self, view: StoredRun, *, alike: bool) -> StoredRun | None:
         try:
-            return await self.save(view)
+            return await self.save(view, alike=alike)
         except Unavailable:
             # Law 2: read back before concluding anything. A version is one mover's only.
             now = await self.load(view.run_id)
