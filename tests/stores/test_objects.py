@@ -656,7 +656,7 @@ def test_what_the_operations_cost() -> None:
         "run": (0, 2, 2),
         "events": (0, 0, 1),
         "pokes, none": (0, 0, 1),
-        "send": (3, 1, 1),
+        "send": (2, 1, 1),
         "pokes, one": (0, 2, 4),
         "inbox, one": (0, 1, 1),
         "mark_read": (0, 2, 2),
