@@ -36,6 +36,7 @@ LOOKS = (("ps",), ("ps", "--all"), ("status",), ("why", "--all"), ("doctor",))
 # A statement's work, in steps of SQLite's machine.
 STEPS = 1_000
 RUNS = 3
+SLACK = {"statements": 10, "requests": 10, "steps": 10 * STEPS}
 
 
 @pytest.fixture
@@ -151,7 +152,10 @@ def test_commands_cost_the_same_however_many_processes_ended_before(
     few, many = (costs(kind, tmp_path / f"{number}", counts, number, gone=True) for number in (FEW, MANY))
     # SQLite's own check of the file reads all of it.
     few["doctor"]["steps"] = many["doctor"]["steps"] = 0
-    assert few == many
+    # A sweep that lasts longer may look once more at what its own process does; 8,000 others may not show.
+    assert few.keys() == many.keys()
+    for name, found in many.items():
+        assert all(abs(found[each] - few[name][each]) <= SLACK[each] for each in found), (name, few[name], found)
     unit = "statements" if kind == "sqlite" else "requests"
     assert max(found[unit] for name, found in many.items() if name not in ("doctor", "sweeper --once")) <= 100
     assert many["doctor"][unit] <= 4 * RUNNERS_GONE_KEPT
