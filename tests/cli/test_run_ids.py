@@ -30,6 +30,7 @@ VERBS = {
     "migrate": ["--rename", "a=b"],
     "result": [],
     "recover": ["--dry-run"],
+    "recoveries": [],
     "release": [],
     "export": [],
     "published": [],

@@ -198,6 +198,8 @@ async def test_a_stream_of_a_run_that_nothing_executes_says_so_at_once(
         assert recovery["dry_run"] is not recovers
         after = (await served.ask("GET", "/runs/left"))[1]
         assert (after["document"]["head_seq"] > before["document"]["head_seq"]) is recovers
+        audit = (await served.ask("GET", "/recoveries"))[1]["recoveries"]
+        assert [(each["run_id"], each["finding"]) for each in audit] == [("left", "H1")] * recovers
     finally:
         served.server.stop()
 

@@ -43,6 +43,7 @@ VERBS = {
     "status": "status:status",
     "doctor": "doctor:doctor",
     "recover": "recover:recover",
+    "recoveries": "recoveries:recoveries",
     "release": "release:release",
     "sweeper": "sweeper:sweeper",
     "serve": "serve:serve",

@@ -20,8 +20,9 @@ from buoy.core.log.state import State
 from buoy.errors import CorruptLog
 
 # The form of documents that this code writes. 1: a pause names neither its message, its end nor what code was tried.
-# Before 4: nothing about jobs.
-DOCUMENT_VERSION = 4
+# Before 4: nothing about jobs. Before 5: nothing about takeovers.
+DOCUMENT_VERSION = 5
+_TAKEOVERS_SINCE = 5
 
 
 class OpenLeaf(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -75,6 +76,14 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     # Of a batch run: the queues on which it offers lots now, with their number, and the jobs that failed for good.
     lots: dict[str, int] = {}
     held_count: int = 0
+    # Claims after the death of a runner, and those of recoveries.
+    takeovers: int = 0
+
+    @property
+    def may_have_recovered(self) -> bool:
+        """False: the log has no recovery. A document of an earlier form tells only whether it was claimed again."""
+        again = self.takeovers if self.v >= _TAKEOVERS_SINCE else self.claims > 1
+        return bool(self.recoveries or again)
 
     @property
     def ended(self) -> bool:
@@ -119,6 +128,7 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         created.placement,
         dict(state.open_lots) if state.open_lots else {},
         state.held,
+        state.takeovers,
     )
 
 

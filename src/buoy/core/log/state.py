@@ -82,6 +82,8 @@ class State(msgspec.Struct):
     names: Names = NO_RENAMES
     owner: str | None = None
     claims: int = 0
+    # Of them, those after the death of a runner and those of a recovery.
+    takeovers: int = 0
     pause: Pause | None = None
     # Versions of the code that do not fit the log, if they were tried since the run last changed.
     misfits: tuple[str, ...] = ()

@@ -15,6 +15,8 @@ from buoy.core.log import events as e
 
 # The cause of a claim after the death of a runner.
 LOST = "taken_over"
+# The causes of claims that bring a run back: after a death, and by a recovery.
+BROUGHT_BACK = (LOST, "recovered")
 _STARTS = (e.StepStarted, e.ModuleStarted)
 _ENDS = (e.StepCompleted, e.StepFailed, e.ModuleCompleted, e.ModuleFailed, e.RetryScheduled, e.LeafCancelled)
 

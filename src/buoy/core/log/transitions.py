@@ -11,6 +11,7 @@ from buoy.core.log.job_transitions import JOB_HANDLERS
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.pause import Pause
 from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, State
+from buoy.core.log.takeovers import BROUGHT_BACK
 from buoy.core.log.weight import published_bytes
 
 
@@ -25,6 +26,8 @@ def _created(state: State, event: e.Event, body: e.WorkflowCreated) -> None:
 
 def _claimed(state: State, event: e.Event, body: e.Claimed) -> None:
     state.claims += 1
+    if body.cause in BROUGHT_BACK:
+        state.takeovers += 1
     if body.cause in ("requested", "recovered"):
         return  # the claimer only appends a request and releases at once: it drives nothing
     state.owner = body.runner
