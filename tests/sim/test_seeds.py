@@ -123,6 +123,19 @@ def test_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, on
     assert verdict.violations == [], verdict.command
 
 
+# The same with the whole of a plan, long windows and clocks of their own.
+ONCE_BROKEN_WIDE: list[tuple[str, int, str]] = [
+    # Timers of a run that has to be alone, whose time the task carries: it was claimed and given back for ever.
+    ("sqlite", 4127003231, ""),
+]
+
+
+@pytest.mark.parametrize(("store", "seed", "only"), ONCE_BROKEN_WIDE)
+def test_wide_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, only: str) -> None:
+    verdict = run_seed(seed, store, only=only.split(",") if only else None)
+    assert verdict.violations == [], verdict.command
+
+
 # Each on one store on which a seed is known to show it, the stores in turn.
 PLANTED = [(mutant, sorted(NEAR[mutant])[place % len(NEAR[mutant])]) for place, mutant in enumerate(sorted(NEAR))]
 

@@ -39,7 +39,7 @@ from buoy.engine.read_log import read_log, unread_inbox
 from buoy.engine.run.containment import reason_of
 from buoy.engine.run.execution import Execution
 from buoy.engine.run.owed import duties_left
-from buoy.engine.run.run_time import carried, keep_time
+from buoy.engine.run.run_time import carried, keep_time, still_carrying
 from buoy.engine.spec.library import DefinitionGone
 from buoy.errors import CorruptLog, NotAllowedHere, Problem, Unavailable
 from buoy.ports.records import Released, Task, Wants
@@ -230,14 +230,14 @@ class Intake:
             return
         if await self._router.leave(task, workflow, state):
             return
-        task, run_time = carried(task)
+        found, (task, run_time) = task, carried(task)
         claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
         verdict = judge(state, events, claim, workflow.recovery, runner.clock.now())
         if verdict.plan is not None:
             await remedy(runner, task, events, claim, verdict.plan)
             return
         if verdict.solo and not alone:
-            self._isolation.wait(task, holders[1:])
+            self._isolation.wait(found, holders[1:])
             self._round.wake()
             return
         if verdict.solo:
@@ -284,8 +284,7 @@ class Intake:
         runner.drop(task.run_id)
         now = runner.clock.now()
         due_at = None if delay_s is None else now + delay_s
-        evidence = carried(task)[0].evidence
-        change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=evidence)
+        change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=still_carrying(task))
         runner.releases.add(task.run_id, change)
 
     async def _tell_unable(self) -> None:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from buoy.engine.run.run_time import still_carrying
 from buoy.ports.records import Released, Task
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class IsolationSlot:
             task, free_of = self._waiting.popleft()
             if free_of:
                 continue  # the store does not name this runner as holder: there is nothing to give back
-            change = Released(due_at=now + _AWAY_S, now=now, cause=task.cause, evidence=task.evidence)
+            change = Released(due_at=now + _AWAY_S, now=now, cause=task.cause, evidence=still_carrying(task))
             self._runner.releases.add(task.run_id, change)
 
 

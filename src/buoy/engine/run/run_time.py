@@ -55,3 +55,9 @@ def carried(task: Task) -> tuple[Task, float | None]:
     bare = {key: value for key, value in task.evidence.items() if key not in (_RUN_TIME, _RUN_DUE)}
     told_at = float(run_time) if isinstance(run_time, int | float) else None
     return (msgspec.structs.replace(task, evidence=bare) if len(bare) < len(task.evidence) else task), told_at
+
+
+def still_carrying(task: Task) -> Evidence:
+    """The evidence of a claimed task that is given back undriven. Whenever it is due again, the run's time has come."""
+    bare, told_at = carried(task)
+    return bare.evidence if told_at is None else {**bare.evidence, **carrying(told_at), **carrying_due(told_at)}
