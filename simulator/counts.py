@@ -19,6 +19,9 @@ _RETRIES_OTHERS = 2
 _SOLO_AFTER = 3
 _SOLO_CRASHES = 5
 
+# Claims of a process that writes one commit and lets go.
+_DRIVES_NOTHING = ("requested", "recovered")
+
 _STARTS = e.StepStarted | e.ModuleStarted
 
 
@@ -119,12 +122,15 @@ def _asked_for(found: Evidence, event: e.Event) -> bool:
 
 def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
     """A run is quarantined after so many crashes alone without progress, and never before."""
-    crashes, alone, completed, apart = 0, 0, set[str](), False
+    crashes, alone, completed, apart, driven_alone = 0, 0, set[str](), False, False
     for event in found.log:
         body = event.body
-        if isinstance(body, e.Claimed) and body.cause == "taken_over":
-            crashes += "orphan" not in body.evidence  # of a task that was lost it is not known how its process ended
-            alone += body.evidence.get("solo") is True
+        if isinstance(body, e.Claimed) and body.cause not in _DRIVES_NOTHING:
+            # Of a task that was lost it is not known how its process ended.
+            crashed = body.cause == "taken_over" and "orphan" not in body.evidence
+            crashes += crashed
+            alone += crashed and driven_alone
+            driven_alone = body.evidence.get("solo") is True
         elif isinstance(body, e.Paused):
             apart = body.reason == "poison"
             if apart and (crashes < _SOLO_AFTER + _SOLO_CRASHES or alone < _SOLO_CRASHES):

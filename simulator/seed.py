@@ -30,7 +30,7 @@ from simulator.sender import workflow_and_input
 from simulator.specs import workflow_of
 from simulator.story import Story
 from simulator.timetables import RULE, wrong_fires
-from simulator.witness import Violation
+from simulator.witness import Sent, Violation
 from simulator.worker import Worker
 from simulator.workflows import FIRST
 from simulator.world import World
@@ -203,7 +203,7 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         foreign=world.foreign.get(run_id),
         writers=witness.writers,
         commits=[commit for commit in witness.commits if commit.run_id == run_id],
-        sends=[sent for sent in witness.sends if sent.run_id == run_id],
+        sends=_sends(world, run_id, purged=purged),
         bodies=[body for body in witness.bodies if body.run_id == run_id],
         backs=witness.backs.get(run_id, {}),
         keeps=witness.keeps.get(run_id, {}),
@@ -215,6 +215,12 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         clocks_set=clocks_set,
         lasted_s=world.kernel.time if world.plan.store_clock and not clocks_set else None,
     )
+
+
+def _sends(world: World, run_id: str, *, purged: bool) -> list[Sent]:
+    """What the store called sent to a run. What comes to an ended run during its purge goes with it."""
+    most = world.sent_before[run_id] if purged else None
+    return [sent for sent in world.witness.sends[:most] if sent.run_id == run_id]
 
 
 def _asked(world: World) -> dict[str, Asked]:

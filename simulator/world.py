@@ -90,6 +90,8 @@ class World:
         self._agenda = Agenda(self)
         self._logs: dict[str, tuple[list[e.Event], State]] = {}
         self._graves: dict[str, tuple[list[e.Event], list[Message]]] = {}
+        # How many messages were acknowledged before the purge of a run began.
+        self.sent_before: dict[str, int] = {}
 
     # ---- what processes ask
 
@@ -148,6 +150,7 @@ class World:
         log = self.storage.log(run_id)
         if log:
             self._graves[run_id] = (log, self.storage.inbox(run_id))
+            self.sent_before[run_id] = len(self.witness.sends)
 
     def buried_log(self, run_id: RunId) -> list[e.Event]:
         """The log of a run as it was before it was purged."""

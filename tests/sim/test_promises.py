@@ -91,6 +91,8 @@ def _poison(*crashes: tuple[e.Body, ...]) -> Evidence:
 APART = [(e.Paused(reason="poison", detail="it kills"), e.Resumed())]
 TWO, FIVE = [_crash(solo=False)] * 2, [_crash(solo=True)] * 5
 LAST = _crash(solo=False)
+# A sweep takes the third crash in, and the worker that it wakes drives alone.
+WOKEN_ALONE = (e.Claimed(runner="w3", cause="resumed", evidence={"solo": True}),)
 DEADLY = (e.StepStarted(leaf=LeafId("deadly#1"), name="deadly"),)
 CHILD = LeafId("sim_sync#1")
 
@@ -137,6 +139,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("each version gets one try", _tries),
     ("each version gets one try", lambda: _tries(inbox=[_resume(999.0)], calm_at=100.0)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE[:4], LAST)),
+    ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:3], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
@@ -307,6 +310,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("each version gets one try", lambda: _tries(inbox=[_resume()])),
     ("each version gets one try", lambda: _tries(inbox=[_resume(999.0)])),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST)),
+    ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (e.Paused(reason="user"), e.Resumed()), LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(code_deaths=9)),
