@@ -1,38 +1,65 @@
-"""What the tests with a real Slurm share: one private cluster, and batch runs that work on it.
+"""What the tests with a real Slurm share: private clusters, and batch runs that work on them.
 
-The cluster is made of Debian packages. `.ci/run` installs them, so the tests run there. They are skipped where the
-packages are not there, or where the machine does not let the cluster start.
+The clusters are made of Debian packages. `.ci/run` installs them, and there a missing cluster is a failure. Elsewhere
+the tests are skipped where the packages are not there, or where the machine does not let a cluster start.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import yaml
 
 from tests.batch.conftest import Batch, store_url
 from tests.patience import wait_until
-from tests.slurm.cluster import Cluster, missing
+from tests.slurm.cluster import PACKAGES, Cluster, missing
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    absent = missing()
-    if absent:
-        pytest.skip(f"Slurm is not installed: {', '.join(absent)}; apt-get install slurmctld slurmd slurm-client munge")
-    made = Cluster()
+def _started(made: Cluster) -> Iterator[Cluster]:
     try:
         try:
             made.start()
         except AssertionError as error:
             # Of this machine, not of Buoy: no part of it has been called yet.
-            pytest.skip(f"a private Slurm does not start on this machine: {error}\n{made.logs()}")
+            _unavailable(f"a private Slurm does not start on this machine: {error}\n{made.logs()}")
         yield made
     finally:
         made.stop()
+
+
+def _unavailable(why: str) -> NoReturn:
+    assert not os.environ.get("CI"), f"CI tests with a real Slurm: {why}"
+    pytest.skip(why)
+
+
+def _installed() -> None:
+    absent = missing()
+    if absent:
+        _unavailable(f"Slurm is not installed: {', '.join(absent)}; apt-get install {PACKAGES}")
+
+
+@pytest.fixture(scope="session")
+def plain_cluster() -> Iterator[Cluster]:
+    """No accounting: only the controller knows what became of a job, and only for some minutes."""
+    _installed()
+    yield from _started(Cluster())
+
+
+@pytest.fixture(scope="session")
+def accounted_cluster() -> Iterator[Cluster]:
+    """With slurmdbd, and limits of memory where this machine can have them."""
+    _installed()
+    yield from _started(Cluster(nodes=3, accounted=True, limited=True))
+
+
+@pytest.fixture
+def cluster(accounted_cluster: Cluster) -> Cluster:
+    """The cluster of the test; modules may choose another one."""
+    return accounted_cluster
 
 
 class SlurmBatch(Batch):
@@ -76,4 +103,4 @@ def slurm(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made.end()
 
 
-__all__ = ["SlurmBatch", "cluster", "slurm", "store_url"]
+__all__ = ["SlurmBatch", "accounted_cluster", "cluster", "plain_cluster", "slurm", "store_url"]

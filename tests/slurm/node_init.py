@@ -1,73 +1,30 @@
-"""The first process of a virtual node: starts slurmd and inherits all its orphans, so that none stays a zombie.
+"""The first process of a virtual node: starts slurmd and reaps all that it leaves, so that none stays a zombie.
 
-`python node_init.py NAME`. SIGTERM is a power cut: slurmd and everything that it ever started is killed.
+`python node_init.py NAME HOSTS`, as process 1 of its own PID namespace: when it is killed the kernel kills everything
+on the node at once, as a power cut does. HOSTS takes the place of /etc/hosts: the node's name gets an address.
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
+import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
-
-_SUBREAPER = 36
-_LOOK_S = 0.05
 
 
-def descendants() -> list[int]:
-    """All processes below this one."""
-    parents: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue  # it ended
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found, stack = [], [os.getpid()]
-    while stack:
-        children = parents.get(stack.pop(), [])
-        found += children
-        stack += children
-    return found
-
-
-def reap() -> None:
-    """Takes the exit codes of all that ended."""
+def main(name: str, hosts: str) -> None:
+    assert os.getpid() == 1, "a node needs a PID namespace of its own"
+    # Each node is another host to what runs there.
+    subprocess.run(["mount", "--bind", hosts, "/etc/hosts"], check=True)
+    socket.sethostname(name)
+    subprocess.Popen(["slurmd", "-D", "-N", name], stdin=subprocess.DEVNULL)
     while True:
         try:
-            if os.waitpid(-1, os.WNOHANG)[0] == 0:
-                return
+            os.waitpid(-1, 0)
         except ChildProcessError:
-            return
-
-
-def main(name: str) -> None:
-    if ctypes.CDLL(None, use_errno=True).prctl(_SUBREAPER, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "this process cannot inherit orphans")
-    over = False
-
-    def cut(*_: object) -> None:
-        nonlocal over
-        over = True
-
-    signal.signal(signal.SIGTERM, cut)
-    slurmd = subprocess.Popen(["slurmd", "-D", "-N", name], stdin=subprocess.DEVNULL)
-    print(slurmd.pid, flush=True)
-    while not over:
-        reap()
-        time.sleep(_LOOK_S)
-    while left := descendants():
-        for pid in left:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        reap()
+            signal.pause()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

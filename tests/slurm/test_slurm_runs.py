@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from tests.patience import PATIENCE_S, wait_until
+from tests.slurm.cluster import Cluster
 from tests.slurm.conftest import SlurmBatch
 
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster(plain_cluster: Cluster) -> Cluster:
+    """Without accounting."""
+    return plain_cluster
+
 
 # A job that notes its start, and ends when the test opens the gate.
 GATED = "echo {k} >> witness; while [ ! -e gate ]; do sleep 0.1; done"
@@ -83,9 +91,8 @@ def test_a_killed_runner_has_a_successor_in_its_allocation(slurm: SlurmBatch, st
     submit(slurm)
     wait_until(lambda: slurm.seen() == ["1"], "the job")
     runner = slurm.jobs()["job_1"]["runner"]
-    pid = slurm.json("status")["runners"]
-    (mine,) = [each for each in pid if each["id"] == runner]
-    subprocess.run(["kill", "-KILL", str(mine["pid"])], check=True)
+    (mine,) = [each for each in slurm.json("status")["runners"] if each["id"] == runner]
+    slurm.cluster.kill_on(mine["host"], mine["pid"])
     wait_until(lambda: slurm.seen() == ["1", "1"], "the job under its next runner")
     assert len(slurm.ids()) == 1
     (slurm.folder / "gate").touch()
