@@ -22,6 +22,7 @@ from buoy.core.ids import RunId
 from buoy.core.spec.model import DIRECTORY
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.client.client import Client
+from buoy.host.shell.shell import GuardedShell
 from buoy.host.slurm import Slurm
 from buoy.operations.slurm.submission import Site
 
@@ -42,7 +43,8 @@ def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:
         settings=str(folder / "settings.sh"),
         output_folder=str(folder),
     )
-    return Site(client, open_slurm(), place, variables, token)
+    shell = GuardedShell(folder.parent, client.clock)
+    return Site(client, open_slurm(), shell, place, variables, token)
 
 
 def reach_variables(url: str) -> tuple[dict[str, str], str | None]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from buoy.core.batch.actions import ready_actions
 from buoy.core.batch.allocations import AllocationStatus, ClusterEntry, ClusterState, cluster_event
 from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.orphans import OrphansFound, RunnerSeat, find_orphans
-from buoy.core.batch.regenerate import PendingJob, Regenerated, ready_actions, regenerate
+from buoy.core.batch.regenerate import PendingJob, Regenerated, regenerate
 from buoy.core.batch.resources import ONE_CPU
 from buoy.core.batch.sizing import WALLTIME_MARGIN_S, Wishes
 from buoy.core.batch.slurm_script import ScriptPlace, batch_script, node_script, sbatch_options

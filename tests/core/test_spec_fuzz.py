@@ -37,6 +37,16 @@ SOUND: dict[str, Any] = {
         },
         {"id": "end", "needs": ["train_{k}"], "run": "true", "when": "{gather.review} == 'yes'"},
     ],
+    "actions": [
+        {"trigger": "on_workflow_start", "kind": "run_commands", "commands": ["mkdir -p out"], "timeout": "5m"},
+        {
+            "trigger": "on_jobs_ready",
+            "kind": "schedule_nodes",
+            "jobs": ["train_{k}"],
+            "walltime": "4h",
+            "allocations": 2,
+        },
+    ],
 }
 TEXT = """name: nightly
 parameters: {k: "1:3"}

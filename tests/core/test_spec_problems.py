@@ -22,6 +22,10 @@ def step(id: str = "a", **more: Any) -> dict[str, Any]:
     return {"id": id, **({} if {"call", "ask", "modules", "run"} & set(more) else RUN), **more}
 
 
+def action(**more: Any) -> dict[str, Any]:
+    return {"trigger": "on_workflow_start", "kind": "run_commands", "commands": ["true"], **more}
+
+
 def complaints(data: object) -> list[str]:
     problems = Problems()
     try:
@@ -154,6 +158,25 @@ BAD: list[tuple[object, str]] = [
     (steps(step(run="{{ steps.b }}"), step("b", needs=["a"])), "a cycle: a needs b needs a"),
     (steps(step("a", outputs=["f"]), step("b", outputs=["f"])), "file 'f' is made by two steps: a and b"),
     (steps(step("a", inputs=["f"], outputs=["g"]), step("b", inputs=["g"], outputs=["f"])), "a cycle: a needs b"),
+    # actions
+    (steps(step(), actions={}), "actions: expected a list of actions, found a map"),
+    (steps(step(), actions=["x"]), "actions[0]: expected a map with trigger and kind, found 'x'"),
+    (steps(step(), actions=[{"kind": "run_commands", "commands": ["x"]}]), "actions[0].trigger: expected one of"),
+    (steps(step(), actions=[action(kind="x")]), "actions[0].kind: expected one of"),
+    (steps(step(), actions=[action(trigger="at_noon")]), "actions[0].trigger: expected one of"),
+    (steps(step(), actions=[action(commands=[])]), "actions[0].commands: expected a list of at least one command"),
+    (steps(step(), actions=[action(commands=[5])]), "actions[0].commands[0]: expected a text, found 5"),
+    (steps(step(), actions=[action(commands=None, kind="schedule_nodes")]), "actions[0].commands: only an action of"),
+    (steps(step(), actions=[{"trigger": "on_jobs_ready", "kind": "run_commands"}]), "run_commands needs commands"),
+    (steps(step(), actions=[action(walltime="1h")]), "actions[0].walltime: only an action of the kind schedule_nodes"),
+    (steps(step(), actions=[action(jobs=["a"])]), "actions[0].jobs: on_workflow_start is about the whole run"),
+    (
+        steps(step(), actions=[{"trigger": "on_workflow_complete", "kind": "schedule_nodes"}]),
+        "actions[0].trigger: a run that ended needs no nodes",
+    ),
+    (steps(step(), actions=[action(trigger="on_jobs_ready", jobs=["b"])]), "actions[0].jobs[0]: there is no step 'b'"),
+    (steps(step(), actions=[action(trigger="on_jobs_ready", jobs=["{k}"])]), "jobs[0]: there is no parameter 'k'"),
+    (steps(step(), actions=[action()] * 101), "actions: expected at most 100 actions, found 101"),
 ]
 
 

@@ -10,7 +10,7 @@ import msgspec
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.slurm_options import AllocationChoice, allocated_lines, allocation_options
+from buoy.cli.terminal.slurm_options import AllocationChoice, action_line, allocated_lines, allocation_options
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted
 from buoy.operations.batch.jobs import read_batch
@@ -100,15 +100,13 @@ def allocations(run_id: str, store: str | None, as_json: bool) -> int:
 @run_argument
 @shared_options
 def actions(run_id: str, store: str | None, as_json: bool) -> int:
-    """List the actions of a run: trigger, scheduler, and whether they were executed."""
+    """List the actions of a run, of its spec and of its plans: trigger, kind, and whether they were executed."""
     found = go(_report(RunId(run_id), store))
     if as_json:
         print_json({"run_id": found.run_id, "actions": found.actions})
         return Exit.OK
     for each in found.actions:
-        done = f"executed by {each.executed_by}" if each.executed else "waits"
-        recovery = "  recovery" if each.is_recovery else ""
-        click.echo(f"{each.action}  {each.trigger}  {each.kind} {each.scheduler}  {done}{recovery}")
+        click.echo(action_line(each))
     click.echo(counted(len(found.actions), "action"), err=True)
     return Exit.OK
 

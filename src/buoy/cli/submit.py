@@ -19,6 +19,7 @@ from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.batch import submit as submitting
 from buoy.operations.batch.submit import Submitted
+from buoy.operations.slurm.actions import ActionsFired, fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate, preview
 from buoy.operations.targets.spec_files import Target
 from buoy.slurm_wiring import open_slurm, slurm_site
@@ -112,7 +113,11 @@ async def _submit(
         preview(plan, await slurm.partitions(), options.wishes)
         made = await submitting.submit(client, target, run_id)
         site = slurm_site(client, url, made.run_id, plan)
-        return made, await allocate(site, made.run_id, options.wishes, recovery=False, submit=True)
+        allocated = await allocate(site, made.run_id, options.wishes, recovery=False, submit=True)
+        fired = await fire_actions(site, made.run_id, options.wishes) if plan.spec.actions else ActionsFired()
+        return made, msgspec.structs.replace(
+            allocated, submitted=(*allocated.submitted, *fired.submitted), actions=fired.ended
+        )
 
 
 async def _preview(target: Target, options: AllocationChoice) -> Regenerated:

@@ -172,6 +172,8 @@ BACKOFF_MAX_S = 24 * 3600.0
 # Specs. A spec is read, checked and planned in memory, in one piece; a hundred thousand steps are some 10 MB.
 SPEC_BYTES_MAX = 32 * 1024 * 1024
 SPEC_STEPS_MAX = 100_000
+# Actions of one spec: each look at a batch run judges all of them.
+SPEC_ACTIONS_MAX = 100
 SPEC_EDGES_MAX = 2_000_000
 SPEC_VALUES_MAX = 100_000
 SPEC_DEPTH_MAX = 60

@@ -10,10 +10,12 @@ import msgspec
 
 from buoy.cli.terminal.output import json_line
 from buoy.cli.terminal.program import span
+from buoy.core.batch.allocations import ClusterAction
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.regenerate import PlannedGroup
 from buoy.core.batch.sizing import ALLOCATIONS_MAX, Wishes
 from buoy.core.batch.slurm_text import span_text
+from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.wording import counted
 from buoy.operations.slurm.allocate import Allocated
 from buoy.operations.slurm.tend import Tended
@@ -62,14 +64,14 @@ class AllocationChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 def allocated_lines(found: Allocated) -> list[str]:
     """A plan and what became of it, for a person."""
-    if not found.pending:
+    if not found.pending and not found.submitted and not found.actions:
         return ["nothing to do: no job is pending"]
     lines = [group_line(group) for group in found.groups]
     would = "would be " if found.dry_run else ""
     lines.append(f"{counted(len(found.planned), 'allocation')} {would}planned for {counted(found.pending, 'job')}")
     for each in found.submitted:
         lines.append(f"  {each.name}: " + (f"job {each.job_id}" if each.job_id else f"not submitted: {each.problem}"))
-    return lines
+    return [*lines, *(action_end_line(each) for each in found.actions)]
 
 
 def group_line(group: PlannedGroup) -> str:
@@ -99,9 +101,33 @@ def tended_lines(tended: Tended, *, as_json: bool) -> list[str]:
     if tended.reset:
         lines.append(f"reset {counted(len(tended.reset), 'job')}: {', '.join(tended.reset[:5])}")
     lines += [f"asked for {each.name}: {each.job_id or each.problem}" for each in tended.submitted]
+    lines += [action_end_line(each) for each in tended.actions]
+    lines += [f"action {each} was begun before, and its end is not recorded; see `buoy slurm actions`"
+              for each in tended.unfinished]  # fmt: skip
     if tended.cancelled:
         lines.append(f"cancelled {counted(len(tended.cancelled), 'allocation')} that nothing needs")
     return lines
+
+
+def action_end_line(end: ActionEnded) -> str:
+    """How the commands of an action ended."""
+    if end.failed is None:
+        return f"action {end.action}: its commands succeeded"
+    code = "" if end.exit_code is None else f" with exit code {end.exit_code}"
+    how = f"{code} by {end.signal}" if end.signal else code
+    return f"action {end.action}: command {end.failed} failed{how}" + (f": {end.problem}" if end.problem else "")
+
+
+def action_line(action: ClusterAction) -> str:
+    """One action, for a person."""
+    done = f"executed by {action.executed_by}" if action.executed else "waits"
+    if action.unfinished:
+        done = f"begun by {action.executed_by}; its end is not recorded: it runs now, or was cut short"
+    if action.end is not None and action.end.failed is not None:
+        done += "; " + action_end_line(action.end).partition(": ")[2]
+    recovery = "  recovery" if action.is_recovery else ""
+    scheduler = f" {action.scheduler}" if action.scheduler else ""
+    return f"{action.action}  {action.trigger}  {action.kind}{scheduler}  {done}{recovery}"
 
 
 def _orphan_line(orphan: ClusterOrphan, *, dry_run: bool) -> str:

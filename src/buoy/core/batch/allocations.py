@@ -15,7 +15,7 @@ from buoy.core.batch.resources import fits_shape, group_resources
 from buoy.core.log import cluster_changes as c
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.spec.model import Resources
+from buoy.core.spec.model import Resources, SpecAction
 
 
 class AllocationStatus(StrEnum):
@@ -44,16 +44,27 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action, and when and by whom it was executed."""
+    """An action, and when and by whom it was executed.
+
+    `given`: its entry in the spec. Those that a plan made have a scheduler instead. `ended_at`: its commands are over.
+    """
 
     action: str
-    trigger: str
-    kind: str
-    scheduler: str
-    is_recovery: bool
+    trigger: c.Trigger
+    kind: c.ActionKind
+    scheduler: str = ""
+    is_recovery: bool = False
     executed: bool = False
     executed_at: float | None = None
     executed_by: str | None = None
+    given: SpecAction | None = None
+    ended_at: float | None = None
+    end: c.ActionEnded | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether commands were claimed, and their end was not recorded: they run now, or were cut short."""
+        return self.kind == "run_commands" and self.executed and self.ended_at is None
 
 
 class ClusterEntry(msgspec.Struct, frozen=True):
@@ -68,9 +79,15 @@ class ClusterEntry(msgspec.Struct, frozen=True):
 class ClusterState:
     """What a run has at its cluster."""
 
-    def __init__(self, entries: Iterable[ClusterEntry]) -> None:
+    def __init__(self, entries: Iterable[ClusterEntry], given: Iterable[SpecAction] = ()) -> None:
         self.schedulers: dict[str, c.SchedulerAdded] = {}
-        self.actions: dict[str, ClusterAction] = {}
+        self.actions: dict[str, ClusterAction] = {
+            name: ClusterAction(action=name, trigger=each.trigger, kind=each.kind, given=each)
+            for number, each in enumerate(given, 1)
+            if (name := f"spec-{number}")
+        }
+        # Claims of commands whose end is not recorded, by action, for readers that do not have the spec.
+        self.begun: dict[str, ClusterEntry] = {}
         self.allocations: dict[str, Allocation] = {}
         self.number = 0
         seen: set[int] = set()
@@ -95,6 +112,15 @@ class ClusterState:
             return 0
         return scheduler.places * scheduler.rounds
 
+    def after(self, changes: Iterable[c.ClusterChange]) -> ClusterState:
+        """The state with these changes, which are not recorded yet."""
+        made = ClusterState(())
+        made.number, made.schedulers = self.number, dict(self.schedulers)
+        made.actions, made.allocations = dict(self.actions), dict(self.allocations)
+        for change in changes:
+            made._apply(change, ClusterEntry(self.number + 1, 0.0, None, ()))
+        return made
+
     def _apply(self, change: c.ClusterChange, entry: ClusterEntry) -> None:
         match change:
             case c.SchedulerAdded():
@@ -108,11 +134,19 @@ class ClusterState:
                     is_recovery=change.is_recovery,
                 )
             case c.ActionExecuted():
-                self._executed(change.action, entry)
+                self._executed(change, entry)
+            case c.ActionEnded():
+                self.begun.pop(change.action, None)
+                if change.action in self.actions:
+                    ended = msgspec.structs.replace(self.actions[change.action], ended_at=entry.at, end=change)
+                    self.actions[change.action] = ended
             case c.ActionsReset():
+                self.begun.clear()
                 kept = [each for each in self.actions.values() if not each.is_recovery]
-                blank = {"executed": False, "executed_at": None, "executed_by": None}
-                self.actions = {each.action: msgspec.structs.replace(each, **blank) for each in kept}
+                blank = dict.fromkeys(("executed_at", "executed_by", "ended_at", "end"))
+                self.actions = {
+                    each.action: msgspec.structs.replace(each, executed=False, **blank) for each in kept
+                }  # fmt: skip
             case c.AllocationPlanned():
                 self.allocations.setdefault(change.name, Allocation(name=change.name, scheduler=change.scheduler))
             case c.AllocationSubmitted():
@@ -124,10 +158,12 @@ class ClusterState:
                     change.name, status=AllocationStatus.COMPLETE, cause=change.cause, state=change.state or None
                 )
 
-    def _executed(self, name: str, entry: ClusterEntry) -> None:
-        action = self.actions.get(name)
+    def _executed(self, change: c.ActionExecuted, entry: ClusterEntry) -> None:
+        action = self.actions.get(change.action)
+        if change.begins:
+            self.begun[change.action] = entry
         if action is not None and not action.executed:
-            self.actions[name] = msgspec.structs.replace(
+            self.actions[change.action] = msgspec.structs.replace(
                 action, executed=True, executed_at=entry.at, executed_by=entry.by
             )
 

@@ -7,7 +7,7 @@ The action asks for some when any of its jobs is ready and no allocation is left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -65,8 +65,8 @@ class PendingJob(msgspec.Struct, frozen=True):
         return self.view.status in PENDING or self.view.cause == ALLOCATION_LOST
 
 
-def pending_groups(jobs: Sequence[PendingJob]) -> list[SchedulerGroup]:
-    """The pending jobs by what they need and whether they wait for others."""
+def pending_groups(jobs: Sequence[PendingJob], covered: Collection[str] = ()) -> list[SchedulerGroup]:
+    """The pending jobs by what they need and whether they wait for others. `covered`: those that are left out."""
     over = {job.view.job for job in jobs if job.view.status in _OVER}
     waits = {JobStatus.UNINITIALIZED, JobStatus.BLOCKED}
     graph = WorkflowGraph.from_jobs(
@@ -77,7 +77,7 @@ def pending_groups(jobs: Sequence[PendingJob]) -> list[SchedulerGroup]:
         )
         for job in jobs
     )
-    return graph.scheduler_groups(job.view.job for job in jobs if job.pending)
+    return graph.scheduler_groups(job.view.job for job in jobs if job.pending and job.view.job not in covered)
 
 
 def regenerate(
@@ -88,16 +88,20 @@ def regenerate(
     new_name: Callable[[int], str],
     *,
     recovery: bool,
+    covered: Collection[str] = (),
 ) -> Regenerated:
-    """The plan for all pending jobs. `recovery` False: the first plan of a run, with actions that stay."""
-    groups = pending_groups(jobs)
+    """The plan for all pending jobs. `recovery` False: the first plan of a run, with actions that stay.
+
+    `covered`: jobs for which an action of the spec asks by itself; only the first plan leaves them to it.
+    """
+    groups = pending_groups(jobs, covered)
     pending = sum(len(group.jobs) for group in groups)
     if not groups:
         return Regenerated(0, (), ())
     changes: list[c.ClusterChange] = [
         c.ActionExecuted(action.action)
         for action in cluster.actions.values()
-        if action.kind == "schedule_nodes" and not action.executed
+        if recovery and action.kind == "schedule_nodes" and not action.executed
     ]
     planned, served_before = [], 0
     for group in groups:
@@ -170,29 +174,11 @@ class _Group:
 def _same_actions(changes: Sequence[c.ClusterChange], cluster: ClusterState) -> bool:
     """Whether a plan would only replace waiting actions by the same ones."""
     wanted = sorted(each.scheduler for each in changes if isinstance(each, c.ActionAdded))
-    waiting = sorted(each.scheduler for each in cluster.actions.values() if not each.executed)
+    waiting = sorted(
+        each.scheduler for each in cluster.actions.values() if each.kind == "schedule_nodes" and not each.executed
+    )
     new = any(isinstance(each, c.SchedulerAdded) for each in changes)
     return wanted == waiting and not new
-
-
-def ready_actions(
-    jobs: Sequence[PendingJob], cluster: ClusterState, allocations_max: int, new_name: Callable[[int], str]
-) -> list[c.ClusterChange]:
-    """The waiting actions whose jobs are ready while no live allocation could run them, with their allocations."""
-    changes: list[c.ClusterChange] = []
-    for action in cluster.actions.values():
-        scheduler = cluster.schedulers.get(action.scheduler)
-        if action.executed or scheduler is None:
-            continue
-        members = [job for job in jobs if job.pending and group_name(job.resources) == scheduler.group]
-        ready = [job for job in members if job.view.status is not JobStatus.BLOCKED]
-        if not ready or any(cluster.serves(each, ready[0].resources) for each in cluster.live):
-            continue
-        number = len(cluster.allocations) + sum(isinstance(each, c.AllocationPlanned) for each in changes)
-        count = allocations_needed(scheduler, len(ready), 0, allocations_max)
-        changes.append(c.ActionExecuted(action.action))
-        changes += [c.AllocationPlanned(new_name(number + each + 1), scheduler.name) for each in range(count)]
-    return changes
 
 
 def scheduler_name(resources: Resources, *, deferred: bool) -> str:

@@ -55,7 +55,7 @@ def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
         headline=f"{run_id} has {counted(open_jobs, 'job')} on offer in {counted(lots, 'lot')}{failed}.",
         now=" ".join([*(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]), *_allocations(facts)])
         + _more(held),
-        wrong=tuple(missing),
+        wrong=(*missing, *_begun(facts, words)),
         next=("It continues as runners tell how their jobs ended.",),
         you_can=(
             *(_help(facts, words) if missing else []),
@@ -86,6 +86,15 @@ def _allocations(facts: Facts) -> list[str]:
         return [f"By its log it has {counted(len(live), 'allocation')} at Slurm, {active} of them running."]
     causes = listed(list(dict.fromkeys(each.cause or "unknown" for each in found[-_SHOWN_MAX:])))
     return [f"All of its allocations at Slurm have ended: {causes}."]
+
+
+def _begun(facts: Facts, words: Wording) -> list[str]:
+    """Commands of actions that were claimed, and whose end is not recorded."""
+    return [
+        f"{entry.by or 'a command'} began the commands of action {action} {words.past(entry.at, facts.now)}, and their "
+        "end is not recorded: they run now, or were cut short"
+        for action, entry in _cluster(facts).begun.items()
+    ]
 
 
 def _cluster(facts: Facts) -> ClusterState:

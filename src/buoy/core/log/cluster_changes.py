@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-Trigger: TypeAlias = Literal["on_workflow_start", "on_jobs_ready"]
+Trigger: TypeAlias = Literal["on_workflow_start", "on_jobs_ready", "on_jobs_complete", "on_workflow_complete"]
+ActionKind: TypeAlias = Literal["schedule_nodes", "run_commands"]
 
 
 class SchedulerAdded(msgspec.Struct, frozen=True, tag="scheduler_added", omit_defaults=True, kw_only=True):
@@ -48,9 +49,26 @@ class ActionAdded(msgspec.Struct, frozen=True, tag="action_added", omit_defaults
 
 
 class ActionExecuted(msgspec.Struct, frozen=True, tag="action_executed", omit_defaults=True):
-    """The action has had its effect, or is not to have it any more."""
+    """The claim of an action: it has its effect now, or is not to have it any more.
+
+    `begins`: commands follow, and `ActionEnded` after them. Until then it cannot be told whether they ran.
+    """
 
     action: str
+    begins: bool = False
+
+
+class ActionEnded(msgspec.Struct, frozen=True, tag="action_ended", omit_defaults=True):
+    """The commands of an action are over. `failed`: the number of the one that did not end with exit code 0.
+
+    Without exit code and signal it did not end in time, or could not be started: `problem` says which.
+    """
+
+    action: str
+    failed: int | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    problem: str = ""
 
 
 class ActionsReset(msgspec.Struct, frozen=True, tag="actions_reset"):
@@ -89,6 +107,7 @@ ClusterChange: TypeAlias = (
     SchedulerAdded
     | ActionAdded
     | ActionExecuted
+    | ActionEnded
     | ActionsReset
     | AllocationPlanned
     | AllocationSubmitted

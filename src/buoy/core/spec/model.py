@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from buoy.core.log.cluster_changes import ActionKind, Trigger
 from buoy.core.log.questions import Kind, Question
 from buoy.errors import CorruptLog
 
@@ -103,6 +104,22 @@ class SpecStep(Action, frozen=True, omit_defaults=True, kw_only=True):
         return self.modules or (self,)
 
 
+class SpecAction(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is done once for a batch run when its trigger holds. `jobs`: names as in `needs`; empty: all jobs."""
+
+    trigger: Trigger
+    kind: ActionKind
+    jobs: tuple[str, ...] = ()
+    # Of run_commands: for /bin/sh, one after the other.
+    commands: tuple[str, ...] = ()
+    timeout_s: float = 3_600.0
+    # Of schedule_nodes. None: as the jobs and the cluster have it.
+    allocations: int | None = None
+    walltime_s: float | None = None
+    account: str | None = None
+    partition: str | None = None
+
+
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A whole workflow."""
 
@@ -118,6 +135,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     result: object = None
     # Of batch runs: whether a job that failed for good rests until it is reset, or ends the run.
     on_failure: OnFailure = "hold"
+    # Of batch runs: what is done on the way, by the command that looks after the run.
+    actions: tuple[SpecAction, ...] = ()
 
     @property
     def workflow(self) -> str:

@@ -20,7 +20,7 @@ from buoy.core.spec.model import Parameter, Place, Scalar, Spec, SpecStep
 from buoy.core.spec.problems import LineOf, Problems, names, no_lines
 from buoy.core.spec.reader import is_id
 from buoy.core.spec.references import Use, module_problems, uses_of
-from buoy.core.spec.template import Bound, Param, Segment, fill_segment, parse
+from buoy.core.spec.template import Bound, Param, Segment, fill_segment, parse, segment_of
 from buoy.core.spec.values import chosen_parameters
 
 
@@ -182,6 +182,7 @@ class _Linker:
                     for node in family:
                         self._edges[node].extend(before)
         self._check_result()
+        self._check_actions()
         plan.needs = [tuple(dict.fromkeys(edges)) for edges in self._edges]
 
     def _link_plain_needs(self, number: int, step: SpecStep, family: range) -> None:
@@ -265,7 +266,7 @@ class _Linker:
             place, template = ("steps", number, key, position), parse(text)
             if any(name not in plan.parameters for name in template.params()) or any(template.refs()):
                 continue  # told by `_link_use`
-            segment: Segment = tuple(part for part in template.parts if isinstance(part, str | Param))
+            segment = segment_of(template)
             family = self._families[number]
             width = plan.width(segment, plan.steps[family[0]].bound) if family else 0
             if key == "inputs" and not self._has_room(width * len(family), place):
@@ -278,19 +279,31 @@ class _Linker:
                     yield place, node, path
 
     def _check_result(self) -> None:
+        for use in uses_of(SpecStep(id="result", given={"result": self._plan.spec.result}), ()):
+            self._check_names(("result",), (*use.params, *use.settled), use.step, refers=True)
+
+    def _check_actions(self) -> None:
+        for number, action in enumerate(self._plan.spec.actions):
+            for position, text in enumerate(action.jobs):
+                place = ("actions", number, "jobs", position)
+                self._check_names(place, tuple(parse(text).params()), segment_of(parse(text)))
+
+    def _check_names(
+        self, place: Place, params: tuple[str, ...], step: Segment | None, *, refers: bool = False
+    ) -> None:
+        """A name of steps that stands outside of any step."""
         plan = self._plan
-        for use in uses_of(SpecStep(id="result", given={"result": plan.spec.result}), ()):
-            place = ("result",)
-            if unknown := [name for name in (*use.params, *use.settled) if name not in plan.parameters]:
-                self._problems.add(place, f"there is no parameter {unknown[0]!r}; {names(plan.parameters, unknown[0])}")
-            elif use.step is not None and plan.width(use.step, plan.singles) > SPEC_STEPS_MAX:
-                self._problems.add(place, f"a reference to more than {SPEC_STEPS_MAX:,} steps")
-            elif use.step is not None:
-                for each in plan.ids(use.step, plan.singles):
+        if unknown := [name for name in params if name not in plan.parameters]:
+            self._problems.add(place, f"there is no parameter {unknown[0]!r}; {names(plan.parameters, unknown[0])}")
+        elif step is not None and plan.width(step, plan.singles) > SPEC_STEPS_MAX:
+            self._problems.add(place, f"a reference to more than {SPEC_STEPS_MAX:,} steps")
+        elif step is not None:
+            for each in plan.ids(step, plan.singles):
+                if refers:
                     plan.referred.add(each)
-                    if each not in plan.index:
-                        self._problems.add(place, f"there is no step {each!r}; {names(plan.index, each)}")
-                        break
+                if each not in plan.index:
+                    self._problems.add(place, f"there is no step {each!r}; {names(plan.index, each)}")
+                    break
 
 
 def _check_order(plan: SpecPlan, problems: Problems) -> None:

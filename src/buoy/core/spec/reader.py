@@ -14,6 +14,7 @@ import msgspec
 
 from buoy.core.limits import MEMORY_BYTES_MAX, NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
 from buoy.core.log.questions import check_question
+from buoy.core.spec.action_fields import ACTIONS_SCHEMA, read_actions
 from buoy.core.spec.command import command_problems
 from buoy.core.spec.condition import parse_when
 from buoy.core.spec.fields import (
@@ -312,5 +313,6 @@ _SPEC = Keys(
         "on_failure": Key(
             one_of("hold", "fail"), "Batch runs: a job that failed for good waits for a reset, or fails the run."
         ),
+        "actions": Key(FieldKind(read_actions, ACTIONS_SCHEMA), "Batch runs: what is done once on the way."),
     },
 )

@@ -13,7 +13,7 @@ import msgspec
 from buoy.core.log.questions import Json
 from buoy.core.spec.condition import parse_when, walk
 from buoy.core.spec.model import Action, Place, SpecStep
-from buoy.core.spec.template import Param, Ref, Segment, Template, params_of, parse, strings_in
+from buoy.core.spec.template import Param, Ref, Segment, Template, params_of, parse, segment_of, strings_in
 
 
 class Use(msgspec.Struct, frozen=True):
@@ -33,8 +33,7 @@ def uses_of(step: SpecStep, place: Place) -> Iterator[Use]:
         if "{" not in text:
             continue
         template = parse(text)
-        segment: Segment = tuple(part for part in template.parts if isinstance(part, str | Param))
-        yield Use((*place, "needs", number), tuple(template.params()), (), segment)
+        yield Use((*place, "needs", number), tuple(template.params()), (), segment_of(template))
     for key, paths in (("inputs", step.inputs), ("outputs", step.outputs)):
         for number, text in enumerate(paths):
             params = tuple(parse(text).params())

@@ -78,6 +78,11 @@ def params_of(ref: Ref) -> Iterator[str]:
     return (piece.name for segment in ref.path for piece in segment if isinstance(piece, Param))
 
 
+def segment_of(template: Template) -> Segment:
+    """A template as a name with parameters; references have no place in a name."""
+    return tuple(part for part in template.parts if isinstance(part, str | Param))
+
+
 def fill_segment(segment: Segment, bound: Bound) -> str:
     return "".join(piece if isinstance(piece, str) else piece.text(bound) for piece in segment)
 

@@ -10,14 +10,15 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from buoy.core.batch.actions import covered_jobs
 from buoy.core.batch.allocations import ClusterState
 from buoy.core.batch.jobs import JobStatus, JobView
-from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, ready_actions, regenerate
+from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, regenerate
 from buoy.core.batch.resources import ONE_CPU
 from buoy.core.batch.sizing import Wishes
 from buoy.core.batch.slurm_text import Partition
 from buoy.core.ids import RunId, leaf_id
-from buoy.core.log.cluster_changes import ClusterChange
+from buoy.core.log.cluster_changes import ActionEnded, ClusterChange
 from buoy.core.spec.model import Resources
 from buoy.core.spec.plan import SpecPlan
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
@@ -34,11 +35,14 @@ class Allocated(msgspec.Struct, frozen=True):
     groups: tuple[PlannedGroup, ...]
     planned: tuple[str, ...]
     submitted: tuple[SubmittedAllocation, ...] = ()
+    # Actions of the spec whose commands ran with it.
+    actions: tuple[ActionEnded, ...] = ()
 
     @property
     def complete(self) -> bool:
-        """Whether nothing that was to be submitted failed."""
-        return all(each.job_id is not None for each in self.submitted)
+        """Whether nothing that was to be submitted or run failed."""
+        ran = all(each.failed is None for each in self.actions)
+        return ran and all(each.job_id is not None for each in self.submitted)
 
 
 async def allocate(
@@ -70,19 +74,6 @@ async def allocate(
     return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted))
 
 
-async def fire_actions(site: Site, run_id: RunId, wishes: Wishes) -> list[SubmittedAllocation]:
-    """Submits allocations of actions whose jobs are ready while nothing could run them."""
-    names: list[str] = []
-
-    def plan(view: ClusterView) -> Sequence[ClusterChange]:
-        changes = ready_actions(jobs_of(view), view.cluster, wishes.allocations_max, _namer(site, run_id))
-        names[:] = Regenerated(0, (), tuple(changes)).names
-        return changes
-
-    await change_cluster(site.client, run_id, plan)
-    return await submit_planned(site, run_id, names) if names else []
-
-
 def preview(plan: SpecPlan, partitions: Sequence[Partition], wishes: Wishes) -> Regenerated:
     """What a run of that spec would get, before it is stored."""
     jobs = []
@@ -90,19 +81,20 @@ def preview(plan: SpecPlan, partitions: Sequence[Partition], wishes: Wishes) -> 
         needs = tuple(plan.steps[each].id for each in plan.needs[number])
         status = JobStatus.BLOCKED if needs else JobStatus.UNINITIALIZED
         jobs.append(PendingJob(JobView(job=planned.id, status=status), planned.step.resources or ONE_CPU, needs))
-    return regenerate(jobs, ClusterState(()), partitions, wishes, str, recovery=False)
+    covered = covered_jobs(plan)
+    return regenerate(jobs, ClusterState(()), partitions, wishes, str, recovery=False, covered=covered)
 
 
 def _plan(
     site: Site, view: ClusterView, partitions: Sequence[Partition], wishes: Wishes, *, recovery: bool
 ) -> Regenerated:
     run_id = view.batch.document.run_id
-    return regenerate(
-        jobs_of(view), view.cluster, partitions, wishes, _namer(site, run_id), recovery=recovery
-    )  # fmt: skip
+    covered = () if recovery else covered_jobs(view.batch.plan)
+    names = namer(site, run_id)
+    return regenerate(jobs_of(view), view.cluster, partitions, wishes, names, recovery=recovery, covered=covered)
 
 
-def _namer(site: Site, run_id: RunId) -> Callable[[int], str]:
+def namer(site: Site, run_id: RunId) -> Callable[[int], str]:
     """Names that no other job of the cluster has."""
     return lambda number: f"buoy.{run_id}.{number}.{site.client.ids.nonce()[:12]}"
 

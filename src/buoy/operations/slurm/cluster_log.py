@@ -51,13 +51,14 @@ async def read_view(access: StoreAccess, run_id: RunId) -> ClusterView:
     """The run and its allocations, those included that its owner has not read yet."""
     batch = await read_batch(access, run_id)
     waiting = await _waiting(access, batch)
-    cluster = ClusterState([*recorded(batch.log), *waiting.entries])
+    cluster = ClusterState([*recorded(batch.log), *waiting.entries], batch.plan.spec.actions)
     return ClusterView(batch, cluster, await read_lots(access, batch.state), waiting.resets)
 
 
 async def read_cluster(access: StoreAccess, batch: BatchLog) -> ClusterState:
     """What the log has, then what waits in the inbox."""
-    return ClusterState([*recorded(batch.log), *(await _waiting(access, batch)).entries])
+    entries = [*recorded(batch.log), *(await _waiting(access, batch)).entries]
+    return ClusterState(entries, batch.plan.spec.actions)
 
 
 async def _waiting(access: StoreAccess, batch: BatchLog) -> _Waiting:

@@ -22,6 +22,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
 from buoy.ports.batch import BatchSystem
+from buoy.ports.host import Shell
 
 # Between two looks for a job that is not to be found.
 LOOKS_APART_S = 3.0
@@ -39,10 +40,14 @@ class SubmittedAllocation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What a submission needs: the store, the scheduler, where scripts run, and how their runners reach the store."""
+    """What a submission needs: the store, the scheduler, where scripts run, and how their runners reach the store.
+
+    `shell` runs commands on this machine: those of actions, and hooks.
+    """
 
     client: Client
     batch: BatchSystem
+    shell: Shell
     place: ScriptPlace
     variables: dict[str, str]
     token: str | None = None

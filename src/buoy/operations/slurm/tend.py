@@ -7,20 +7,28 @@ ended keeps no allocation.
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.core.ids import RunId
+from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
 from buoy.operations.batch.recover import plan_recovery, recover_jobs
-from buoy.operations.slurm.allocate import Allocated, allocate, fire_actions
+from buoy.operations.slurm.actions import fire_actions
+from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_allocations
 from buoy.operations.slurm.cluster_log import read_view
 from buoy.operations.slurm.submission import Site, SubmittedAllocation
 from buoy.operations.slurm.sync import sync_status
+
+# How often, and how far apart, the allocations of a run that ended are looked at until Slurm has ended them.
+_END_LOOKS = 10
+_END_LOOK_S = 2.0
 
 
 class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +47,9 @@ class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reset: tuple[str, ...] = ()
     submitted: tuple[SubmittedAllocation, ...] = ()
     cancelled: tuple[str, ...] = ()
+    # Actions whose commands ran, and those that were begun before and whose end is not recorded.
+    actions: tuple[ActionEnded, ...] = ()
+    unfinished: tuple[str, ...] = ()
     unknown: str | None = None
     over: bool = False
 
@@ -51,6 +62,7 @@ class Tender:
         self._run_id = run_id
         self._options = options
         self._missed: tuple[str, ...] = ()
+        self._told_unfinished = False
         self.recoveries = 0
 
     async def look(self) -> Tended:
@@ -63,16 +75,39 @@ class Tender:
         site, run_id = self._site, self._run_id
         document = (await site.client.record(run_id)).document
         if document.ended:
-            ended = await cancel_allocations(site.client, site.batch, run_id)
-            return Tended(cancelled=ended.job_ids, over=True)
+            return await self._ended()
         synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
         orphans = synced.orphans
         if document.status is Status.PAUSED:
             return await self._paused(orphans, synced.live)
-        submitted = await fire_actions(site, run_id, self._options.wishes)
+        unfinished = await self._unfinished()
+        fired = await fire_actions(site, run_id, self._options.wishes)
+        submitted = fired.submitted
         if synced.stuck and not submitted:
-            submitted = list((await self._regenerate()).submitted)
-        return Tended(orphans=orphans, submitted=tuple(submitted))
+            submitted = (await self._regenerate()).submitted
+        return Tended(orphans=orphans, submitted=submitted, actions=fired.ended, unfinished=unfinished)
+
+    async def _ended(self) -> Tended:
+        """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
+        site, run_id = self._site, self._run_id
+        unfinished = await self._unfinished()
+        fired = await fire_actions(site, run_id, self._options.wishes)
+        cancelled = (await cancel_allocations(site.client, site.batch, run_id)).job_ids
+        for look in range(_END_LOOKS):
+            synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
+            if not synced.live:
+                break
+            if look + 1 < _END_LOOKS:
+                await asyncio.sleep(_END_LOOK_S)
+        return Tended(cancelled=cancelled, actions=fired.ended, unfinished=unfinished, over=True)
+
+    async def _unfinished(self) -> tuple[str, ...]:
+        """Told once: commands that another process claimed, and whose end is not recorded."""
+        if self._told_unfinished:
+            return ()
+        self._told_unfinished = True
+        cluster = (await read_view(self._site.client, self._run_id)).cluster
+        return tuple(each.action for each in cluster.actions.values() if each.unfinished)
 
     async def _paused(self, orphans: tuple[ClusterOrphan, ...], live: int) -> Tended:
         """Failed jobs keep all others waiting: they are reset, with higher limits, and allocations are asked for.
