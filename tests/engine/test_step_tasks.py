@@ -360,3 +360,26 @@ def test_bodies_are_taken_again_after_somebody_has_cancelled_every_task() -> Non
         assert seen == ["first", "second"]
 
     play(test)
+
+
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_many_bodies_that_wait_begin_in_order_within_few_turns_of_the_loop(factory: str) -> None:
+    async def test(step_tasks: StepTasks) -> None:
+        begun: list[int] = []
+        free = asyncio.Event()
+
+        async def wait(number: int) -> None:
+            begun.append(number)
+            await free.wait()
+
+        for number in range(64):
+            add(step_tasks, wait(number))
+        turns = 0
+        while len(begun) < 64:
+            turns += 1
+            await asyncio.sleep(0)
+        free.set()
+        assert begun == list(range(64))
+        assert turns <= 16
+
+    play(test, factory)

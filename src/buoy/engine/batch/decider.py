@@ -50,8 +50,9 @@ class BatchDecider(SpecDecider):
         if execution.delivery_paused and not execution.replaying:
             execution.has_undelivered = True
             return
-        ready: list[int] = []
-        while not self._ended and len(ready) < JOBS_COMMIT_MAX and (node := frontier.next()) is not None:
+        # At the bound, the few jobs that one message makes room for wait until they fill a lot.
+        more, ready = JOBS_OFFERED_MAX - len(self._offered) >= self._offers.size, list[int]()
+        while not self._ended and len(ready) < JOBS_COMMIT_MAX and (node := frontier.next(commands=more)) is not None:
             if self._is_job(node):
                 frontier.take(node)
                 frontier.enter(Slot.COMMAND)

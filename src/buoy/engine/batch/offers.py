@@ -36,6 +36,8 @@ class Offers:
         self._plan = plan
         self._frontier = frontier
         self._measured: dict[Resources, JobTimes] = {}
+        # How many jobs the last lot was meant for.
+        self.size = 1
 
     def make(self, nodes: Sequence[int], on_lot: OnLot) -> Iterator[tuple[int, e.ErrorInfo]]:
         """Offers these jobs. Gives back those that cannot even be offered, with the reason."""
@@ -44,8 +46,8 @@ class Offers:
             groups.setdefault(self.resources(node), []).append(node)
         for resources, members in groups.items():
             measured = self._measured.get(resources)
-            size = lot_size(resources, None if measured is None else measured.mean_s)
-            for part in cut(members, size):
+            self.size = lot_size(resources, None if measured is None else measured.mean_s)
+            for part in cut(members, self.size):
                 yield from self._lot(resources, part, on_lot)
 
     def resources(self, node: int) -> Resources:

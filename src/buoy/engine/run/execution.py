@@ -21,6 +21,7 @@ from buoy.core.log.state import State, fold
 from buoy.core.remedy.version_fit import pause_for
 from buoy.engine.authoring.context import Request
 from buoy.engine.authoring.definitions import Workflow
+from buoy.engine.batch.lot import LotWorkflow
 from buoy.engine.code.replay import Ended, History
 from buoy.engine.run.children import Children
 from buoy.engine.run.code import Code
@@ -54,6 +55,7 @@ class Execution:
         self.clock = host.clock
         self.state: State = fold(run_id, events) if state is None else state
         self.ledger = Ledger(host, run_id, self.state, self.turn, self.held, self._lost)
+        self.ledger.gathers = isinstance(workflow, LotWorkflow)
         self.record = self.ledger.record
         self.after_commit = self.ledger.after_commit
         self.mailbox = Mailbox(self)

@@ -6,6 +6,7 @@ everything recorded before them is durable, and never after `close`.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,9 @@ class Ledger:
         self._effects: list[Callable[[], None]] = []
         self._in_flight: list[Callable[[], None]] | None = None
         self._ahead_s = 0.0
+        # All that one turn of the loop records is one commit: ends of jobs come many at a time.
+        self.gathers = False
+        self._called = False
         self.durable_seq = state.head_seq
 
     @property
@@ -113,6 +117,14 @@ class Ledger:
 
     def flush(self) -> None:
         """Hands the recorded events to the journal, unless a commit is in flight: then they go with the next."""
+        if not self.gathers or self._in_flight is not None or not (self._buffer or self._effects):
+            self._hand_over()
+        elif not self._called:
+            self._called = True
+            asyncio.get_running_loop().call_soon(self._enter, self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._called = False
         while self._in_flight is None and not self.closed:
             if self._buffer:
                 self._submit()

@@ -76,10 +76,10 @@ class Frontier:
     def ready(self, node: int) -> bool:
         return self._marks[node] == Mark.READY
 
-    def next(self) -> int | None:
+    def next(self, *, commands: bool = True) -> int | None:
         """The next step that may start now, in the order of the spec among those of one lane."""
         if self._busy[Slot.COMMAND] + self._busy[Slot.CALL] < self._most:
-            for lane in (Slot.COMMAND, Slot.CALL):
+            for lane in (Slot.COMMAND, Slot.CALL) if commands else (Slot.CALL,):
                 if self._busy[lane] < self._room[lane] and (node := self._pop(lane)) is not None:
                     return node
         return self._pop(Slot.FREE) if self._busy[Slot.FREE] < self._room[Slot.FREE] else None

@@ -1,13 +1,13 @@
 """What the guard of jobs tells its runner: lines of JSON, several at once while other commands wait for their turn.
 
-Invariant: no line waits longer than `_SAY_S`. Standard library only: the guard imports nothing else.
+Invariants: no line waits longer than `_SAY_S`, and none while fewer commands wait than have ended: the runner needs
+time to send more. Standard library only: the guard imports nothing else.
 """
 
 import json
 import os
 
-_SAY_S = 0.01
-_BYTES_MAX = 8192
+_SAY_S = 0.05
 SAY_MS = int(_SAY_S * 1000)
 
 
@@ -16,25 +16,25 @@ class GuardOutput:
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
-        self._data = b""
+        self._lines: list[bytes] = []
         self._due: float | None = None
 
     @property
     def empty(self) -> bool:
-        return not self._data
+        return not self._lines
 
     def add(self, told: "dict[str, object]") -> None:
-        self._data += json.dumps(told).encode() + b"\n"
+        self._lines.append(json.dumps(told).encode() + b"\n")
 
-    def write(self, now: float, *, at_once: bool) -> None:
-        """Writes what is due."""
-        if not self._data:
+    def write(self, now: float, waiting: int) -> None:
+        """Writes what is due. `waiting`: so many commands wait for their turn."""
+        if not self._lines:
             return
         if self._due is None:
             self._due = now + _SAY_S
-        if not at_once and len(self._data) < _BYTES_MAX and now < self._due:
+        if len(self._lines) < waiting and now < self._due:
             return
-        data, self._data, self._due = self._data, b"", None
+        data, self._lines, self._due = b"".join(self._lines), [], None
         try:
             while data:
                 data = data[os.write(self._handle, data) :]

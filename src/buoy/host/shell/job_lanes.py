@@ -26,9 +26,9 @@ class JobLanes:
         self.held = False
 
     @property
-    def queued(self) -> bool:
-        """Whether a command waits for its turn."""
-        return self._queued > 0 and not self.held
+    def queued(self) -> int:
+        """How many commands wait for their turn."""
+        return 0 if self.held else self._queued
 
     def admit(self, job: GuardedJob) -> bool:
         """Whether this command may begin now. Else it waits in its lane."""

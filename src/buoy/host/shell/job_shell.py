@@ -64,6 +64,7 @@ class _Guard:
         self._ends: dict[int, asyncio.Future[_Told]] = {}
         self._identity = identity(process.pid)
         self._number = 0
+        self._frames: list[bytes] = []
         self._decoder = msgspec.json.Decoder(_Told)
         self._listening = asyncio.ensure_future(self._listen())
 
@@ -96,6 +97,7 @@ class _Guard:
         """Ends the guard, and with it what it still runs. This process has recorded, or spooled, all that it heard."""
         assert self._process.stdin is not None
         self._send({"bye": True})
+        self._write()
         self._process.stdin.close()
         await asyncio.wait([self._listening])
         await self._process.wait()
@@ -105,10 +107,17 @@ class _Guard:
         self._send({"hold": True})
 
     def _send(self, frame: dict[str, Any]) -> None:
+        """All that one turn of the loop sends is one write."""
         data = msgspec.json.encode(frame)
+        if not self._frames:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._frames += (len(data).to_bytes(4, "big"), data)
+
+    def _write(self) -> None:
+        data, self._frames = b"".join(self._frames), []
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(len(data).to_bytes(4, "big") + data)
+            self._process.stdin.write(data)
         except (OSError, RuntimeError):
             return  # it has ended: `_listen` tells its commands
 

@@ -84,7 +84,7 @@ class JobGuard:
             self._reap()
             self._start_waiting()
             self._look()
-            self._output.write(time.monotonic(), at_once=not self._lanes.queued)
+            self._output.write(time.monotonic(), self._lanes.queued)
 
     def _patience_ms(self) -> "int | None":
         if not self._output.empty:
