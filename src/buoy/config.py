@@ -62,6 +62,11 @@ def configured_store(chosen: str | None = None, start: Path | None = None) -> st
     return _url(found) if found else nearest_store(start or Path.cwd())
 
 
+def choose_store(url: str) -> None:
+    """Makes this the configured store of this process, and of those that it starts."""
+    os.environ[STORE_VARIABLE] = _url(url)
+
+
 def nearest_store(start: Path) -> str:
     """The default store: the one that is there, here or in a parent folder; else the one that would be made here."""
     place = Path(DEFAULT_STORE.removeprefix("sqlite:///"))

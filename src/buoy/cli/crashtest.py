@@ -22,6 +22,8 @@ from buoy.cli.terminal import render
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option
 from buoy.cli.terminal.target_options import named_target, param_option
+from buoy.config import choose_store
+from buoy.core.urls import shown_url
 from buoy.errors import BadInput
 from buoy.operations.targets.inputs import parse_json
 
@@ -32,6 +34,8 @@ _ROWS_MAX = 40
 _INDENT = 5
 # What the columns beside the write need.
 _MARKS_COLUMNS = 56
+# What a URL names there.
+_KINDS = {"postgres": "postgres", "postgresql": "postgres", "s3": "s3", "gs": "s3", "az": "s3"}
 _PHASES = ("before", "after", "twice", "cancel", "undo")
 
 
@@ -81,9 +85,10 @@ _PHASES = ("before", "after", "twice", "cancel", "undo")
     "--prints", is_flag=True, help="Show what the steps print. Hidden by default, because steps run many times."
 )
 @click.option(
-    "--store", type=click.Choice(["memory", "sqlite", "folder", "postgres"]), show_default="memory; with --real sqlite",
-    help="Kind of store to test on; always a new one, never yours. 'postgres': new schemas in the database of "
-    "$BUOY_STORE, dropped at the end.",
+    "--store", metavar="KIND|URL", show_default="memory; with --real sqlite",
+    help="Kind of store to test on: memory, sqlite, folder, postgres, s3; always a new one, never yours. 'postgres': "
+    "new schemas in the database of $BUOY_STORE; 's3': new prefixes in its bucket; removed at the end. A URL names "
+    "that database or bucket instead.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **given: Any) -> int:
@@ -122,7 +127,7 @@ def crashtest(target: str, prints: bool, junit: str | None, as_json: bool, **giv
 def _tested(
     target: str, *, prints: bool, quiet: bool, given: str | None, pairs: tuple[str, ...], params: tuple[str, ...],
     prefixes: tuple[str, ...], answers: str | None, stubs: tuple[str, ...], no_cancel: bool, no_fresh: bool,
-    **options: Any,
+    store: str | None, **options: Any,
 ) -> Report:  # fmt: skip
     from buoy.testing.crashtest import Options, crash_test
     from buoy.testing.script import read_script
@@ -130,12 +135,24 @@ def _tested(
     found = named_target(target, given, pairs, params, prefixes)
     script = None if answers is None else read_script(answers)
     canned = dict(_stub(text) for text in stubs)
+    options["store"] = None if store is None else _kind(store)
     # The engine logs every process that the test drops on purpose: hide that.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
     with _progress(quiet=quiet) as told, hidden:
         chosen = Options(stubs=canned, cancels=not no_cancel, fresh=not no_fresh, calls=found.calls, **options)
         return crash_test(found.workflow, found.input, script, chosen, told)
+
+
+def _kind(store: str) -> str:
+    """The kind of store. A URL becomes the configured store, where the scenarios find their database or bucket."""
+    scheme, mark, _ = store.partition("://")
+    if not mark:
+        return store
+    if (kind := _KINDS.get(scheme)) is None:
+        raise BadInput(f"invalid --store {shown_url(store)!r}; write the URL of a bucket or of a PostgreSQL database")
+    choose_store(store)
+    return kind
 
 
 def _stub(text: str) -> tuple[str, Any]:

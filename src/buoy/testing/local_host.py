@@ -33,8 +33,9 @@ from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 if TYPE_CHECKING:
     from buoy.testing.postgres_shelf import PostgresShelf
+    from buoy.testing.s3_shelf import S3Shelf
 
-STORES = ("memory", "sqlite", "folder", "postgres")
+STORES = ("memory", "sqlite", "folder", "postgres", "s3")
 _COUNTED = frozenset(
     {
         "beat", "claim_tasks", "close", "counts", "define", "definition", "events", "find_runs", "inbox", "landed",
@@ -184,12 +185,16 @@ class Shelf:
     def __exit__(self, *_: object) -> None:
         if self.kind == "postgres":
             self._schema().drop()
+        elif self.kind == "s3":
+            self._prefix().remove()
 
     async def open(self, clock: Clock) -> Store:
         if self.kind == "memory":
             return cast(Store, await ObjectStore.on(MemoryBucket(self._data), clock=clock, single_host=True))
         if self.kind == "postgres":
             return await self._schema().open(clock)
+        if self.kind == "s3":
+            return await self._prefix().open(clock)
         assert self._folder is not None
         place = f"sqlite:///{self._folder / 'crashtest.db'}" if self.kind == "sqlite" else f"file://{self._folder}"
         return await open_store(place, clock)
@@ -203,6 +208,12 @@ class Shelf:
             raise BadInput("the driver psycopg is missing; install it with: pip install 'buoy[postgres]'") from error
         assert self._folder is not None
         return PostgresShelf(self._folder)
+
+    def _prefix(self) -> S3Shelf:
+        from buoy.testing.s3_shelf import S3Shelf
+
+        assert self._folder is not None
+        return S3Shelf(self._folder)
 
 
 def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: bool = False) -> RunnerInfo:

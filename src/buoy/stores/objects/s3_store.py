@@ -31,7 +31,7 @@ async def open_s3(url: str, clock: Clock) -> ObjectStore:
     address = parse_address(url)
     bucket = await S3Bucket.open(address)
     try:
-        await _know(bucket, address)
+        await know_bucket(bucket, address, empty=True)
         store = await ObjectStore.on(bucket, clock=clock)
     except BaseException:
         await bucket.close()
@@ -40,15 +40,16 @@ async def open_s3(url: str, clock: Clock) -> ObjectStore:
     return store
 
 
-async def _know(bucket: S3Bucket, address: Address) -> None:
-    """Takes over what an earlier probe found out, or makes one."""
+async def know_bucket(bucket: S3Bucket, address: Address, *, empty: bool = False) -> None:
+    """Takes over what an earlier probe found out, or makes one. `empty`: only in a place that holds nothing else."""
     bucket.lists_in_byte_order = True
     found = await bucket.get(_key(address))
     probed = None
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         probed = None if found is None else msgspec.json.decode(found[0], type=Probed)
     if probed is None:
-        await refuse_foreign(bucket)
+        if empty:
+            await refuse_foreign(bucket)
         await _probe(bucket, address)
     else:
         bucket.etag_form, bucket.lists_in_byte_order = probed.etags, probed.byte_order
