@@ -85,6 +85,10 @@ def test_a_signal_is_kept_and_its_twin_does_nothing(buoy: Buoy) -> None:
     assert (first["duplicate"], again["duplicate"], again["message"]) == (False, True, first["message"])
     buoy.drive()
     assert json.loads(buoy("result", "w1").stdout) == {"boxes": 2}
+    # The sender whose answer was lost learns that the run has it, also if the signal has ended the run.
+    late = buoy.json("signal", "w1", "packed", '{"boxes": 2}', "--dedupe", "scan-1")
+    assert (late["duplicate"], late["message"]) == (True, first["message"])
+    assert "nothing was sent" in buoy("signal", "w1", "packed", "--dedupe", "scan-2", code=2).stderr
 
 
 def test_a_payload_that_is_no_json_is_refused(buoy: Buoy) -> None:
