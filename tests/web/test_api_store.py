@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.patience import until
 from .live_server import LiveServer
 from .served import Served, is_in, waiting
 
+CASES = Path(__file__).parents[1] / "cases"
 START = {"workflow": "flow", "input": {"n": 4}}
 
 
@@ -180,3 +182,12 @@ async def test_a_bulk_action_continues_on_another_server_after_the_first_died(se
 async def test_a_wrong_bulk_action_is_refused(served: Served, path: str, body: dict[str, Any]) -> None:
     code, told = await served.ask("POST", f"/bulk/{path}", body)
     assert (code, told["code"]) == (422, "bad_input")
+
+
+async def test_a_resume_whose_recovery_fails_is_answered_with_the_error(served: Served) -> None:
+    bundle = json.loads((CASES / "e2_version_gone_for_good" / "bundle.json").read_text())
+    code, done = await served.ask("POST", "/bundles?as_found=true", bundle)
+    assert code == 200
+    code, told = await served.ask("POST", f"/runs/{done['run_id']}/resume", {})
+    assert (code, told["code"]) == (500, "recovery_failed")
+    assert "is not in this store" in told["detail"]

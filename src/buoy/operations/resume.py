@@ -30,6 +30,8 @@ from buoy.recovery.evidence import facts_of_page, read_fleet
 from buoy.recovery.recover import Recovery, examine, recover_run
 
 _AWAITS = "it awaits an answer"
+# Of a run that other processes recover at the same moment.
+_LOOKS_MAX = 3
 
 
 class AbandonedRun(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -140,7 +142,7 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
     """Recovers the run if it needs it, continues it, and returns its open questions. `strict`: refuses a run that needs
     neither."""
     holder = (await client.record(run_id)).holder
-    found = await recover_run(client, run_id)
+    found = await _recovered(client, run_id)
     if holder is not None:
         await strike_off(client, holder)
     done = await _moved(client, run_id, found, strict=strict)
@@ -154,15 +156,28 @@ async def resume_run(client: Client, run_id: RunId, words: Wording, *, strict: b
     return replace(done, questions=asked, missing=missing, execute=execute)
 
 
+async def _recovered(client: Client, run_id: RunId) -> Recovery:
+    """The recovery. A sweep may have been quicker: that is no failure, so the run is looked at again."""
+    found = await recover_run(client, run_id)
+    for _ in range(_LOOKS_MAX - 1):
+        if found.action != "lost":
+            break
+        found = await recover_run(client, run_id)
+    return found
+
+
 async def _moved(client: Client, run_id: RunId, found: Recovery, *, strict: bool) -> ResumedRun:
     """What was done to continue it."""
     record = await client.record(run_id)
     doc = record.document
-    recovery = recovery_view(found) if found.needed else None
+    # What is left for a person to do is reported, too.
+    recovery = recovery_view(found) if found.needed or found.action == "report" else None
     if doc.status is Status.FAILED:
         raise WrongState(_failed(run_id, found))
     if found.needed and found.error is not None:
         raise RecoveryFailed(f"run {run_id} needs a recovery ({found.reason}) and did not get one: {found.error}")
+    if found.error is not None:
+        raise RecoveryFailed(f"it is not known whether run {run_id} needs a recovery: {found.error}")
     if doc.pause is None and found.needed:
         text = f"it was {done_text(found.action)} ({found.reason})"
         return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=recovery)

@@ -21,8 +21,8 @@ class ProblemBody(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str
     # The key with which an unclear request is to be made again.
     key: str | None = None
-    # Why an answer to a question was refused: `unknown`, `answered` or `superseded`.
-    reason: str | None = None
+    # Why an answer to a question was refused.
+    reason: errors.QuestionReason | None = None
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -68,9 +68,11 @@ def kind_of(error: BaseException) -> Kind:
     return next((KINDS[each] for each in type(error).__mro__ if each in KINDS), INTERNAL)
 
 
-def problem(kind: Kind, detail: str, **more: str | None) -> Response:
+def problem(
+    kind: Kind, detail: str, *, key: str | None = None, reason: errors.QuestionReason | None = None
+) -> Response:
     """The answer for an error of that kind."""
-    body = ProblemBody(f"urn:buoy:problem:{kind.code}", kind.code, kind.title, kind.status, detail, **more)
+    body = ProblemBody(f"urn:buoy:problem:{kind.code}", kind.code, kind.title, kind.status, detail, key, reason)
     headers = {"WWW-Authenticate": "Bearer"} if kind is UNAUTHENTICATED else None
     return Response(
         msgspec.json.encode(body), status_code=kind.status, media_type="application/problem+json", headers=headers
