@@ -202,6 +202,14 @@ def test_a_workflow_that_can_never_continue_is_told_as_that(buoy: Buoy, spawn: S
     begun(buoy, worker, "r", "cancelled")
 
 
+def test_a_worker_until_idle_ends_although_a_run_can_never_continue(buoy: Buoy, situations: Path) -> None:
+    buoy("start", f"{situations}:stuck", "--id", "r")
+    buoy("start", f"{situations}:asks", "--id", "q")
+    said = buoy("worker", str(situations), "--until-idle").stdout
+    assert "r waits for nothing and can never continue; see `buoy why r`" in said
+    assert "waiting or paused: 2 runs" in said and "q waits for nothing" not in said
+
+
 def test_a_long_step_of_a_healthy_worker_is_a_notice_wherever_one_looks(
     buoy: Buoy, spawn: Spawn, situations: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

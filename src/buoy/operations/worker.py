@@ -162,9 +162,19 @@ async def _waiting(runner: Runner, liveness: Liveness) -> int | None:
 
 
 def _at_rest(runner: Runner, record: RunRecord | None = None) -> bool:
-    """Whether what this worker drives (or that one run) only waits for a time or a message."""
+    """Whether what this worker drives (or that one run) only waits for a time or a message, or for nothing at all."""
     executions = runner.executions
     if record is not None:
         found = executions.get(record.document.run_id)
-        return found is not None and found.settled and found.state.status in RESTING
-    return all(each.settled and each.state.status in RESTING for each in executions.values())
+        return found is not None and _rests(found)
+    return all(map(_rests, executions.values()))
+
+
+def _rests(execution: Execution) -> bool:
+    # A stuck run never moves again: a worker that waited for it would never end, and a cron job with it.
+    return execution.stuck or (execution.settled and execution.state.status in RESTING)
+
+
+def stuck_runs(runner: Runner) -> tuple[str, ...]:
+    """The runs here that wait, with nothing open that could wake them."""
+    return tuple(each.run_id for each in runner.executions.values() if each.stuck)

@@ -14,7 +14,7 @@ from buoy.config import configured_store
 from buoy.core.durations import in_words
 from buoy.core.limits import PARENT_ENDED_MARGIN_S
 from buoy.core.log.wording import counted
-from buoy.operations.worker import EndedRun, PausedRun, TakenRun, WorkerOrder, hear, runs_left_when_idle
+from buoy.operations.worker import EndedRun, PausedRun, TakenRun, WorkerOrder, hear, runs_left_when_idle, stuck_runs
 from buoy.wiring import open_worker
 from buoy.worker import Worker
 from buoy.worker_processes import ParentProcess
@@ -122,5 +122,7 @@ async def _idle(process: Worker, order: WorkerOrder, report: Reporter) -> bool:
     waiting = await runs_left_when_idle(process.runner, process.sweeper, process.liveness, order)
     if waiting is None:
         return False
+    for run_id in stuck_runs(process.runner):
+        report.tell("stuck", f"{run_id} waits for nothing and can never continue; see `buoy why {run_id}`", run=run_id)
     report.tell("idle", f"nothing is left to do now; waiting or paused: {counted(waiting, 'run')}", waiting=waiting)
     return True
