@@ -144,7 +144,7 @@ def test_a_live_run_shows_its_owner_and_progress(buoy: Buoy, spawn: Spawn) -> No
 def test_a_question_is_answered_while_the_run_waits_for_it(buoy: Buoy, spawn: Spawn) -> None:
     owner = spawn("run", f"{FLOWS}:ship", "--arg", 'parcel={"item": "lamp"}', "--id", "s1")
     until(lambda: "answer it with: buoy answer s1 yes --question" in owner.err.read_text(), owner)
-    assert "drives the run and will see to it" in buoy("answer", "s1", "yes").stdout
+    assert "drives the run and will handle it" in buoy("answer", "s1", "yes").stdout
     assert owner.wait() == 0
     assert owner.out.read_text() == '"1 lamp"\n'
 
@@ -152,7 +152,7 @@ def test_a_question_is_answered_while_the_run_waits_for_it(buoy: Buoy, spawn: Sp
 def test_a_live_run_is_paused_resumed_and_cancelled_from_outside(buoy: Buoy, spawn: Spawn) -> None:
     owner = spawn("run", *slow_parts(buoy, count=100, work_s=0.1))
     until(lambda: "begin 1" in buoy.seen(), owner)
-    assert "drives the run and will see to it" in buoy("pause", "p1").stdout
+    assert "drives the run and will handle it" in buoy("pause", "p1").stdout
     until(lambda: buoy.json("show", "p1")["document"]["status"] == "paused", owner)
     assert buoy("resume", "p1").stdout.startswith(("run p1 is", "requested"))
     count = len(buoy.seen())

@@ -161,7 +161,7 @@ async def test_options_that_do_not_apply_inside_a_step_are_told(url: str) -> Non
         told = await result_of(app, await app.start(flow))
     assert told == (
         "step careful is called inside step outer, which makes it a plain function: "
-        "its retries, timeout do not apply; call it from the workflow"
+        "Buoy ignores its retries, timeout; call it from the workflow"
     )
 
 

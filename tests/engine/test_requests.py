@@ -352,7 +352,7 @@ async def test_a_running_run_is_cancelled_in_its_step(url: str) -> None:
         run = await app.start_as("run", calls)
         await until(lambda: bool(WITNESS.ran))
         text = (await run.cancel()).text
-        assert "drives the run and will see to it" in text
+        assert "drives the run and will handle it" in text
         assert await outcome_of(app, run) == ("cancelled", None)
         await until(lambda: cleaned == ["body"])
         assert (await types_of(app, "run"))[-3:] == ["cancel_requested", "leaf_cancelled", "workflow_cancelled"]

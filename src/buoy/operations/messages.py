@@ -1,7 +1,7 @@
 """Messages: answers, signals and requests to a run.
 
 Invariant: what is refused changed nothing; what is accepted is durable, and the text says whether it has happened
-already or who will see to it.
+already or who will handle it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestMade(msgspec.Struct, frozen=True):
-    """A request to a run. `done`: it has happened; else it is stored, and `text` says who will see to it."""
+    """A request to a run. `done`: it has happened; else it is stored, and `text` says who will handle it."""
 
     run_id: str
     done: bool

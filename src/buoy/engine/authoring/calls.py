@@ -149,8 +149,8 @@ def _plain_context(step: Step[..., Any], outer: StepContext | None) -> StepConte
     given = [name for name, value in {**unused, "queue": step.queue}.items() if value]
     if given:
         warnings.warn(
-            f"step {step.name} is called inside step {outer.name}, which makes it a plain function: its "
-            f"{', '.join(given)} {'does' if len(given) == 1 else 'do'} not apply; call it from the workflow",
+            f"step {step.name} is called inside step {outer.name}, which makes it a plain function: Buoy "
+            f"ignores its {', '.join(given)}; call it from the workflow",
             RuntimeWarning,
             stacklevel=4,
         )

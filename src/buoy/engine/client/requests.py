@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Requested(msgspec.Struct, frozen=True):
-    """`done`: it has happened. Else it is stored, and `text` says who will see to it."""
+    """`done`: it has happened. Else it is stored, and `text` says who will handle it."""
 
     done: bool
     text: str
@@ -46,11 +46,11 @@ async def driven(client: Client, record: RunRecord) -> bool:
 
 
 async def waits_for_whom(client: Client, record: RunRecord) -> str:
-    """Who will see to a request, in words."""
+    """Who will handle a request, in words."""
     doc = record.document
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
-        return f"runner {record.holder} drives the run and will see to it"
+        return f"runner {record.holder} drives the run and will handle it"
     if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
         return "a live worker will take the run and see to it"
     if doc.placement == "batch":

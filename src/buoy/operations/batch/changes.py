@@ -27,7 +27,7 @@ _RESETTABLE = (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.DISABLED)
 
 
 class JobsChanged(msgspec.Struct, frozen=True):
-    """A request about jobs that the run has, or will have. `text` says who will see to it."""
+    """A request about jobs that the run has, or will have. `text` says who will handle it."""
 
     run_id: RunId
     change: Change

@@ -266,7 +266,7 @@ class Judge:
                 f"{what} {step} ran {first.executions} times under one idempotency key ({first.key}), because the "
                 "process died before its result was durable, and it never looked at that key: what it does outside is "
                 f"done {first.executions} times.",
-                f"hand {key} to what it calls, so that the second call is known for the first; if "
+                f"hand {key} to what it calls, which can then recognise the second call; if "
                 f"doing it twice does no harm, say so: --repeatable {step} (repeatable=['{step}'] in pytest)",
                 step,
                 tuple(dict.fromkeys(point for repeat in repeats for point in repeat.points)),

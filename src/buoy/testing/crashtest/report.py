@@ -22,7 +22,7 @@ TITLES: dict[Kind, str] = {
     "executed_again": "A completed step was executed again",
     "nondeterminism": "The code does not repeat itself",
     "clock": "Workflow code looks at the clock",
-    "random": "Workflow code asks chance",
+    "random": "Workflow code depends on randomness",
     "not_json": "A result is not JSON",
     "not_allowed": "Workflow code does what it may not",
     "not_awaited": "A call is never awaited",
