@@ -1,0 +1,90 @@
+"""Allocations that are lost under a run: the scheduler's word, in each of its forms, with accounting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm.conftest import SlurmBatch
+from tests.slurm.scenario import Scenario, sweep
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
+    made = Scenario(slurm)
+    yield made
+    made.end()
+
+
+def preempt(slurm: SlurmBatch, job_id: str) -> None:
+    """A job of a higher partition takes the node of this one for some seconds."""
+    node = slurm.cluster.run("squeue", "-h", "-o", "%N", "-j", job_id).stdout.strip()
+    slurm.cluster.run("sbatch", "-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 2")
+
+
+def running_on(slurm: SlurmBatch, job_id: str) -> str:
+    return slurm.cluster.run("squeue", "-h", "-o", "%N", "-j", job_id).stdout.strip()
+
+
+@pytest.mark.parametrize("partition", ["main", "spot"])
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_a_preempted_allocation_is_replaced(scenario: Scenario, store_url: str, partition: str) -> None:
+    """One partition preempts by requeue, which the allocation has forbidden; the other one by cancel."""
+    slurm, job_id = scenario.slurm, _under_way(scenario, store_url, "--partition", partition)
+    preempt(slurm, job_id)
+    scenario.until(lambda: slurm.cluster.state(job_id) == "PREEMPTED", "the preemption")
+    scenario.until_begun(4)
+    scenario.open_gate()
+    scenario.ended(twice={"1", "2"})
+    assert slurm.allocations()[0]["cause"] == "preempted" and scenario.codes()[0] == "J1"
+
+
+@pytest.mark.parametrize("loss", ["preemption", "crash"])
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_an_allocation_that_is_queued_again_comes_back_under_its_id(
+    scenario: Scenario, store_url: str, loss: str
+) -> None:
+    """The site lets it: then the same id waits, and starts again with a higher restart count."""
+    slurm, job_id = scenario.slurm, _under_way(scenario, store_url)
+    slurm.cluster.run("scontrol", "update", f"jobid={job_id}", "requeue=1")
+    node = running_on(slurm, job_id)
+    if loss == "crash":
+        slurm.cluster.crash_node(node)
+    else:
+        preempt(slurm, job_id)
+    try:
+        scenario.until(
+            lambda: "Restarts=1" in slurm.cluster.run("scontrol", "show", "job", job_id).stdout, "the requeue"
+        )
+        scenario.until_begun(4)
+        scenario.open_gate()
+        scenario.ended(twice={"1", "2"})
+    finally:
+        if loss == "crash":
+            slurm.cluster.repair_node(node)
+    assert "J6" in scenario.codes() or len(slurm.ids()) == 2, scenario.told()
+
+
+@pytest.mark.parametrize("store_url", ["http"], indirect=True)
+def test_an_allocation_that_met_its_time_limit_is_replaced(scenario: Scenario, store_url: str) -> None:
+    slurm, job_id = scenario.slurm, _under_way(scenario, store_url)
+    # Slurm looks at limits every 30 seconds, and an operator can shorten them.
+    slurm.cluster.run("scontrol", "update", f"jobid={job_id}", "endtime=now")
+    scenario.until_begun(4)
+    scenario.open_gate()
+    scenario.ended(twice={"1", "2"})
+    assert slurm.allocations()[0]["cause"] == "timeout"
+
+
+def _under_way(scenario: Scenario, store_url: str, *words: str) -> str:
+    """A run of two jobs, both begun in one allocation that the watch has seen; its id."""
+    scenario.slurm.store = store_url
+    scenario.submit(sweep(), *words)
+    scenario.watch(*words)
+    scenario.until_begun(2)
+    scenario.until_active()
+    (job_id,) = scenario.slurm.ids()
+    return job_id
