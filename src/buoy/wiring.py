@@ -232,6 +232,7 @@ async def open_job_runner(
     async with open_worker(url, registry, queues=(), options=options, allocation=place) as worker:
         found = capacity(machine_capacity())
         room = Room(found, worker.clock, worker.info.host, gpu_devices())
+        room.allocation = "" if place is None else place.name
         name = worker.runner.store.name
         shell = JobShell(log_folder(name), name)
         room.on_close.append(shell.hold)

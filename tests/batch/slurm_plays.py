@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.batch.conftest import Batch
+from tests.patience import PATIENCE_S
 
 _SCRIPT = Path(__file__).with_name("played_slurm.py")
 _COMMANDS = ("sbatch", "squeue", "sacct", "scancel", "sinfo", "scontrol")
@@ -54,6 +58,31 @@ class Played(Batch):
 
     def watch(self, *words: str, code: int = 4) -> str:
         return self("watch", "r1", "--auto-schedule", "--once", *words, code=code)
+
+    def runner_in(self, number: int, *words: str) -> subprocess.Popen[bytes]:
+        """A runner in that job of the queue, which runs now."""
+        job = self.queue[number]
+        self.set(number, state="RUNNING")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("BUOY_ALLOCATION", job["name"])
+            patch.setenv("SLURM_JOB_ID", job["id"])
+            patch.setenv("SLURM_CLUSTER_NAME", "pond")
+            patch.setenv("SLURM_RESTART_COUNT", str(job["restart"]))
+            return self.runner("--cpus", "4", *words)
+
+    def lose(self, number: int, state: str, accounts: str = "") -> None:
+        """The job of the queue ends, with everything in it. `accounts`: time and memory, as sacct tells them."""
+        for each in self.runners:
+            if each.poll() is None:
+                os.killpg(each.pid, signal.SIGKILL)
+                each.wait(PATIENCE_S)
+        self.set(number, state=state)
+        job = self.queue[number]
+        if accounts:
+            elapsed, peak = accounts.split()
+            rows = [f"{job['id']}|{job['name']}|{state}|0:0|n1|pond|{elapsed}|",
+                    f"{job['id']}.batch|batch|{state}|0:9|n1|pond|{elapsed}|{peak}"]  # fmt: skip
+            (self.slurm / "sacct.txt").write_text("\n".join(rows))
 
     def run_all(self) -> None:
         """Every job runs here, to the end of the run."""

@@ -168,8 +168,8 @@ def test_one_allocation_with_several_nodes_serves_what_several_would() -> None:
 @pytest.mark.parametrize(
     ("resources", "wishes", "why"),
     [
-        (Resources(cpus=5), Wishes(), "no node of partition main is large enough"),
-        (Resources(memory_bytes=9 * GIB), Wishes(), "no node of partition main is large enough"),
+        (Resources(cpus=5), Wishes(partition="main"), "no node of partition main is large enough"),
+        (Resources(memory_bytes=9 * GIB), Wishes(), "no node of the cluster is large enough"),
         (Resources(nodes=2), Wishes(), "2 nodes each"),
         (Resources(time_s=7_200.0), Wishes(), "is too short"),
         (Resources(time_s=600.0), Wishes(walltime_s=600.0), "is too short"),

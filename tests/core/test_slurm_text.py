@@ -13,12 +13,14 @@ from buoy.core.batch.slurm_text import (
     SlurmJob,
     by_name,
     meaning,
+    read_memory,
     read_sacct,
     read_sinfo,
     read_span,
     read_squeue,
     span_text,
     state_word,
+    with_accounts,
 )
 
 SQUEUE = """\
@@ -26,11 +28,24 @@ SQUEUE = """\
 2|buoy.y.0|RUNNING|None|1|0|n1|pond|
 3|buoy.y.1|PENDING|Resources|0|0||pond|
 """
+# As `sacct -n -P -D` of Slurm 22.05 answered: a requeued job has a row for each start, with the steps of that start.
 SACCT = """\
-7|buoy.x.1|CANCELLED by 0|0:0|n1|pond
-7.batch|batch|CANCELLED|0:15|n1|pond
-7.extern|extern|COMPLETED|0:0|n1|pond
-8|buoy.x.2|OUT_OF_MEMORY|0:125|n2|pond
+1|buoy.a|COMPLETED|0:0|n1|pond|4|
+1.batch|batch|COMPLETED|0:0|n1|pond|4|102876K
+2|buoy.b|REQUEUED|0:0|n1|pond|3|
+2.batch|batch|CANCELLED|0:15|n1|pond|3|10824K
+2.0|sleep|CANCELLED|0:15|n1|pond|3|1572K
+3|buoy.c|CANCELLED by 0|0:0|n1|pond|3|
+3.batch|batch|CANCELLED|0:15|n1|pond|3|3016K
+3.extern|extern|COMPLETED|0:0|n1|pond|3|0
+4|buoy.d|FAILED|1:0|n1|pond|0|
+4.batch|batch|FAILED|1:0|n1|pond|0|
+4.0|false|FAILED|1:0|n1|pond|0|
+5|buoy.e|OUT_OF_MEMORY|0:125|n2|pond|1|
+5.batch|batch|OUT_OF_MEMORY|0:125|n2|pond|1|1568K
+2|buoy.b|RUNNING|0:0|n1|pond|5|
+2.batch|batch|RUNNING|0:0|n1|pond|5|
+2.0|sleep|RUNNING|0:0|n1|pond|5|
 """
 
 
@@ -71,17 +86,41 @@ def test_a_restart_count_that_is_not_told_is_not_zero() -> None:
     )
 
 
-def test_rows_of_sacct_are_jobs_without_their_steps() -> None:
+def test_rows_of_sacct_are_jobs_with_the_time_and_the_largest_memory_of_their_last_start() -> None:
     found = read_sacct(SACCT)
-    assert [(job.job_id, job.name, job.state, job.cause) for job in found.jobs] == [
-        ("7", "buoy.x.1", "CANCELLED", Cause.CANCELLED),
-        ("8", "buoy.x.2", "OUT_OF_MEMORY", Cause.OOM),
+    assert found.odd == ()
+    assert [(job.name, job.state, job.cause, job.elapsed_s, job.peak_memory_bytes) for job in found.jobs] == [
+        ("buoy.a", "COMPLETED", Cause.COMPLETED, 4.0, 102876 * 1024),
+        ("buoy.b", "RUNNING", None, 5.0, None),
+        ("buoy.c", "CANCELLED", Cause.CANCELLED, 3.0, 3016 * 1024),
+        ("buoy.d", "FAILED", Cause.APPLICATION, 0.0, None),
+        ("buoy.e", "OUT_OF_MEMORY", Cause.OOM, 1.0, 1568 * 1024),
     ]
 
 
-def test_the_last_row_of_a_requeued_job_counts() -> None:
-    found = read_sacct("9|x|NODE_FAIL|0:0|n1|pond\n9|x|RUNNING|0:0|n2|pond\n")
-    assert [(job.state, job.phase) for job in found.jobs] == [("RUNNING", Phase.ACTIVE)]
+def test_each_row_more_of_an_id_is_a_start_more() -> None:
+    assert [job.restart for job in read_sacct(SACCT).jobs] == [None, 1, None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("102876K", 102876 * 1024), ("1.5G", 3 * 2**29), ("0", 0), ("12M", 12 * 2**20), ("", None), ("lots", None)],
+)
+def test_a_memory_of_accounting_is_a_number_of_bytes(text: str, found: int | None) -> None:
+    assert read_memory(text) == found
+
+
+@pytest.mark.parametrize("line", ["7|x|RUNNING|0:0|n1|pond", "sacct: error", "7.batch|batch|FAILED", "x|y|z|0|n|p|1|"])
+def test_a_line_of_accounting_that_cannot_be_read_is_odd(line: str) -> None:
+    assert read_sacct(line).odd == (line,)
+
+
+def test_accounting_adds_ends_and_usage_and_never_a_life_that_the_queue_does_not_show() -> None:
+    """A row `RUNNING` of a job that the controller lost in a crash stays for ever."""
+    queue = by_name(read_squeue("3|buoy.c|CANCELLED|None|0|15|n1|pond|\n9|buoy.z|RUNNING|None|0|0|n1|pond|\n").jobs)
+    found = with_accounts(queue, read_sacct(SACCT).jobs)
+    assert sorted(found) == ["buoy.a", "buoy.c", "buoy.d", "buoy.e", "buoy.z"]
+    assert (found["buoy.c"][0].elapsed_s, found["buoy.c"][0].restart) == (3.0, 0)
 
 
 @pytest.mark.parametrize(

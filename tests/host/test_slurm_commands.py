@@ -36,8 +36,10 @@ def calls(folder: Path) -> list[str]:
 
 
 def test_a_thousand_names_are_two_questions(install: Install, tmp_path: Path) -> None:
-    found = install(squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|'", sacct="echo '8|buoy.r.2|TIMEOUT|0:0|n1|pond'")
-    answer = asyncio.run(found.states([f"buoy.r.{number}" for number in range(1_000)]))
+    found = install(
+        squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|'", sacct="echo '8|buoy.r.2|TIMEOUT|0:0|n1|pond|60|'"
+    )
+    answer = asyncio.run(found.states([f"buoy.r.{number}" for number in range(1_000)], 0.0))
     assert calls(tmp_path) == ["squeue", "sacct"] and answer.accounted
     assert {name: jobs[0].phase for name, jobs in answer.jobs.items()} == {
         "buoy.r.1": Phase.ACTIVE,
@@ -45,15 +47,38 @@ def test_a_thousand_names_are_two_questions(install: Install, tmp_path: Path) ->
     }
 
 
+def test_accounting_is_asked_from_before_the_run_on_for_every_start(install: Install, tmp_path: Path) -> None:
+    found = install(squeue="exit 0", sacct=f"printf '%s ' \"$@\" > {tmp_path}/words")
+    asyncio.run(found.states(["buoy.r.1", "buoy.r.2"], 40 * 86_400.0))
+    words = (tmp_path / "words").read_text().split()
+    assert words[:5] == ["-n", "-P", "-D", "-S", "now-42days"] and "--name=buoy.r.1,buoy.r.2" in words
+
+
+def test_ends_that_the_queue_shows_get_their_usage_from_accounting(install: Install, tmp_path: Path) -> None:
+    rows = "7|buoy.r.1|TIMEOUT|0:0|n1|pond|61|\\n7.batch|batch|CANCELLED|0:15|n1|pond|61|2048K"
+    found = install(squeue="echo '7|buoy.r.1|TIMEOUT|None|0|0|n1|pond|'", sacct=f"printf '{rows}'")
+    (job,) = asyncio.run(found.states(["buoy.r.1"], 0.0)).jobs["buoy.r.1"]
+    assert (job.elapsed_s, job.peak_memory_bytes, job.restart) == (61.0, 2 * 2**20, 0)
+    assert calls(tmp_path) == ["squeue", "sacct"]
+
+
+def test_accounting_that_answers_in_parts_is_none(install: Install) -> None:
+    found = install(
+        squeue="exit 0", sacct="echo '7|buoy.r.1|TIMEOUT|0:0|n1|pond|61|'; echo 'sacct: error: broken pipe'"
+    )
+    answer = asyncio.run(found.states(["buoy.r.1"], 0.0))
+    assert (dict(answer.jobs), answer.accounted) == ({}, False)
+
+
 def test_accounting_is_not_asked_for_jobs_that_the_queue_shows(install: Install, tmp_path: Path) -> None:
     found = install(squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|'", sacct="exit 1")
-    assert list(asyncio.run(found.states(["buoy.r.1"])).jobs) == ["buoy.r.1"]
+    assert list(asyncio.run(found.states(["buoy.r.1"], 0.0)).jobs) == ["buoy.r.1"]
     assert calls(tmp_path) == ["squeue"]
 
 
 def test_without_accounting_its_silence_is_no_answer(install: Install) -> None:
     found = install(squeue="exit 0", sacct="echo 'Slurm accounting storage is disabled' >&2; exit 1")
-    answer = asyncio.run(found.states(["buoy.r.1"]))
+    answer = asyncio.run(found.states(["buoy.r.1"], 0.0))
     assert (dict(answer.jobs), answer.accounted) == ({}, False)
 
 
@@ -68,13 +93,13 @@ def test_without_accounting_its_silence_is_no_answer(install: Install) -> None:
 )
 def test_an_answer_that_is_none_is_never_read_as_absence(install: Install, script: str) -> None:
     with pytest.raises(Unavailable, match="squeue"):
-        asyncio.run(install(squeue=script).states(["buoy.r.1"]))
+        asyncio.run(install(squeue=script).states(["buoy.r.1"], 0.0))
 
 
 def test_a_command_that_hangs_is_ended(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "COMMAND_S", 0.2)
     with pytest.raises(Unavailable, match="no answer within"):
-        asyncio.run(install(squeue="exec sleep 600").states(["buoy.r.1"]))
+        asyncio.run(install(squeue="exec sleep 600").states(["buoy.r.1"], 0.0))
 
 
 def test_the_id_of_a_submission_is_the_last_word_of_its_answer(install: Install, tmp_path: Path) -> None:

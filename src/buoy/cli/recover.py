@@ -20,7 +20,7 @@ from buoy.operations import recover as recovery
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, recover_jobs
 from buoy.operations.recover import Recovered
-from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again
+from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
 from buoy.slurm_wiring import slurm_site
 
 
@@ -108,9 +108,8 @@ async def _recover(
         document = (await client.record(run_id)).document
         if document.placement != "batch" or document.ended:
             return found, None, None
-        jobs = await recover_jobs(
-            client, checked, asked.rule, retry_unknown=asked.unknown, dry_run=asked.dry_run
-        )  # fmt: skip
+        recover_all = recover_jobs if site is None else recover_slurm_jobs
+        jobs = await recover_all(client, checked, asked.rule, retry_unknown=asked.unknown, dry_run=asked.dry_run)
         if site is None or synced is None:
             return found, jobs, None
         allocated = None if asked.dry_run else await plan_again(site, checked, asked.wishes, submit=asked.submit)

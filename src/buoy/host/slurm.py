@@ -15,11 +15,13 @@ from buoy.core.batch.slurm_text import (
     SINFO_FORMAT,
     SQUEUE_FIELDS,
     Partition,
+    Phase,
     SlurmJob,
     by_name,
     read_sacct,
     read_sinfo,
     read_squeue,
+    with_accounts,
 )
 from buoy.errors import BadInput, Unavailable
 from buoy.ports.batch import SchedulerAnswer
@@ -27,8 +29,7 @@ from buoy.ports.batch import SchedulerAnswer
 COMMAND_S = 30.0
 # A single argument of a command has at most 128 KiB.
 _NAMES_BYTES_MAX = 100_000
-# How far back accounting is asked; without it Slurm starts at midnight.
-_ACCOUNTED_SINCE = "now-30days"
+_DAY_S = 86_400.0
 _SHOWN_CHARS = 300
 
 
@@ -53,7 +54,7 @@ class Slurm:
             )
         return job_id, cluster
 
-    async def states(self, names: Collection[str]) -> SchedulerAnswer:
+    async def states(self, names: Collection[str], age_s: float) -> SchedulerAnswer:
         found: list[SlurmJob] = []
         for part in _parts(sorted(names)):
             words = ["squeue", "-h", "-r", "-t", "all", f"--name={part}", "-O", SQUEUE_FIELDS]
@@ -61,18 +62,25 @@ class Slurm:
             if rows.odd:
                 raise Unavailable(f"squeue answered with a line that is no job: {_short(rows.odd[0])}; ask again")
             found += rows.jobs
-        known = by_name(found)
-        absent = [name for name in names if name not in known]
-        accounted = bool(absent)
-        for part in _parts(sorted(absent)):
-            words = ["sacct", "-n", "-P", "-X", "-S", _ACCOUNTED_SINCE, f"--name={part}", "-o", SACCT_FIELDS]
+        queued = by_name(found)
+        wanted = [name for name in names if all(job.phase is Phase.ENDED for job in queued.get(name, ()))]
+        accounts = await self._accounts(wanted, age_s)
+        return SchedulerAnswer(with_accounts(queued, accounts or ()), accounts is not None and bool(wanted))
+
+    async def _accounts(self, names: Collection[str], age_s: float) -> list[SlurmJob] | None:
+        """What accounting has about these names; None: there is none, or it cannot be read whole now."""
+        found: list[SlurmJob] = []
+        # Without a start Slurm begins at midnight. A day more: its clock is not ours.
+        since = f"now-{2 + int(age_s // _DAY_S)}days"
+        for part in _parts(sorted(names)):
+            words = ["sacct", "-n", "-P", "-D", "-S", since, f"--name={part}", "-o", SACCT_FIELDS]
             code, out, _ = await self._run(words)
             rows = read_sacct(out)
             # Where there is no accounting sacct fails. Its silence then proves nothing.
-            accounted = accounted and code == 0 and not rows.odd
-            if code == 0:
-                known |= by_name(rows.jobs)
-        return SchedulerAnswer(known, accounted)
+            if code != 0 or rows.odd:
+                return None
+            found += rows.jobs
+        return found
 
     async def cancel(self, job_ids: Iterable[str]) -> None:
         wanted = list(job_ids)

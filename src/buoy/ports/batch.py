@@ -33,7 +33,7 @@ class AllocationPlace(msgspec.Struct, frozen=True, omit_defaults=True):
 class SchedulerAnswer(msgspec.Struct, frozen=True):
     """The jobs of each name that was asked for. A name without jobs is unknown to the queue.
 
-    `accounted`: accounting was asked for the names that the queue does not know, and answered.
+    `accounted`: accounting was asked for the names that the queue does not know or shows as ended, and answered.
     """
 
     jobs: Mapping[str, list[SlurmJob]]
@@ -47,8 +47,11 @@ class BatchSystem(Protocol):
         """The job id and the cluster. Raises `Unavailable` if the scheduler refused or did not answer: look by name."""
         ...
 
-    async def states(self, names: Collection[str]) -> SchedulerAnswer:
-        """What the scheduler knows about jobs of these names. Raises `Unavailable` if that cannot be told."""
+    async def states(self, names: Collection[str], age_s: float) -> SchedulerAnswer:
+        """What the scheduler knows about jobs of these names, none of which is older than that.
+
+        Raises `Unavailable` if that cannot be told.
+        """
         ...
 
     async def cancel(self, job_ids: Iterable[str]) -> None:

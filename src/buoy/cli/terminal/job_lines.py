@@ -55,13 +55,18 @@ def recovered_lines(found: JobsRecovered) -> list[str]:
 
 
 def _recovery(each: JobRecovery) -> str:
+    if each.free:
+        return f"{each.job}: lost ({each.cause}); it is free, and the next runner runs it again"
     if not each.reset:
         return f"{each.job}: stays failed ({each.cause}): {each.why}"
     changes = []
     if each.memory_bytes is not None:
-        changes.append(f"memory {size_text(each.old_memory_bytes)} to {size_text(each.memory_bytes)}")
+        changes.append(
+            f"memory {size_text(each.old_memory_bytes) or 'without limit'} to {size_text(each.memory_bytes)}"
+        )
     if each.time_s is not None:
-        changes.append(f"time {in_words(each.old_time_s or 0.0)} to {in_words(each.time_s)}")
+        old = "without limit" if each.old_time_s is None else in_words(each.old_time_s)
+        changes.append(f"time {old} to {in_words(each.time_s)}")
     return f"{each.job}: {each.cause}; {', '.join(changes) or 'same limits'}"
 
 

@@ -37,6 +37,8 @@ class Allocation(msgspec.Struct, frozen=True, kw_only=True):
     restart: int = 0
     cause: str | None = None
     state: str | None = None
+    elapsed_s: float | None = None
+    peak_memory_bytes: int | None = None
 
     @property
     def live(self) -> bool:
@@ -155,7 +157,12 @@ class ClusterState:
                 self._change(change.name, status=AllocationStatus.ACTIVE, restart=change.restart)
             case c.AllocationEnded():
                 self._change(
-                    change.name, status=AllocationStatus.COMPLETE, cause=change.cause, state=change.state or None
+                    change.name,
+                    status=AllocationStatus.COMPLETE,
+                    cause=change.cause,
+                    state=change.state or None,
+                    elapsed_s=change.elapsed_s,
+                    peak_memory_bytes=change.peak_memory_bytes,
                 )
 
     def _executed(self, change: c.ActionExecuted, entry: ClusterEntry) -> None:

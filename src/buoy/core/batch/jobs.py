@@ -54,6 +54,8 @@ class LotFacts(msgspec.Struct, frozen=True):
     begun: dict[LeafId, float] = {}
     attempts: dict[LeafId, int] = {}
     lost: str | None = None
+    # The allocation of the runner that has it, or had it last.
+    allocation: str | None = None
 
 
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -65,6 +67,8 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     lot: int | None = None
     runner: str | None = None
     host: str | None = None
+    # The allocation that it runs in, or was lost or stopped with.
+    allocation: str | None = None
     since: float | None = None
     exit_code: int | None = None
     signal: str | None = None
@@ -146,6 +150,7 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
             attempt=attempt,
             lot=leaf.lot,
             since=began,
+            allocation=lot.allocation,
             cause=ALLOCATION_LOST,
             error=lot.lost,
         )
@@ -160,6 +165,7 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
         lot=leaf.lot,
         runner=lot.holder,
         host=lot.host,
+        allocation=lot.allocation if began is not None or lot.holder is not None else None,
         since=leaf.since if began is None else began,
     )
 
@@ -186,7 +192,7 @@ def _failed(name: str, leaf: Leaf) -> JobView:
 
 
 def _measured(facts: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("exit_code", "signal", "duration_s", "peak_memory_bytes", "host")
+    names = ("exit_code", "signal", "duration_s", "peak_memory_bytes", "host", "allocation")
     return {name: facts[name] for name in names if facts.get(name) is not None}
 
 

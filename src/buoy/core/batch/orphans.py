@@ -85,7 +85,7 @@ class _Search:
         restart = row.restart or 0
         match row.phase:
             case Phase.ENDED:
-                self._ended(allocation, row.job_id, str(row.cause or Cause.UNKNOWN), row.state)
+                self._ended(allocation, row)
             case Phase.ACTIVE if allocation.status is AllocationStatus.PENDING or restart > allocation.restart:
                 self.changes.append(c.AllocationActive(allocation.name, restart))
                 self._requeued(allocation, row, restart)
@@ -105,17 +105,21 @@ class _Search:
         if allocation.name not in self._missed:
             self.missing.append(allocation.name)
         elif allocation.job_id is not None:
-            self._ended(allocation, allocation.job_id, str(Cause.UNKNOWN), "")
+            gone = SlurmJob(job_id=allocation.job_id, name=allocation.name, state="", phase=Phase.ENDED)
+            self._ended(allocation, gone)
 
-    def _ended(self, allocation: Allocation, job_id: str, cause: str, state: str) -> None:
+    def _ended(self, allocation: Allocation, row: SlurmJob) -> None:
         code: OrphanCode = "J1" if allocation.status is AllocationStatus.ACTIVE else "J2"
-        self.changes.append(c.AllocationEnded(allocation.name, cause, state))
+        cause, state = str(row.cause or Cause.UNKNOWN), row.state
+        self.changes.append(
+            c.AllocationEnded(allocation.name, cause, state, row.elapsed_s, row.peak_memory_bytes)
+        )  # fmt: skip
         runners = tuple(seat.runner for seat in self._seats if seat.allocation == allocation.name)
         self.found.append(
             ClusterOrphan(
                 code="J1" if runners else code,
                 allocation=allocation.name,
-                job_id=job_id,
+                job_id=row.job_id,
                 cause=cause,
                 state=state or None,
                 runners=runners,

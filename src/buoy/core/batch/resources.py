@@ -20,6 +20,8 @@ from buoy.errors import BadInput
 ONE_CPU = Resources()
 MEMORY_STEP_BYTES = 2**20
 TIME_STEP_S = 60.0
+# The memory of a job without a limit whose allocation ran out of it: a guess from which limits can grow.
+MEMORY_GUESS_BYTES = 2**30
 MULTIPLIER_MAX = 100.0
 
 _GROUP = re.compile(r"c(\d+)m(\d*)g(\d+)n(\d+)t(\d*)\Z")

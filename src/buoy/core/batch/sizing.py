@@ -63,7 +63,7 @@ def scheduler_for(
         memory_bytes=None if needed.memory_bytes is None else at_once * needed.memory_bytes,
         gpus=at_once * needed.gpus,
         account=wishes.account,
-        partition=wishes.partition,
+        partition=wishes.partition or (None if partition.default else partition.name),
         prologue=wishes.prologue,
     )
 
@@ -77,19 +77,24 @@ def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, alloca
 
 
 def _partition(needed: Resources, wishes: Wishes, partitions: Sequence[Partition]) -> Partition:
-    """The partition that was named, the default one, or any other in which such a job fits."""
+    """The partition that was named; else the default one, if such a job fits there by size and time; else any other."""
     up = [each for each in partitions if each.up]
     named = [each for each in up if each.name == wishes.partition]
     if wishes.partition is not None and not named:
         known = ", ".join(dict.fromkeys(each.name for each in up)) or "none"
         raise BadInput(f"unknown partition {wishes.partition!r}; the cluster has {known}")
-    chosen = named or [each for each in up if each.default] or up
-    fitting = [each for each in chosen if _places(needed, each)]
-    if not fitting:
-        where = f"partition {chosen[0].name}" if chosen else "the cluster"
-        raise BadInput(f"no node of {where} is large enough for jobs of {group_name(needed)}; name another --partition")
-    # The smallest node that is large enough waits the least.
-    return min(fitting, key=lambda each: (each.cpus, each.memory_bytes))
+    chosen = named or up
+    large = [each for each in chosen if _places(needed, each)]
+    if not large:
+        where = f"partition {wishes.partition}" if named else "the cluster"
+        advice = "name another --partition" if named else "lower their resources"
+        raise BadInput(f"no node of {where} is large enough for jobs of {group_name(needed)}; {advice}")
+    least_s = wishes.walltime_s or (needed.time_s or 0.0) + WALLTIME_MARGIN_S
+    fitting = [each for each in large if each.time_max_s is None or each.time_max_s >= least_s] or large
+    # The smallest node that is large enough waits the least. Graphics processors are left to those who need them.
+    return min(
+        fitting, key=lambda each: (not each.default, each.gpus > 0 and not needed.gpus, each.cpus, each.memory_bytes)
+    )
 
 
 def _places(needed: Resources, partition: Partition) -> int:

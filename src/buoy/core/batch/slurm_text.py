@@ -7,19 +7,20 @@ kept as odd, and a job that is not among the rows is then not absent. No sentenc
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 import msgspec
 
 # The fields that are asked for, each closed by a bar. A bar in a name would be an odd line.
 SQUEUE_FIELDS = "JobID:|,Name:|,State:|,Reason:|,RestartCnt:|,exit_code:|,NodeList:|,Cluster:|"
-SACCT_FIELDS = "JobIDRaw,JobName,State,ExitCode,NodeList,Cluster"
+SACCT_FIELDS = "JobIDRaw,JobName,State,ExitCode,NodeList,Cluster,ElapsedRaw,MaxRSS"
 SINFO_FORMAT = "%P|%c|%m|%G|%l|%D|%a"
 
 _JOB_ID = re.compile(r"\d+(_\d+)?\Z")
 _STEP = re.compile(r"\d+(_\d+)?(\+\d+)?\.\w+\Z")
 _GPUS = re.compile(r"gpu(?::[^:(,]+)?:(\d+)")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)\Z")
 _SPAN = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+)(?::(\d+))?\Z")
 
 
@@ -79,7 +80,10 @@ _SHORT = {
 
 
 class SlurmJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One job as Slurm shows it. `restart`: how often it was queued again under the same id; None: not told."""
+    """One job as Slurm shows it. `restart`: how often it was queued again under the same id; None: not told.
+
+    `elapsed_s` and `peak_memory_bytes` (of its largest step) are there where accounting tells them.
+    """
 
     job_id: str
     name: str
@@ -90,6 +94,8 @@ class SlurmJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     nodes: str = ""
     cluster: str = ""
+    elapsed_s: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 class SlurmRows(msgspec.Struct, frozen=True):
@@ -152,22 +158,40 @@ def read_squeue(text: str) -> SlurmRows:
 
 
 def read_sacct(text: str) -> SlurmRows:
-    """The rows of `sacct -n -P -o SACCT_FIELDS`. Rows of steps are left out; the last row of a job counts."""
+    """The rows of `sacct -n -P -D -o SACCT_FIELDS`: the last start of each job, with the largest memory of its steps.
+
+    Earlier rows of the same id are earlier starts of a job that was queued again.
+    """
     jobs: dict[str, SlurmJob] = {}
     odd = []
     for line in _lines(text):
         fields = [each.strip() for each in line.split("|")]
-        if _STEP.match(fields[0]):
-            continue
-        if len(fields) != 6 or not _JOB_ID.match(fields[0]):
+        step, known = _STEP.match(fields[0]), jobs.get(fields[0].partition(".")[0].partition("+")[0])
+        if len(fields) != 8 or not (step or _JOB_ID.match(fields[0])):
             odd.append(line)
-            continue
-        job_id, name, state, _, nodes, cluster = fields
-        phase, cause = meaning(state)
-        jobs[job_id] = SlurmJob(
-            job_id=job_id, name=name, state=state_word(state), phase=phase, cause=cause, nodes=nodes, cluster=cluster
-        )
+        elif not step:
+            jobs[fields[0]] = _accounted(fields, None if known is None else (known.restart or 0) + 1)
+        elif known is not None:
+            peak = max(known.peak_memory_bytes or 0, read_memory(fields[7]) or 0) or None
+            jobs[known.job_id] = msgspec.structs.replace(known, peak_memory_bytes=peak)
     return SlurmRows(tuple(jobs.values()), tuple(odd))
+
+
+def _accounted(fields: list[str], restart: int | None) -> SlurmJob:
+    job_id, name, state, _, nodes, cluster, elapsed, peak = fields
+    phase, cause = meaning(state)
+    return SlurmJob(
+        job_id=job_id, name=name, state=state_word(state), phase=phase, cause=cause, nodes=nodes, cluster=cluster,
+        restart=restart, elapsed_s=float(elapsed) if elapsed.isdigit() else None, peak_memory_bytes=read_memory(peak),
+    )  # fmt: skip
+
+
+def read_memory(text: str) -> int | None:
+    """The bytes of `102876K`, `1.5G` or a plain number. None: not told."""
+    found = _MEMORY.match(text.strip().upper())
+    if found is None:
+        return None
+    return int(float(found[1]) * 1024 ** " KMGTP".index(found[2] or " "))
 
 
 def read_sinfo(text: str) -> list[Partition]:
@@ -221,6 +245,26 @@ def by_name(jobs: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
     for job in jobs:
         found.setdefault(job.name, []).append(job)
     return found
+
+
+def with_accounts(queued: Mapping[str, list[SlurmJob]], accounts: Iterable[SlurmJob]) -> dict[str, list[SlurmJob]]:
+    """What the queue shows, and what accounting adds: ends that the queue has forgotten, time and memory of all ends.
+
+    Accounting lags. A job that it calls running and that the queue does not show is unknown: the controller may have
+    lost it in a crash, and then that row never changes.
+    """
+    found = {name: list(jobs) for name, jobs in queued.items()}
+    for row in accounts:
+        if row.phase is not Phase.ENDED:
+            continue
+        mine = found.setdefault(row.name, [])
+        place = next((number for number, job in enumerate(mine) if job.job_id == row.job_id), None)
+        if place is None:
+            mine.append(row)
+        else:
+            used = {"elapsed_s": row.elapsed_s, "peak_memory_bytes": row.peak_memory_bytes}
+            mine[place] = msgspec.structs.replace(mine[place], **used)
+    return {name: jobs for name, jobs in found.items() if jobs}
 
 
 def _lines(text: str) -> list[str]:

@@ -96,11 +96,16 @@ class AllocationActive(msgspec.Struct, frozen=True, tag="allocation_active"):
 
 
 class AllocationEnded(msgspec.Struct, frozen=True, tag="allocation_ended", omit_defaults=True):
-    """`cause`: see `core.batch.slurm_text.Cause`. `state`: the scheduler's own word."""
+    """`cause`: see `core.batch.slurm_text.Cause`. `state`: the scheduler's own word.
+
+    Time and memory are those of accounting, where it told them.
+    """
 
     name: str
     cause: str
     state: str = ""
+    elapsed_s: float | None = None
+    peak_memory_bytes: int | None = None
 
 
 ClusterChange: TypeAlias = (

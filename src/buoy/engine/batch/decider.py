@@ -202,6 +202,11 @@ class BatchDecider(SpecDecider):
             wanted.update(
                 name for each in self._dependents(node) if state.stopped.get(name := self._leaf(each)) == "dependency"
             )
+        # Their lots have the old limits. These jobs were lost, and their runner is gone.
+        changed = self._offered.by_lot(node for node in nodes if self._leaf(node) in body.limits)
+        for lot, members in changed.items():
+            wanted.update(map(self._leaf, members))
+            self._take_back(lot, members, "its limits change", number)
         reset = e.JobsReset(leaves=tuple(sorted(wanted)), limits=body.limits, message=number, by=by)
         self._execution.record(reset)
         self._were_reset(reset)
@@ -212,10 +217,7 @@ class BatchDecider(SpecDecider):
 
     def _stop(self, number: int, body: StopJobs, by: str | None) -> None:
         cause = e.JobsStopped(leaves=body.leaves, disabled=body.disable, reason=body.reason, message=number, by=by)
-        in_lots: dict[int, list[int]] = {}
-        for node in self._nodes(body.leaves):
-            if node in self._offered:
-                in_lots.setdefault(self._offered[node], []).append(node)
+        in_lots = self._offered.by_lot(self._nodes(body.leaves))
         self._execution.record(cause)
         self._stopped(cause)
         for lot, nodes in in_lots.items():

@@ -82,6 +82,8 @@ class JobBody:
             try:
                 result = await self._command(attempt, place)
             except CommandFailed as error:
+                if self._room.allocation:
+                    error.facts["allocation"] = self._room.allocation
                 judged = await self._judged(error, attempt, place)
                 self._keep_failure(judged, attempt)
                 raise judged from error

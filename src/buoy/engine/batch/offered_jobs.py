@@ -5,6 +5,8 @@ Invariant: a job is in one lot at most. One that is offered again leaves its for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class OfferedJobs:
     """Jobs by node, with the number of their lot."""
@@ -40,3 +42,11 @@ class OfferedJobs:
 
     def members(self, lot: int) -> list[int]:
         return list(self._members.get(lot, ()))
+
+    def by_lot(self, nodes: Iterable[int]) -> dict[int, list[int]]:
+        """Those of these jobs that are offered, by lot."""
+        found: dict[int, list[int]] = {}
+        for node in nodes:
+            if node in self:
+                found.setdefault(self[node], []).append(node)
+        return found

@@ -34,6 +34,8 @@ class Room:
     def __init__(self, capacity: Capacity, clock: Clock, host: str = "", devices: Sequence[str] = ()) -> None:
         self.capacity = capacity
         self.host = host
+        # The allocation of a cluster that this process is in.
+        self.allocation = ""
         self._devices = tuple(devices) or tuple(map(str, range(capacity.gpus)))
         self.closed = False
         # Called when something became free.

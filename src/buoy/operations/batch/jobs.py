@@ -6,7 +6,7 @@ Invariant: a lot that cannot be read hides no job: its jobs are shown as offered
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -20,12 +20,15 @@ from buoy.engine.read_log import read_log
 from buoy.engine.spec.workflow import stored_workflow
 from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
 from buoy.operations.access import StoreAccess
+from buoy.ports.records import RunnerRecord
 
 # Lots whose logs are read to tell which of their jobs run.
 _LOTS_READ_MAX = 256
 _READS_AT_ONCE = 16
 # Runners that are gone, among which the last owner of a lot is looked for.
 _GONE_READ_MAX = 200
+# Why a runner is gone that said good-bye.
+_STOPPED = "stopped"
 
 
 class BatchLog(msgspec.Struct, frozen=True):
@@ -78,39 +81,44 @@ async def list_jobs(
 
 async def read_lots(access: StoreAccess, state: State) -> dict[int, LotFacts]:
     """What the open lots say about their jobs."""
+    wanted = sorted(open_lots(state).items())[:_LOTS_READ_MAX]
+    if not wanted:
+        return {}
     gate = asyncio.Semaphore(_READS_AT_ONCE)
+    runners = {each.info.id: each for each in await access.store.runners(gone=_GONE_READ_MAX)}
 
     async def read(number: int, child: RunId) -> tuple[int, LotFacts]:
         async with gate:
             try:
-                return number, await _lot(access, child)
+                return number, await _lot(access, child, runners)
             except Problem:
                 return number, LotFacts()  # its jobs are shown as offered
 
-    wanted = sorted(open_lots(state).items())[:_LOTS_READ_MAX]
     return dict(await asyncio.gather(*(read(number, child) for number, child in wanted)))
 
 
-async def _lot(access: StoreAccess, child: RunId) -> LotFacts:
+async def _lot(access: StoreAccess, child: RunId, runners: Mapping[RunnerId, RunnerRecord]) -> LotFacts:
     record = await access.store.run(child)
     if record is None or record.document.owner is None:
         return LotFacts()
     state = fold(child, await read_log(access.store, child))
     begun: dict[LeafId, float] = {leaf.id: leaf.since for leaf in state.open.values() if leaf.phase == "open"}
     attempts = {leaf.id: leaf.attempt for leaf in state.open.values()}
-    lost = await _lost(access, state.owner) if begun and record.holder is None else None
-    return LotFacts(record.holder, await _host(access, record.holder), begun, attempts, lost)
+    holder = None if record.holder is None else runners.get(record.holder)
+    last = holder if record.holder is not None else runners.get(RunnerId(state.owner or ""))
+    place = None if last is None or last.info.allocation is None else last.info.allocation.name
+    return LotFacts(
+        holder=record.holder,
+        host=None if holder is None else holder.info.host,
+        begun=begun,
+        attempts=attempts,
+        lost=_lost(last) if begun and record.holder is None else None,
+        allocation=place,
+    )
 
 
-async def _lost(access: StoreAccess, owner: str | None) -> str | None:
-    """Why the last owner of a lot is gone, if it was in an allocation."""
-    for each in await access.store.runners(gone=_GONE_READ_MAX):
-        if each.info.id == owner and each.gone_at is not None and each.info.allocation is not None:
-            return each.gone_why or "its allocation ended"
-    return None
-
-
-async def _host(access: StoreAccess, holder: RunnerId | None) -> str | None:
-    if holder is None:
+def _lost(last: RunnerRecord | None) -> str | None:
+    """Why the last owner of a lot is gone, if it was in an allocation. One that stopped by itself was not lost."""
+    if last is None or last.gone_at is None or last.info.allocation is None or last.gone_why == _STOPPED:
         return None
-    return next((each.info.host for each in await access.store.runners() if each.info.id == holder), None)
+    return last.gone_why or "its allocation ended"

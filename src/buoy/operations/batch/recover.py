@@ -6,12 +6,25 @@ that run are left alone: a recovery needs no rest. A dry run changes nothing.
 
 from __future__ import annotations
 
-import msgspec
+from collections import Counter
+from collections.abc import Sequence
 
-from buoy.core.batch.jobs import cause_of
+import msgspec
+from msgspec.structs import replace
+
+from buoy.core.batch.allocations import Allocation, ClusterState
+from buoy.core.batch.job_causes import JobEvidence, evidence_of, job_cause
+from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
 from buoy.core.batch.lots import ResetJobs
-from buoy.core.batch.resources import ONE_CPU, Correction, Shortage, check_correction, corrected
-from buoy.core.ids import LeafId, RunId
+from buoy.core.batch.resources import (
+    MEMORY_GUESS_BYTES,
+    ONE_CPU,
+    Correction,
+    Shortage,
+    check_correction,
+    corrected,
+)
+from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
 from buoy.core.log.state import Leaf
 from buoy.core.spec.model import Resources
@@ -19,9 +32,7 @@ from buoy.engine.client.client import Client
 from buoy.operations.batch.changes import send_jobs
 from buoy.operations.batch.jobs import BatchLog, read_batch
 
-_SHORTAGES: dict[str, Shortage] = {"oom": "memory", "timeout": "time"}
-# Failures of machines and runners, not of jobs.
-_INFRASTRUCTURE = ("LotFailed", "GuardLost")
+_NO_CLUSTER = ClusterState(())
 
 
 class JobRecovery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -36,6 +47,9 @@ class JobRecovery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     memory_bytes: int | None = None
     old_time_s: float | None = None
     time_s: float | None = None
+    # It is free already, and no reset is needed: the next runner runs it again.
+    free: bool = False
+    evidence: JobEvidence = JobEvidence()
 
 
 class JobsRecovered(msgspec.Struct, frozen=True):
@@ -53,61 +67,117 @@ async def recover_jobs(
     """Resets failed jobs, with higher limits where they met one."""
     batch = await read_batch(client, run_id)
     plan = plan_recovery(batch, check_correction(rule), retry_unknown=retry_unknown)
-    text = ""
-    again = [each for each in plan if each.reset]
-    if again and not dry_run:
-        limits = {
-            each.leaf: e.JobLimits(each.memory_bytes, each.time_s)
-            for each in again
-            if each.memory_bytes is not None or each.time_s is not None
-        }
-        text = await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits))
-    return JobsRecovered(run_id, dry_run, tuple(plan), text)
+    return JobsRecovered(run_id, dry_run, tuple(plan), "" if dry_run else await send_resets(client, run_id, plan))
 
 
-def plan_recovery(batch: BatchLog, rule: Correction, *, retry_unknown: bool) -> list[JobRecovery]:
-    """What is to be done about each job that failed for good."""
-    held = [leaf for leaf in batch.state.open.values() if leaf.phase == "held"]
-    return [_job(batch, leaf, rule, retry_unknown=retry_unknown) for leaf in held]
+async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery]) -> str:
+    """Sends one message with all resets of a plan, and says who will read it."""
+    again = [each for each in plan if each.reset and not each.free]
+    if not again:
+        return ""
+    limits = {
+        each.leaf: e.JobLimits(each.memory_bytes, each.time_s)
+        for each in again
+        if each.memory_bytes is not None or each.time_s is not None
+    }
+    return await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits))
 
 
-def _job(batch: BatchLog, leaf: Leaf, rule: Correction, *, retry_unknown: bool) -> JobRecovery:
-    error = leaf.error or e.ErrorInfo(type="Unknown", message="")
-    cause = cause_of(error)
-    old = _resources(batch, leaf)
-    shortage = _SHORTAGES.get(cause)
-    if shortage is None:
-        again = retry_unknown or error.type in _INFRASTRUCTURE or error.kind == "transient"
-        why = "" if again else "more resources do not help; correct its cause, then reset it, or add --retry-unknown"
-        return JobRecovery(job=leaf.name, leaf=leaf.id, cause=cause, reset=again, why=why)
-    peak = error.facts.get("peak_memory_bytes")
-    new = corrected(old, shortage, rule, peak if isinstance(peak, int) else None)
-    if new == old:
-        has_limit = old.memory_bytes if shortage == "memory" else old.time_s
-        why = f"its {shortage} is at its cap already" if has_limit else f"it has no limit of {shortage} that could grow"
-        return JobRecovery(job=leaf.name, leaf=leaf.id, cause=cause, reset=retry_unknown, why=why)
-    return JobRecovery(
-        job=leaf.name,
-        leaf=leaf.id,
-        cause=cause,
-        reset=True,
-        old_memory_bytes=old.memory_bytes,
-        memory_bytes=new.memory_bytes if shortage == "memory" else None,
-        old_time_s=old.time_s,
-        time_s=new.time_s if shortage == "time" else None,
-    )
+def plan_recovery(
+    batch: BatchLog,
+    rule: Correction,
+    *,
+    retry_unknown: bool,
+    cluster: ClusterState = _NO_CLUSTER,
+    views: Sequence[JobView] = (),
+) -> list[JobRecovery]:
+    """What is to be done about each job that failed for good. `views`: all jobs, those that were lost among them."""
+    planner = _Planner(batch, rule, cluster, retry_unknown=retry_unknown)
+    held = [planner.held(leaf) for leaf in batch.state.open.values() if leaf.phase == "held"]
+    gone = [each for each in views if each.cause == ALLOCATION_LOST or each.status is JobStatus.TERMINATED]
+    shares = Counter(each.allocation for each in gone)
+    return held + [planner.lost(each, shares[each.allocation]) for each in gone]
 
 
-def _resources(batch: BatchLog, leaf: Leaf) -> Resources:
+class _Planner:
+    """What is done about single jobs of one run."""
+
+    def __init__(self, batch: BatchLog, rule: Correction, cluster: ClusterState, *, retry_unknown: bool) -> None:
+        self._batch = batch
+        self._rule = rule
+        self._cluster = cluster
+        self._retry_unknown = retry_unknown
+
+    def held(self, leaf: Leaf) -> JobRecovery:
+        error = leaf.error or e.ErrorInfo(type="Unknown", message="")
+        place = self._cluster.allocations.get(str(error.facts.get("allocation")))
+        evidence, old = evidence_of(error, place), _resources(self._batch, leaf.name, leaf.id)
+        found = job_cause(evidence, error, old)
+        made = JobRecovery(job=leaf.name, leaf=leaf.id, cause=found.cause, reset=True, evidence=evidence)
+        if found.shortage is None:
+            if found.again or self._retry_unknown:
+                return made
+            why = "more resources do not help; correct its cause, then reset it, or add --retry-unknown"
+            return replace(made, reset=False, why=why)
+        raised = self._raised(made, old, old, found.shortage, evidence.peak_memory_bytes)
+        if raised is not None:
+            return raised
+        has_limit = old.memory_bytes if found.shortage == "memory" else old.time_s
+        why = f"its {found.shortage} is at its cap already"
+        if not has_limit:
+            why = f"it has no limit of {found.shortage} that could grow"
+        return replace(made, reset=self._retry_unknown, why=why)
+
+    def lost(self, view: JobView, share: int) -> JobRecovery:
+        """A job that was lost or stopped with its runner is free. It only has to be reset if its limits change."""
+        leaf = leaf_id("", view.job, 1)
+        place = self._cluster.allocations.get(view.allocation or "")
+        evidence, old = evidence_of(None, place), _resources(self._batch, view.job, leaf)
+        found = job_cause(evidence, None, old)
+        made = JobRecovery(job=view.job, leaf=leaf, cause=found.cause, reset=True, free=True, evidence=evidence)
+        if found.shortage is None or place is None:
+            return made
+        base = self._guessed(old, place, share)
+        peak = (place.peak_memory_bytes or 0) // max(1, share)
+        return self._raised(replace(made, free=False), old, base, found.shortage, peak) or made
+
+    def _guessed(self, old: Resources, place: Allocation, share: int) -> Resources:
+        """The limits that a job without limits had by those of its allocation, which it shared with others."""
+        scheduler = self._cluster.schedulers.get(place.scheduler)
+        memory, time_s = old.memory_bytes, old.time_s
+        if memory is None:
+            whole = (scheduler.memory_bytes if scheduler is not None else None) or 0
+            memory = max(MEMORY_GUESS_BYTES, whole // max(1, share))
+        if time_s is None:
+            time_s = max(place.elapsed_s or 0.0, 0.0 if scheduler is None else scheduler.walltime_s) or None
+        return replace(old, memory_bytes=memory, time_s=time_s)
+
+    def _raised(
+        self, made: JobRecovery, old: Resources, base: Resources, shortage: Shortage, peak: int | None
+    ) -> JobRecovery | None:
+        """With a higher limit; None: it cannot grow."""
+        new = corrected(base, shortage, self._rule, peak)
+        if new == old:
+            return None
+        return replace(
+            made,
+            old_memory_bytes=old.memory_bytes,
+            memory_bytes=new.memory_bytes if shortage == "memory" else None,
+            old_time_s=old.time_s,
+            time_s=new.time_s if shortage == "time" else None,
+        )
+
+
+def _resources(batch: BatchLog, name: str, leaf: LeafId) -> Resources:
     """The limits that the job had when it failed."""
-    step = batch.plan.steps[batch.plan.index[leaf.name]].step
+    step = batch.plan.steps[batch.plan.index[name]].step
     needed = step.resources or ONE_CPU
     if step.timeout_s is not None and (needed.time_s is None or step.timeout_s < needed.time_s):
-        needed = msgspec.structs.replace(needed, time_s=step.timeout_s)
-    changed = batch.state.limits.get(leaf.id)
+        needed = replace(needed, time_s=step.timeout_s)
+    changed = batch.state.limits.get(leaf)
     if changed is None:
         return needed
-    return msgspec.structs.replace(
+    return replace(
         needed,
         memory_bytes=changed.memory_bytes or needed.memory_bytes,
         time_s=changed.time_s or needed.time_s,

@@ -14,7 +14,7 @@ from buoy.core.log.cluster_changes import ActionsReset, SchedulerAdded
 from buoy.engine.client.client import Client
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import read_batch
-from buoy.operations.slurm.cluster_log import change_cluster, read_cluster
+from buoy.operations.slurm.cluster_log import change_cluster, read_cluster, run_age_s
 from buoy.ports.batch import BatchSystem
 
 
@@ -49,9 +49,9 @@ async def cancel_allocations(
     access: StoreAccess, batch: BatchSystem, run_id: RunId, *, waiting_only: bool = False
 ) -> AllocationsCancelled:
     """Asks Slurm to end the allocations of a run. `waiting_only`: those that have not started."""
-    cluster = await read_cluster(access, await read_batch(access, run_id))
-    names = [each.name for each in cluster.live]
-    found = (await batch.states(names)).jobs if names else {}
+    log = await read_batch(access, run_id)
+    names = [each.name for each in (await read_cluster(access, log)).live]
+    found = (await batch.states(names, run_age_s(access, log))).jobs if names else {}
     phases = (Phase.WAITING,) if waiting_only else (Phase.WAITING, Phase.ACTIVE)
     ids = tuple(job.job_id for jobs in found.values() for job in jobs if job.phase in phases)
     await batch.cancel(ids)

@@ -85,6 +85,11 @@ def _note(found: _Waiting, message: Message) -> None:
             found.resets |= {leaf: reset.limits.get(leaf, e.JobLimits()) for leaf in reset.leaves}
 
 
+def run_age_s(access: StoreAccess, batch: BatchLog) -> float:
+    """For how long a run has been there: none of its allocations is older."""
+    return max(0.0, access.clock.now() - batch.document.created_at)
+
+
 async def change_cluster(client: Client, run_id: RunId, plan: Plan) -> tuple[ClusterView, tuple[ClusterChange, ...]]:
     """Records what the plan says on what is there now; the plan may be asked several times.
 

@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import msgspec
 
+from buoy.core.batch.resources import Correction, check_correction
 from buoy.core.batch.sizing import Wishes
 from buoy.core.ids import RunId
+from buoy.engine.client.client import Client
 from buoy.errors import CorruptLog
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import read_batch
+from buoy.operations.batch.recover import JobsRecovered, plan_recovery, send_resets
 from buoy.operations.slurm.allocate import Allocated, allocate
-from buoy.operations.slurm.cluster_log import read_cluster
+from buoy.operations.slurm.cluster_log import read_cluster, read_view
 from buoy.operations.slurm.submission import Site
-from buoy.operations.slurm.sync import Synced, sync_status
+from buoy.operations.slurm.sync import Synced, sync_status, views_of
 
 
 class SlurmRecovered(msgspec.Struct, frozen=True):
@@ -36,6 +39,19 @@ async def is_on_slurm(access: StoreAccess, run_id: RunId) -> bool:
 async def correct_orphans(site: Site, run_id: RunId, *, dry_run: bool) -> Synced:
     """The first step of a recovery: lost allocations and runners must not hold jobs."""
     return (await sync_status(site.client, site.batch, run_id, dry_run=dry_run))[0]
+
+
+async def recover_slurm_jobs(
+    client: Client, run_id: RunId, rule: Correction, *, retry_unknown: bool = False, dry_run: bool = False
+) -> JobsRecovered:
+    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence."""
+    view = await read_view(client, run_id)
+    plan = plan_recovery(
+        view.batch, check_correction(rule), retry_unknown=retry_unknown, cluster=view.cluster, views=views_of(view)
+    )
+    waiting = [each for each in plan if each.leaf not in view.resets]
+    text = "" if dry_run else await send_resets(client, run_id, waiting)
+    return JobsRecovered(run_id, dry_run, tuple(plan), text)
 
 
 async def plan_again(site: Site, run_id: RunId, wishes: Wishes, *, submit: bool) -> Allocated:

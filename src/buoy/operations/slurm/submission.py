@@ -20,7 +20,8 @@ from buoy.core.ids import RunId
 from buoy.core.log import cluster_changes as c
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
-from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.batch.jobs import read_batch
+from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view, run_age_s
 from buoy.ports.batch import BatchSystem
 from buoy.ports.host import Shell
 
@@ -87,7 +88,8 @@ async def _look_twice(site: Site, run_id: RunId, names: Collection[str], apart_s
 
 
 async def _look(site: Site, run_id: RunId, names: Collection[str]) -> bool:
-    found = (await site.batch.states(names)).jobs
+    age_s = run_age_s(site.client, await read_batch(site.client, run_id))
+    found = (await site.batch.states(names, age_s)).jobs
     changes = [c.AllocationSubmitted(name, jobs[0].job_id, jobs[0].cluster) for name, jobs in found.items() if jobs]
     if changes:
         await change_cluster(site.client, run_id, lambda view: changes)

@@ -17,7 +17,7 @@ from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
 from buoy.engine.client.client import Client
-from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view, run_age_s
 from buoy.operations.slurm.submission import LOOKS_APART_S
 from buoy.ports.batch import BatchSystem, SchedulerAnswer
 from buoy.ports.records import Evidence, RunnerRecord
@@ -45,12 +45,13 @@ async def sync_status(
     view = await read_view(client, run_id)
     seats = seats_of(await client.store.runners())
     absent = set(missed or ())
-    answer = await _answer(batch, view)
+    age_s = run_age_s(client, view.batch)
+    answer = await _answer(batch, view, age_s)
     found = find_orphans(view.cluster, answer.jobs, seats, absent)
     if missed is None and found.missing:
         absent = set(found.missing)
         await asyncio.sleep(LOOKS_APART_S)
-        answer = await _answer(batch, view)
+        answer = await _answer(batch, view, age_s)
         found = find_orphans(view.cluster, answer.jobs, seats, absent)
     orphans = _with_jobs(found.found, view)
     live = len(view.cluster.live) - sum(isinstance(each, AllocationEnded) for each in found.changes)
@@ -69,9 +70,9 @@ async def sync_status(
     return Synced(run_id, dry_run, orphans, live, stuck), missing
 
 
-async def _answer(batch: BatchSystem, view: ClusterView) -> SchedulerAnswer:
+async def _answer(batch: BatchSystem, view: ClusterView, age_s: float) -> SchedulerAnswer:
     names = [each.name for each in view.cluster.live]
-    return await batch.states(names) if names else SchedulerAnswer({})
+    return await batch.states(names, age_s) if names else SchedulerAnswer({})
 
 
 async def _declare_dead(client: Client, orphans: Sequence[ClusterOrphan]) -> None:

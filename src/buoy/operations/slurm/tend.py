@@ -18,13 +18,14 @@ from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
-from buoy.operations.batch.recover import plan_recovery, recover_jobs
+from buoy.operations.batch.recover import plan_recovery, send_resets
 from buoy.operations.slurm.actions import fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_allocations
 from buoy.operations.slurm.cluster_log import read_view
+from buoy.operations.slurm.recover import recover_slurm_jobs
 from buoy.operations.slurm.submission import Site, SubmittedAllocation
-from buoy.operations.slurm.sync import sync_status
+from buoy.operations.slurm.sync import sync_status, views_of
 
 # How often, and how far apart, the allocations of a run that ended are looked at until Slurm has ended them.
 _END_LOOKS = 10
@@ -81,11 +82,14 @@ class Tender:
         if document.status is Status.PAUSED:
             return await self._paused(orphans, synced.live)
         unfinished = await self._unfinished()
+        reset = await self._raise_limits()
         fired = await fire_actions(site, run_id, self._options.wishes)
         submitted = fired.submitted
         if synced.stuck and not submitted:
             submitted = (await self._regenerate()).submitted
-        return Tended(orphans=orphans, submitted=submitted, actions=fired.ended, unfinished=unfinished)
+        return Tended(
+            orphans=orphans, reset=reset, submitted=submitted, actions=fired.ended, unfinished=unfinished
+        )  # fmt: skip
 
     async def _ended(self) -> Tended:
         """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
@@ -122,14 +126,34 @@ class Tender:
             # The next runner reads them.
             submitted = () if live else (await self._regenerate()).submitted
             return Tended(orphans=orphans, submitted=submitted)
-        plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown)
+        plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown, cluster=view.cluster)
         if pause.reason != "jobs" or self.recoveries >= options.recoveries_max or not any(each.reset for each in plan):
             return Tended(orphans=orphans, over=True)
         self.recoveries += 1
-        found = await recover_jobs(self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown)
+        reset = await self._reset()
         allocated = await self._regenerate()
-        reset = tuple(each.job for each in found.jobs if each.reset)
         return Tended(orphans=orphans, reset=reset, submitted=allocated.submitted)
+
+    async def _reset(self) -> tuple[str, ...]:
+        options = self._options
+        found = await recover_slurm_jobs(
+            self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown
+        )
+        return tuple(each.job for each in found.jobs if each.reset and not each.free)
+
+    async def _raise_limits(self) -> tuple[str, ...]:
+        """Lost jobs that ran out of memory or time with their allocation would only be lost again."""
+        if self.recoveries >= self._options.recoveries_max:
+            return ()
+        view, rule = await read_view(self._site.client, self._run_id), self._options.rule
+        plan = plan_recovery(view.batch, rule, retry_unknown=False, cluster=view.cluster, views=views_of(view))
+        short = [each for each in plan if each.reset and not each.free and not each.evidence.type]
+        short = [each for each in short if each.leaf not in view.resets]
+        if not short:
+            return ()
+        self.recoveries += 1
+        await send_resets(self._site.client, self._run_id, short)
+        return tuple(each.job for each in short)
 
     async def _regenerate(self) -> Allocated:
         return await allocate(self._site, self._run_id, self._options.wishes, recovery=True, submit=True)
