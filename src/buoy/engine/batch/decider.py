@@ -43,6 +43,10 @@ class BatchDecider(SpecDecider):
         self._offered = OfferedJobs()
         self._lots: dict[LeafId, e.ChildStarted] = {}
 
+    def detach(self) -> None:
+        super().detach()
+        self._offers.cancel_timer()
+
     # ---- what is ready
 
     def _go(self) -> None:
@@ -50,6 +54,7 @@ class BatchDecider(SpecDecider):
         if execution.delivery_paused and not execution.replaying:
             execution.has_undelivered = True
             return
+        self._offers.cancel_timer()
         # At the bound, the few jobs that one message makes room for wait until they fill a lot.
         more, ready = JOBS_OFFERED_MAX - len(self._offered) >= self._offers.size, list[int]()
         while not self._ended and len(ready) < JOBS_COMMIT_MAX and (node := frontier.next(commands=more)) is not None:
@@ -63,7 +68,7 @@ class BatchDecider(SpecDecider):
             self._offered.put(node, 0)
             self._hold(node, error)
         if len(ready) == JOBS_COMMIT_MAX:
-            execution.after_commit(self._go)
+            self._offers.later(self._go)
         elif not self._ended and frontier.done:
             self._ended = True
             self._end()

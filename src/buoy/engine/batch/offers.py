@@ -7,6 +7,7 @@ and is recorded with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,12 +15,14 @@ import msgspec
 from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, cut, lot_leaf, lot_size
 from buoy.core.batch.resources import ONE_CPU, job_queue
 from buoy.core.ids import LeafId, leaf_id
+from buoy.core.limits import JOBS_GUESSED_S
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.spec.model import DIRECTORY, Resources, SpecStep
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.batch.lot import LOT_VERSION
 from buoy.engine.batch.protocol import JobExecution
+from buoy.engine.services.timers import Timer
 from buoy.engine.spec.ready_set import Frontier
 from buoy.engine.spec.runtime import command_args
 from buoy.errors import BadInput, NotJson, TooLarge
@@ -38,17 +41,38 @@ class Offers:
         self._measured: dict[Resources, JobTimes] = {}
         # How many jobs the last lot was meant for.
         self.size = 1
+        # Whether that was only a guess.
+        self._guessed = False
+        self._timer: Timer | None = None
 
     def make(self, nodes: Sequence[int], on_lot: OnLot) -> Iterator[tuple[int, e.ErrorInfo]]:
         """Offers these jobs. Gives back those that cannot even be offered, with the reason."""
         groups: dict[Resources, list[int]] = {}
         for node in nodes:
             groups.setdefault(self.resources(node), []).append(node)
+        self._guessed = False
         for resources, members in groups.items():
             measured = self._measured.get(resources)
+            self._guessed |= measured is None and resources.time_s is None
             self.size = lot_size(resources, None if measured is None else measured.mean_s)
             for part in cut(members, self.size):
                 yield from self._lot(resources, part, on_lot)
+
+    def later(self, offer: Callable[[], None]) -> None:
+        """Offers more after this commit, or a moment later if the size of the last lots was only a guess."""
+        execution = self._execution
+        if not self._guessed:
+            execution.after_commit(offer)
+            return
+        # This process may give the run away before the time is up.
+        execution.has_undelivered = True
+        host, due = execution.host, partial(execution.turn, offer)
+        self._timer = host.timers.set(host.clock.now() + JOBS_GUESSED_S, due)
+
+    def cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def resources(self, node: int) -> Resources:
         """What a job needs: as its spec says, or as it was changed since."""
