@@ -274,3 +274,24 @@ def test_a_runner_says_why_it_leaves_a_paused_run(batch: Batch) -> None:
         "r1 is paused: 1 job failed (job); see `buoy recover r1 --dry-run`"
         in (batch.folder / "runner-0.txt").read_text()
     )
+
+
+def test_a_cancelled_run_ends_its_lots_though_no_runner_of_jobs_is_there(batch: Batch) -> None:
+    batch.submit(_one("true"))
+    worker = batch.process("worker")
+    wait_until(lambda: len(batch.json("ps", "--parent", "r1")["runs"]) == 1)
+    batch("cancel", "r1")
+    wait_until(lambda: batch.json("ps", "--parent", "r1")["runs"] == [])
+    worker.terminate()
+    assert worker.wait(PATIENCE_S) == 0
+
+
+def test_a_cancellation_while_no_process_is_there_ends_the_lots_too(batch: Batch) -> None:
+    batch.submit({"name": "big", "steps": [{"id": "big", "run": "true", "resources": {"cpus": 64}}]})
+    runner = batch.runner("--cpus", "2")
+    wait_until(lambda: len(batch.json("ps", "--parent", "r1")["runs"]) == 1)
+    runner.kill()
+    runner.wait(PATIENCE_S)
+    assert "cancelled" in batch("cancel", "r1")
+    assert batch.json("ps", "--parent", "r1")["runs"] == []
+    assert {each["document"]["status"] for each in batch.json("ps", "--all", "--parent", "r1")["runs"]} == {"cancelled"}

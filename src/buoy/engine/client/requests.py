@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from buoy.core.batch.jobs import open_lots
 from buoy.core.log import events as e
 from buoy.core.log.append import append
 from buoy.core.log.lifecycle import RESTING, Status
-from buoy.core.log.state import fold
+from buoy.core.log.state import State, fold
 from buoy.core.spec.model import knows
 from buoy.engine.read_log import read_log, unread_inbox
 from buoy.engine.run.mailbox import CONTROL, Reason
 from buoy.engine.run.owed import duties_of
 from buoy.engine.run.run_time import run_now
+from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import commit_surely, write_of
 from buoy.ports.records import Ended, Released, RunnerRecord, RunRecord, TaskChange
 
@@ -93,7 +95,19 @@ async def direct_request(client: Client, record: RunRecord, kind: str, body: Rea
     new = append(doc.run_id, log, bodies, at, client.ids.nonce())
     if not await commit_surely(client.store, write_of(new, change)):
         return None
+    if kind == "cancel" and doc.placement == "batch":
+        await _end_lots(client, state)
     return Requested(done=True, text=f"run {doc.run_id} is {new.state.status}")
+
+
+async def _end_lots(client: Client, state: State) -> None:
+    """Ends the lots of a cancelled run that no living runner has. The others learn it from the run's next owner."""
+    for child in open_lots(state).values():
+        record = await client.store.run(child)
+        if record is not None and record.holder is not None and not await driven(client, record):
+            record = msgspec.structs.replace(record, holder=None)
+        if is_unclaimed_lot(record):
+            await end_lot(client.store, client.clock, client.ids, child, client.actor)
 
 
 async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:

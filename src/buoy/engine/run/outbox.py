@@ -16,6 +16,7 @@ from buoy.core.log import events as e
 from buoy.core.log.append import append
 from buoy.engine.run.containment import reason_of
 from buoy.engine.run.owed import CreateRun, Owed, cancel_message
+from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import write_of
 from buoy.errors import InboxFull, Problem, UnknownRun, UserError
 from buoy.ports.records import Ended, Message, Released
@@ -169,4 +170,9 @@ class Outbox:
         await runner.journal.commit(write_of(new, Released(due_at=now, now=now, cause="created")))
 
     async def _send(self, message: Message) -> None:
-        await self._runner.store.send(message)
+        runner = self._runner
+        ended = False
+        if message.kind == "cancel" and is_unclaimed_lot(await runner.store.run(message.run_id)):
+            ended = await end_lot(runner.store, runner.clock, runner.ids, message.run_id, runner.info.id)
+        if not ended:
+            await runner.store.send(message)
