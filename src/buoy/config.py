@@ -208,7 +208,7 @@ def scheduler_environment() -> dict[str, str]:
 
 def allocation_variables() -> dict[str, str]:
     """What Slurm and the batch script of Buoy tell a process in an allocation about it."""
-    return {name: value for name, value in os.environ.items() if name.startswith(("SLURM_", "BUOY_ALLOCATION"))}
+    return {name: value for name, value in os.environ.items() if name.startswith(("SLURM", "BUOY_ALLOCATION"))}
 
 
 def trace_file() -> Path | None:

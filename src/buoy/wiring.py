@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from buoy.config import (
     allocation_variables,
@@ -22,6 +24,7 @@ from buoy.config import (
     log_folder,
     spool_folder,
 )
+from buoy.core.batch.node_list import allocated_nodes
 from buoy.core.batch.resources import Capacity
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_S
@@ -223,15 +226,21 @@ async def send_unsent(store: Store) -> None:
 
 @asynccontextmanager
 async def open_job_runner(
-    url: str | None, capacity: Callable[[Capacity], Capacity], *, options: RunnerOptions
+    url: str | None, capacity: Callable[[Capacity], Capacity], nodes: Sequence[str] | None, *, options: RunnerOptions
 ) -> AsyncIterator[tuple[Worker, Room]]:
-    """A worker that takes lots of jobs. `capacity` gets what this machine has, and says what of it is for jobs."""
+    """A worker that takes lots of jobs. `capacity` gets what this machine has, and says what of it is for jobs.
+
+    `nodes`: machines that jobs may use from here; None: those of the allocation, if this process is alone in it.
+    """
     registry = Registry()
     registry.add(LotWorkflow())
-    place = allocation_place(allocation_variables())
+    variables = allocation_variables()
+    place, machines = allocation_place(variables), allocated_nodes(variables) if nodes is None else nodes
     async with open_worker(url, registry, queues=(), options=options, allocation=place) as worker:
-        found = capacity(machine_capacity())
-        room = Room(found, worker.clock, worker.info.host, gpu_devices())
+        own = variables.get("SLURMD_NODENAME", worker.info.host)
+        names = (own, *(each for each in machines if each != own))
+        found = msgspec.structs.replace(capacity(machine_capacity()), nodes=len(names))
+        room = Room(found, worker.clock, worker.info.host, gpu_devices(), names)
         room.allocation = "" if place is None else place.name
         name = worker.runner.store.name
         shell = JobShell(log_folder(name), name)

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from buoy.cli.terminal.output import results_alone
-from buoy.cli.terminal.program import Exit, check_store, go, shared_options, size, span
+from buoy.cli.terminal.program import Exit, check_store, go, machines, shared_options, size, span
 from buoy.cli.terminal.signals import end_at_once
 from buoy.core.batch.resources import Capacity
 
@@ -16,6 +16,8 @@ from buoy.core.batch.resources import Capacity
 @click.option("--cpus", type=click.IntRange(1, 100_000), help="Processors for jobs. [those of this process]")
 @click.option("--memory", metavar="SIZE", callback=size, help="Memory for jobs, such as 64GiB. [that of this process]")
 @click.option("--gpus", type=click.IntRange(0, 10_000), help="Graphics processors for jobs. [those of this process]")
+@click.option("--nodes", metavar="NAMES", callback=machines,
+              help="Machines for jobs that need several, such as n1,n[2-4]. [those of this Slurm job]")  # fmt: skip
 @click.option("--time-left", metavar="TIME", callback=span,
               help="Give jobs back shortly before this time is over; take none that needs longer.")  # fmt: skip
 @shared_options
@@ -37,7 +39,7 @@ def runner(**given: object) -> int:
 
     url = check_store(options.store)
     with results_alone(as_json=options.as_json) as out:
-        left, code = go(run_jobs(url, options.run_id, options.capacity, out, as_json=options.as_json))
+        left, code = go(run_jobs(url, options.run_id, options.capacity, options.nodes, out, as_json=options.as_json))
     if left:
         end_at_once(Exit.OK)
     return code
@@ -50,6 +52,7 @@ class RunnerChoice(msgspec.Struct, frozen=True, kw_only=True):
     cpus: int | None
     memory: int | None
     gpus: int | None
+    nodes: tuple[str, ...] | None
     time_left: float | None
     store: str | None
     as_json: bool

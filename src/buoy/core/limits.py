@@ -207,6 +207,8 @@ RUNNER_MARGIN_SHARE = 0.1
 RUNNER_CANCEL_S = 35.0
 # Memory that one job may ask for: 1 PiB. More is a mistake in a unit.
 MEMORY_BYTES_MAX = 2**50
+# Machines that one runner may offer to jobs that need several.
+NODES_MAX = 10_000
 LOT_JOBS_MAX = 256
 # What a job is expected to take when neither its limit nor a measurement tells.
 LOT_EXPECTED_S = 2.0

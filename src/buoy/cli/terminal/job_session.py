@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 from buoy.cli.terminal.program import Exit
@@ -26,11 +26,17 @@ _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLE
 
 
 async def run_jobs(
-    url: str, run_id: str, capacity: Callable[[Capacity], Capacity], out: TextIO, *, as_json: bool
+    url: str,
+    run_id: str,
+    capacity: Callable[[Capacity], Capacity],
+    nodes: Sequence[str] | None,
+    out: TextIO,
+    *,
+    as_json: bool,
 ) -> tuple[int, Exit]:
     """How many lots still execute at the end, and the exit code."""
     checked = check_run_id(run_id)
-    async with open_job_runner(url, capacity, options=runner_options()) as (worker, room):
+    async with open_job_runner(url, capacity, nodes, options=runner_options()) as (worker, room):
         report = Reporter(ReportLines(out, worker.clock.now, as_json=as_json))
         hear(worker.runner, report)
         jobs = JobRunner(worker.client(), worker.runner, room, checked, lambda text: report.tell("note", text))
@@ -41,6 +47,8 @@ async def run_jobs(
                 await declare_predecessors_dead(worker.store, worker.info)
                 found = room.capacity
                 size = f"{found.cpus} cpus, {found.memory_bytes / 2**30:.1f} GiB, {found.gpus} gpus"
+                if found.nodes > 1:
+                    size += f" on each of {found.nodes} nodes"
                 report.tell("started", f"runner {worker.info.id} has {size} for {checked}", runner=worker.info.id)
                 document = await _until_end(jobs, stop, report)
             finally:

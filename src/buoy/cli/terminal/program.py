@@ -193,6 +193,16 @@ def size(ctx: click.Context, param: click.Parameter, value: str | None) -> int |
         raise click.BadParameter(str(error)) from error
 
 
+def machines(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """An option that is a list of machines."""
+    from buoy.core.batch.node_list import node_names
+
+    try:
+        return None if value is None else node_names(value)
+    except BadInput as error:
+        raise click.BadParameter(str(error)) from error
+
+
 @asynccontextmanager
 async def connected(store: str | None) -> AsyncIterator[Client]:
     """A client of a store that exists."""

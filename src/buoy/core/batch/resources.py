@@ -31,7 +31,10 @@ Shortage: TypeAlias = Literal["memory", "time"]
 
 
 class Capacity(msgspec.Struct, frozen=True):
-    """What one runner has for jobs. `time_left_s` None: no end is known."""
+    """What one runner has for jobs. `time_left_s` None: no end is known.
+
+    `nodes`: its own machine, and those that jobs may use from there. All else is what each of them has.
+    """
 
     cpus: int
     memory_bytes: int
@@ -116,12 +119,12 @@ def fits_shape(needed: Resources, made_for: Resources) -> bool:
 
 
 def less(capacity: Capacity, needed: Resources) -> Capacity:
-    """What is free beside a job with these resources."""
+    """What is free beside a job with these resources. Of its machines only the runner's own has room for others."""
     return Capacity(
         capacity.cpus - needed.cpus,
         capacity.memory_bytes - (needed.memory_bytes or 0),
         capacity.gpus - needed.gpus,
-        capacity.nodes,
+        capacity.nodes - (needed.nodes - 1),
         capacity.time_left_s,
     )
 

@@ -216,7 +216,7 @@ _RESOURCES = Keys(
             "memory_bytes",
         ),
         "gpus": Key(count(0, 10_000), "Graphics processors."),
-        "nodes": Key(count(1, 100_000), "Machines of a cluster."),
+        "nodes": Key(count(1, 100_000), "Machines that one job uses."),
         "time": Key(DURATIONS, "Time limit of a batch job: seconds, or 2h.", "time_s"),
     },
 )

@@ -53,7 +53,8 @@ def place_key(lot: Lot, job: LotJob) -> str:
 
 def shares_place(lot: Lot, job: LotJob) -> bool:
     """Whether a job may queue for the place of another. A limit would count the wait, and devices have names."""
-    return job.timeout_s is None and lot.resources.time_s is None and not lot.resources.gpus
+    needed = lot.resources
+    return job.timeout_s is None and needed.time_s is None and not needed.gpus and needed.nodes == 1
 
 
 class JobBody:
@@ -135,6 +136,8 @@ class JobBody:
         own = identity(lot.run, job.leaf, attempt, lot.key(job))
         if self._room.capacity.gpus:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+        if place.nodes:
+            own["BUOY_NODELIST"] = ",".join((self._room.node, *place.nodes))
         return Command(
             run_id=lot.run,
             leaf=job.leaf,

@@ -21,18 +21,31 @@ from buoy.ports.host import Clock
 
 
 class JobPlace(msgspec.Struct, frozen=True):
-    """What one job has. `gpus`: the names of its devices. `shared`: short jobs with the same needs may queue for it."""
+    """What one job has. `gpus`: the names of its devices. `nodes`: other machines that are its own for that time.
+
+    `shared`: short jobs with the same needs may queue for it.
+    """
 
     resources: Resources
     gpus: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
     shared: bool = False
 
 
 class Room:
     """The room of one process."""
 
-    def __init__(self, capacity: Capacity, clock: Clock, host: str = "", devices: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        capacity: Capacity,
+        clock: Clock,
+        host: str = "",
+        devices: Sequence[str] = (),
+        nodes: Sequence[str] = (),
+    ) -> None:
+        """`nodes`: the names of the machines that jobs may use from here, its own first."""
         self.capacity = capacity
+        self.node = nodes[0] if nodes else host
         self.host = host
         # The allocation of a cluster that this process is in.
         self.allocation = ""
@@ -48,6 +61,7 @@ class Room:
         self._places: dict[str, JobPlace] = {}
         self._free = capacity
         self._gpus = list(self._devices[: capacity.gpus])
+        self._nodes = list(nodes[1 : capacity.nodes])
         self._waiting: deque[tuple[str, JobPlace, asyncio.Future[None]]] = deque()
         self._begun: set[str] = set()
         self.short = ShortJobs()
@@ -109,6 +123,7 @@ class Room:
 
     def _give_back(self, place: JobPlace) -> None:
         self._gpus.extend(place.gpus)
+        self._nodes.extend(place.nodes)
         needed = place.resources
         if place.shared:
             self.short.add_place(needed, -1)
@@ -116,7 +131,7 @@ class Room:
             self._free.cpus + needed.cpus,
             self._free.memory_bytes + (needed.memory_bytes or 0),
             self._free.gpus + needed.gpus,
-            self._free.nodes,
+            self._free.nodes + needed.nodes - 1,
         )
 
     def _hand_on(self) -> None:
@@ -165,10 +180,11 @@ class Room:
         needed = place.resources
         gpus = tuple(sorted(self._gpus)[: needed.gpus])
         self._gpus = [each for each in self._gpus if each not in gpus]
+        nodes, self._nodes = tuple(self._nodes[: needed.nodes - 1]), self._nodes[needed.nodes - 1 :]
         self._free = less(self._free, needed)
         if place.shared:
             self.short.add_place(needed)
-        self._places[key] = msgspec.structs.replace(place, gpus=gpus) if gpus else place
+        self._places[key] = msgspec.structs.replace(place, gpus=gpus, nodes=nodes) if gpus or nodes else place
 
     def _now(self) -> Capacity:
         if self._ends_at is None:
