@@ -16,10 +16,11 @@ from buoy.ports.records import Ended, FencedOut, RunQuery, Wants
 from buoy.stores.objects.archive import PART_EVENTS
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.layout import WAKE
 from buoy.stores.objects.runs import LATELY_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
-from buoy.testing.contracts.harness import claimed, register, started
+from buoy.testing.contracts.harness import claimed, message, register, started
 
 from .object_world import RUN, Crash, Fault, World, ended, messaged
 from .object_world import held as held_run
@@ -102,6 +103,20 @@ def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(
         return fault.struck
 
     _everywhere(play, phase, dies)
+
+
+def test_a_message_to_a_run_that_ended_leaves_no_wake_up() -> None:
+    async def play() -> None:
+        world = World(Fault(-1, "before", dies=False))
+        store = await world.fresh()
+        await register(store, "r1")
+        await ended(world, store)
+        await store.send(message(RUN, "late"))
+        assert [each.dedupe for each in await store.inbox(RUN)] == ["late"]
+        assert [key for key in world.data.keys if key.startswith(WAKE)] == []
+        assert [each async for each in store.integrity.index_troubles() if each is not None] == []
+
+    asyncio.run(play())
 
 
 def test_a_run_that_is_purged_while_it_is_read_is_gone_and_not_corrupt() -> None:

@@ -55,6 +55,8 @@ class Inboxes:
         async with self._turns.of(message.run_id):
             receipt = await self._number(message)
         await self._check_there(message.run_id, receipt.number)
+        if (known := self._runs.known(message.run_id)) is not None and known.document.ended:
+            await self._let_rest(message.run_id, receipt.number)
         return receipt
 
     async def _number(self, message: Message) -> Receipt:
@@ -109,6 +111,15 @@ class Inboxes:
             await self._bucket.delete(layout.inbox_key(run_id, number))
             await self._index.drop([layout.wake_key(run_id, number)])
             raise UnknownRun(f"there is no run {run_id} in this store")
+
+    async def _let_rest(self, run_id: RunId, number: int) -> None:
+        """Removes the wake-up of a message to a run that ended: no owner will.
+
+        The run is read after the message is there. If it comes back later, its next owner reads its inbox by itself.
+        """
+        view = await self._runs.load(run_id)
+        if view is not None and view.document.ended and view.task.kind == "none":
+            await self._index.drop([layout.wake_key(run_id, number)])
 
     async def _wake(self, run_id: RunId, number: int) -> bool:
         """Writes the wake-up of a message that is about to be written. False: it stands there already."""
