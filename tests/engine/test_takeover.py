@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,7 +15,8 @@ from buoy.core.limits import POISON_CAP, SOLO_AFTER
 from buoy.core.log import events as e
 from buoy.core.log.document import document
 from buoy.core.log.state import fold
-from buoy.ports.records import Held, RunnerInfo, Write
+from buoy.engine.run.run_time import carrying_due
+from buoy.ports.records import Held, Released, RunnerInfo, Write
 from tests.patience import until
 
 from .harness import until_event
@@ -189,6 +191,38 @@ async def test_waiting_runs_leave_memory_for_one_that_must_be_alone(url: str) ->
         assert await (await app.get("r")).result() == 40
         await other.signal("go", "on")
         assert await other.result() == "on"
+
+
+async def test_a_timer_of_a_run_that_must_be_alone_fires_by_the_time_that_its_task_carries(url: str) -> None:
+    """The log is dated hours later than the clock here says: another machine wrote it."""
+
+    @buoy.workflow
+    async def naps(n: int) -> int:
+        with contextlib.suppress(buoy.StepFailed):
+            await last(n)
+        await asyncio.sleep(3_600.0)
+        return n
+
+    async with buoy.open(url, workflows=[naps]) as app:
+        now = time.time()
+        later = now + 10_000.0
+        failed = e.StepFailed(leaf="last#1", error=e.ErrorInfo(type="ValueError", message="no"))
+        crashes = [e.Claimed(runner="dead", cause="taken_over", evidence=PROOF)] * SOLO_AFTER
+        log = [
+            e.WorkflowCreated(workflow=naps.name, input=buoy_input(3), version=naps.version),
+            e.Claimed(runner="dead", cause="created"),
+            e.StepStarted(leaf="last#1", name="last", args=buoy_input(3), key="r/last#1/0"),
+            *crashes,
+            failed,
+            e.TimerStarted(leaf="timer#1", due_at=later + 3_600.0),
+        ]
+        events = tuple(e.Event(n, later, body, nonce="n" if n == 1 else None) for n, body in enumerate(log, 1))
+        due = Released(due_at=now + 0.1, now=now, evidence=carrying_due(later + 3_600.0))
+        await app.store.commit([Write("r", 0, events, document(fold("r", events)), due)])
+        assert await (await app.get("r")).result() == 3
+        claims = [body for body in await log_of(app, "r") if isinstance(body, e.Claimed)]
+        assert claims[-1].evidence == {"solo": True}
+        assert len(claims) == 2 + SOLO_AFTER
 
 
 async def test_a_run_that_went_to_somebody_else_while_it_waited_to_be_alone_is_left_to_him(url: str) -> None:
