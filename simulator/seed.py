@@ -181,7 +181,7 @@ def _replayed(world: World, evidence: Evidence, rng: Random) -> list[Violation]:
 def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
     witness = world.witness
     log, purged = world.final_log(run_id)
-    clocks_set = any(blow.kind == "clock" for blow in world.plan.blows)
+    clocks_set = _clocks_set(world)
     return Evidence(
         run_id=run_id,
         log=log,
@@ -215,6 +215,10 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         clocks_set=clocks_set,
         lasted_s=world.kernel.time if world.plan.store_clock and not clocks_set else None,
     )
+
+
+def _clocks_set(world: World) -> bool:
+    return any(blow.kind == "clock" for blow in world.plan.blows)
 
 
 def _sends(world: World, run_id: str, *, purged: bool) -> list[Sent]:
@@ -254,12 +258,15 @@ def _scopes(world: World) -> dict[str, Reach]:
 def _fires(world: World, schedules: dict[str, Schedule]) -> list[Violation]:
     """What is wrong with the runs that were started by the clock."""
     outbox: dict[str, e.WorkflowCreated] = {}
+    born_at: dict[str, float] = {}
     for run_id in world.programs if world.schedules else ():
         first = world.final_log(run_id)[0][:1]
         if first and isinstance(first[0].body, e.WorkflowCreated):
             outbox[run_id] = first[0].body
+            born_at[run_id] = first[0].at
     pairs = [(added, schedules.get(name)) for name, added in world.schedules.items()]
-    return [Violation(RULE, text) for added, stored in pairs for text in wrong_fires(added, stored, outbox)]
+    known = None if _clocks_set(world) else born_at
+    return [Violation(RULE, text) for added, stored in pairs for text in wrong_fires(added, stored, outbox, known)]
 
 
 def _ignore(error: sys.UnraisableHookArgs) -> None:

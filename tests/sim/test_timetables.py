@@ -44,6 +44,19 @@ def test_a_time_that_may_be_skipped_is_not_missed() -> None:
     assert "1 as skipped, and 3 have passed" in _told(_births(1_030.0), msgspec.structs.replace(last, skipped=1))
 
 
+def test_a_time_that_was_fired_and_noted_as_skipped_breaks_no_promise() -> None:
+    last = msgspec.structs.replace(STORED, catch_up="last", fired=1, skipped=2)
+    assert _told(_births(1_010.0, 1_030.0), last) == ""
+    assert _told(_births(1_010.0, 1_030.0), msgspec.structs.replace(last, fired=3, skipped=0)) != ""
+
+
+def test_a_time_is_let_go_only_when_it_is_late() -> None:
+    last = msgspec.structs.replace(STORED, catch_up="last", fired=1, skipped=2)
+    births, born = _births(1_030.0), run_id("nightly", 1_030.0)
+    assert "and it was not late" in "; ".join(wrong_fires(ADDED, last, births, {born: 1_031.0}))
+    assert "; ".join(wrong_fires(ADDED, last, births, {born: 1_090.0})) == ""
+
+
 def test_two_runs_for_one_time_are_noticed() -> None:
     outbox = {**_births(1_010.0, 1_020.0, 1_030.0), f"{run_id('nightly', 1_020.0)}-2": BORN}
     assert "were started for the same time" in _told(outbox)
