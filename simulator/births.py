@@ -32,18 +32,27 @@ def asked_by_kin(logs: Mapping[str, Sequence[e.Event]]) -> dict[str, Asked]:
         created = log[0].body if log else None
         if not isinstance(created, e.WorkflowCreated):
             continue
+        bound = created.version
         for body in (event.body for event in log):
-            if isinstance(body, e.ChildStarted):
+            if isinstance(body, e.VersionBound):
+                bound = body.version
+            elif isinstance(body, e.ChildStarted):
                 parent = None if body.detach else Parent(RunId(run_id), body.leaf)
                 found[body.child] = Asked(
-                    body.workflow, _value(body.input), body.policy, body.queue, created.stack, created.env, parent
-                )
+                    body.workflow, _value(body.input), body.policy, body.queue, created.stack, created.env, parent,
+                    _also(found, body.child, body.version),
+                )  # fmt: skip
             elif isinstance(body, e.WorkflowCompleted) and body.continued_as is not None:
                 found[body.continued_as] = Asked(
                     created.workflow, _value(body.next_input), created.policy, created.queue, created.stack,
-                    created.env, created.parent,
+                    created.env, created.parent, _also(found, body.continued_as, bound),
                 )  # fmt: skip
     return found
+
+
+def _also(found: Mapping[str, Asked], run_id: str, version: str) -> tuple[str, ...]:
+    """This version of the code, and those that asked for the same run before: which of them was heard is not known."""
+    return (*(found[run_id].versions if run_id in found else ()), version)
 
 
 def _value(stored: msgspec.Raw) -> Any:
@@ -57,8 +66,12 @@ def runs_begin_as_asked(found: Evidence) -> Iterator[str]:
         return
     made = Asked(
         created.workflow, _value(created.input), created.policy, created.queue, created.stack, created.env,
-        created.parent,
+        created.parent, asked.versions,
     )  # fmt: skip
+    # Who drives it from its first event on binds it to its own code.
+    driven = len(found.log) > 1 and isinstance(found.log[1].body, e.Claimed) and found.log[1].nonce is None
+    if asked.versions and not driven and created.version not in asked.versions:
+        yield f"it begins with version {created.version}, and was to begin with {' or '.join(asked.versions)}"
     for name in Asked.__struct_fields__:
         if getattr(made, name) != getattr(asked, name):
             yield f"its {name} is {getattr(made, name)}, and was to be {getattr(asked, name)}"

@@ -14,7 +14,7 @@ from buoy.core.log.lifecycle import TERMINAL
 from buoy.engine.run.mailbox import AnswerMessage
 from simulator.evidence import Check, Evidence
 from simulator.invariants import refused
-from simulator.reading import old_name, parts_of, shown, status_of, times_redone
+from simulator.reading import UNDO, old_name, parts_of, shown, status_of, times_redone, walked
 
 
 def keys_tell_effects_apart(found: Evidence) -> Iterator[str]:
@@ -65,6 +65,15 @@ def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
         yield f"at event {len(log)} it {status}; {done} had their effects, and {undone} were undone"
 
 
+def undoing_waits_for_nothing_else(found: Evidence) -> Iterator[str]:
+    """When the first effect is undone, the run has given up all that its code waited for, and all steps have ended."""
+    for event, seen in walked(found.log):
+        if isinstance(event.body, e.CompensationStarted):
+            left = [leaf for leaf, part in parts_of(seen).items() if part.ended is None and not leaf.endswith(UNDO)]
+            if left:
+                yield f"event {event.seq} begins to undo {event.body.leaf}, and {left} are open"
+
+
 def questions_are_asked_once(found: Evidence) -> Iterator[str]:
     """One answer for each question, to that very question; what was answered is not open again."""
     answers: dict[str, bytes] = {}
@@ -84,7 +93,7 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
         about = None if message is None else msgspec.json.decode(message.body, type=AnswerMessage).question_id
         if about != body.question_id:
             yield f"event {event.seq} answers {body.question_id} with message {body.message}, which is about {about}"
-    yield from _asked_again(found.log)
+    yield from _asked_again(found)
     asked: dict[str, int] = {}
     for event in shown(found.log):
         if isinstance(event.body, e.InteractionRequested):
@@ -93,15 +102,20 @@ def questions_are_asked_once(found: Evidence) -> Iterator[str]:
             asked[event.body.question_id] = event.seq
 
 
-def _asked_again(log: list[e.Event]) -> Iterator[str]:
-    """In the whole log, hidden events included: a rewind that drops an answer asks another question."""
-    answered: dict[str, int] = {}
-    for event in log:
+def _asked_again(found: Evidence) -> Iterator[str]:
+    """In the whole log, hidden events included: a rewind that drops an answer asks another question.
+
+    A spec that begins again records its question once more, and the message that answered it answers it again.
+    """
+    answered: dict[str, e.Event] = {}
+    for event in found.log:
         body = event.body
         if isinstance(body, e.InteractionResponse):
-            answered[body.question_id] = event.seq
-        elif isinstance(body, e.InteractionRequested) and body.question_id in answered:
-            yield f"event {event.seq} asks {body.question_id}, which event {answered[body.question_id]} answered"
+            before = answered.setdefault(body.question_id, event).body
+            if isinstance(before, e.InteractionResponse) and before.message != body.message:
+                yield f"event {event.seq} answers {body.question_id} by message {body.message}, not {before.message}"
+        elif isinstance(body, e.InteractionRequested) and body.question_id in answered and found.program.op != "spec":
+            yield f"event {event.seq} asks {body.question_id}, which event {answered[body.question_id].seq} answered"
 
 
 def recoveries_are_audited(found: Evidence) -> Iterator[str]:
@@ -203,6 +217,7 @@ CONDUCT: dict[str, Check] = {
     "keys tell effects apart": keys_tell_effects_apart,
     "completed steps did run": completed_steps_did_run,
     "effects are undone in reverse": effects_are_undone_in_reverse,
+    "undoing waits for nothing else": undoing_waits_for_nothing_else,
     "questions are asked once": questions_are_asked_once,
     "recoveries are audited": recoveries_are_audited,
     "branches name what runs again": branches_name_what_runs_again,

@@ -36,6 +36,8 @@ class Asked(msgspec.Struct, frozen=True):
     stack: str | None = None
     env: str | None = None
     parent: Parent | None = None
+    # Versions of the code that it may begin with; none: that of its starter.
+    versions: tuple[str, ...] = ()
 
 
 class Evidence(msgspec.Struct):

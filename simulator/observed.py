@@ -106,6 +106,7 @@ class _Observed:
             assert nonce is not None, "a commit without a nonce"
             self._world.witness.writers[nonce] = self._process.name
         kinds = dict.fromkeys(event.type for write in writes for event in write.events)
+        kinds.update(dict.fromkeys(f"{event.type} of {write.run_id}" for write in writes for event in write.events))
         await self._gate.at_events(kinds, after=False)
         with self._world.witness.holders.moving(*(write.run_id for write in writes if write.task is not None)):
             outcomes = await self._world.mutant.commit(self._store, writes)

@@ -1,12 +1,13 @@
 """Specs: small random graphs of steps with modules, questions and calls, as programs and as specs of Buoy.
 
-A program `spec` has a node for each step: `call`, `ask`, or `modules` with nodes of these two kinds. `name` has the
-steps that it needs. Its result is known without running it, as that of all programs.
+A program `spec` has a node for each step: `call`, `ask`, `kill`, or `modules` with nodes of these kinds. `name` has the
+steps that it needs, and that of the spec its policy. Its result is known without running it, as that of all programs.
 Absent on purpose: commands. A simulated process has no shell.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -14,7 +15,7 @@ from buoy.core.spec.problems import Problems, no_lines
 from buoy.core.spec.reader import read_spec
 from buoy.engine.spec.workflow import SpecWorkflow
 from simulator.programs import RETRIES, Node
-from simulator.steps import called, called_sync
+from simulator.steps import called, called_deadly, called_sync
 
 # The module whose functions simulated workers may call for specs.
 CALLS = (called.__module__,)
@@ -48,6 +49,7 @@ def workflow_of(program: Node) -> SpecWorkflow:
     plain = [step.id for step in program.kids if step.op != "modules"]
     data = {
         "name": program.id,
+        **({"recovery": program.name} if program.name else {}),
         "steps": [_step(step, plain) for step in program.kids],
         "result": {name: f"{{{{ steps.{name} }}}}" for name in plain},
     }
@@ -69,8 +71,12 @@ def _work(node: Node, given: list[str]) -> dict[str, Any]:
     if node.op == "ask":
         options = {"options": ["red", "green"]} if node.answer in ("red", "green") else {}
         return {"id": node.id, "ask": {"title": node.id, **options}}
-    function = called if node.takes_s else called_sync
     inputs: dict[str, Any] = {"id": node.id, "given": given}
-    inputs.update({"takes_s": node.takes_s} if node.takes_s else {"fails": node.fails})
+    if node.op == "kill":
+        function: Callable[..., Any] = called_deadly
+        inputs["kills"] = node.fails
+    else:
+        function = called if node.takes_s else called_sync
+        inputs.update({"takes_s": node.takes_s} if node.takes_s else {"fails": node.fails})
     call = f"{function.__module__}:{function.__name__}"
     return {"id": node.id, "call": call, "with": inputs, "retries": RETRIES, "backoff": 0.3}

@@ -135,3 +135,11 @@ async def called(id: str, takes_s: float = 0.0, given: Any = None) -> str:
         if takes_s:
             await asyncio.sleep(takes_s)
         return id
+
+
+async def called_deadly(id: str, kills: int, given: Any = None) -> str:
+    """For specs: a function that ends its process, so many times at most."""
+    with here().body():
+        if here().dies(id, kills):
+            await here().loop.create_future()
+        return id

@@ -1,5 +1,5 @@
 """Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks,
-lies of buckets, long windows.
+lies of buckets, long windows, pointed windows.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -14,6 +14,7 @@ from buoy.core.schedule.schedule import CatchUp
 from simulator.faults import Strike
 from simulator.long_windows import stayed
 from simulator.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
+from simulator.pointed_windows import pointed
 from simulator.programs import make_program
 from simulator.windows import aimed, windowed
 from simulator.workflows import ADOPTED, SAME
@@ -55,7 +56,7 @@ def widened(plan: Plan, seed: int, *, narrow: bool = False) -> Plan:
         ("lies", _lied_to),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
-    return plan if narrow else stayed(plan, Random(f"stays {seed}"))
+    return plan if narrow else pointed(stayed(plan, Random(f"stays {seed}")), Random(f"pointed {seed}"))
 
 
 def _scoped(plan: Plan, rng: Random) -> Plan:

@@ -184,6 +184,9 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("failures name their cause", lambda: _story((e.CancelRequested(reason="old"), e.WorkflowCancelled(reason="new")))),
     ("failures name their cause", lambda: _story((e.WorkflowFailed(error=e.ErrorInfo("CancelledError", "")),))),
     ("runs begin as asked", lambda: sound(asked=Asked("other", {}))),
+    ("runs begin as asked", lambda: _begun_by("release-2")),
+    ("undoing waits for nothing else", lambda: _undone_beside((e.TimerStarted(leaf=LeafId("timer#1"), due_at=200.0),))),
+    ("questions are asked once", lambda: _answered_again(2)),
     ("runs begin as asked", lambda: sound(asked=asked_by_kin({"p": _log_of_parent()})[RUN])),
     ("code is bound before it moves a run", lambda: _by_release("release-2")),
     ("branches keep what stands", lambda: _called_back(keep=True)),
@@ -217,6 +220,31 @@ def _undone_for_good(attempts: int) -> Evidence:
         bodies.append(e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=number))
         bodies.append(e.CompensationRetryScheduled(leaf=STEP, attempt=number, due_at=110.0, error=ERROR))
     return _story((*bodies[:-1], e.CompensationFailed(leaf=STEP, error=ERROR)))
+
+
+def _undone_beside(*open_now: tuple[e.Body, ...]) -> Evidence:
+    """A completed step whose undoing begins while this is open."""
+    return _story((DONE,), *open_now, (e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=1),))
+
+
+def _answered_again(message: int) -> Evidence:
+    """A spec that begins again, and whose question gets its answer from that message."""
+    answer = e.InteractionResponse(leaf=LeafId("ask#1"), question_id="q", answer=msgspec.Raw(b'"yes"'), message=1)
+    again = msgspec.structs.replace(answer, message=message)
+    evidence = _story((_asked("q"), answer), _back(cutoff=0, cause="restart"), (_asked("q"), again))
+    evidence.program = Node("spec", "graph")
+    body = msgspec.Raw(b'{"question_id":"q","answer":"yes"}')
+    evidence.inbox = [Message(RunId(RUN), "answer", f"d{n}", body, number=n) for n in (1, 2)]
+    return evidence
+
+
+def _begun_by(version: str) -> Evidence:
+    """A child that code of that version started, and that begins with the first release."""
+    (created, *rest), *_ = COMMITS
+    assert isinstance(created, e.WorkflowCreated)
+    made = msgspec.structs.replace(created, version="release-1")
+    asked = Asked(created.workflow, msgspec.json.decode(created.input), versions=(version,))
+    return sound([(made,), tuple(rest)], inbox=[], sends=[], commits=[], asked=asked)
 
 
 def _taken_over(policy: str, *more: tuple[e.Body, ...], meets: tuple[e.Body, ...] = ()) -> Evidence:
@@ -309,6 +337,9 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("each version gets one try", lambda: _tries((e.VersionBound(version="3"),))),
     ("each version gets one try", lambda: _tries(inbox=[_resume()])),
     ("each version gets one try", lambda: _tries(inbox=[_resume(999.0)])),
+    ("undoing waits for nothing else", lambda: _undone_beside()),
+    ("questions are asked once", lambda: _answered_again(1)),
+    ("runs begin as asked", lambda: _begun_by("release-1")),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (e.Paused(reason="user"), e.Resumed()), LAST)),
