@@ -154,6 +154,8 @@ def test_a_stopped_worker_is_told_as_such_by_all_who_are_asked(buoy: Buoy, spawn
         assert "is stopped" in buoy("status", code=1).stdout and "is stopped" in buoy("why", "--all", code=1).stdout
         buoy("start", f"{situations}:waits", "--id", "q")
         assert "the worker that could take it does not react" in buoy("why", "q").stdout
+        assert "will handle it" in buoy("pause", "r").stdout
+        assert "will handle it" in buoy("resume", "r").stdout  # the pause is not read yet, and must not win
     finally:
         worker.send(signal.SIGCONT)
     until(lambda: "health live" in buoy("why", "r").stdout, worker)

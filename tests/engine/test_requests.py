@@ -13,6 +13,7 @@ import buoy
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.codec import encode
+from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.run.mailbox import Reason, Signal
 from buoy.ports.records import Message
 from tests.patience import PATIENCE_S
@@ -496,6 +497,38 @@ async def test_requests_to_runs_that_do_not_allow_them_are_refused_and_change_no
         with pytest.raises(buoy.UnknownRun, match="no run 'other'"):
             await app.pause("other")
         assert (await types_of(app, "run"))[-1] == "workflow_completed"
+
+
+async def test_of_requests_that_the_owner_has_not_read_yet_the_last_one_holds(
+    any_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @buoy.workflow
+    async def two() -> int:
+        return await after("one", "let", 1) + await work("two", 2)
+
+    async def stands_still(_: InboxLoop) -> None:
+        """Reads no message."""
+
+    async with opened(any_url, two) as owner, buoy.connect(any_url) as client:
+        run = await owner.start_as("run", two)
+        await until(lambda: bool(WITNESS.ran))
+        with monkeypatch.context() as patch:
+            patch.setattr(InboxLoop, "read", stands_still)
+            assert not (await client.pause("run")).done
+            assert not (await client.resume("run")).done
+            with pytest.raises(buoy.WrongState, match="not paused, it is running"):
+                await client.resume("run")
+        await until_event(owner, "run", "resumed")
+        await client.pause("run")
+        await until_event(owner, "run", "paused", count=2)
+        with monkeypatch.context() as patch:
+            patch.setattr(InboxLoop, "read", stands_still)
+            assert not (await client.resume("run")).done
+            assert not (await client.pause("run")).done
+        await until_event(owner, "run", "paused", count=3)
+        await client.resume("run")
+        WITNESS.let_pass("run", {"let"})
+        assert await result_of(owner, run) == 3
 
 
 SEQUENCES = [

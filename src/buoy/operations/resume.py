@@ -23,6 +23,7 @@ from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
 from buoy.engine.client.client import Client
+from buoy.engine.client.requests import unread_pause
 from buoy.errors import Problem, RecoveryFailed, WrongState
 from buoy.operations.recover import RecoveryView, done_text, recovery_view, strike_off
 from buoy.ports.records import RunQuery
@@ -178,6 +179,9 @@ async def _moved(client: Client, run_id: RunId, found: Recovery, *, strict: bool
         raise RecoveryFailed(f"run {run_id} needs a recovery ({found.reason}) and did not get one: {found.error}")
     if found.error is not None:
         raise RecoveryFailed(f"it is not known whether run {run_id} needs a recovery: {found.error}")
+    if strict and doc.pause is None and not doc.ended and await unread_pause(client, run_id) == "pause":
+        said = await client.resume(run_id)  # else the run would pause after a person has asked it to continue
+        return ResumedRun(run_id=run_id, done=said.done, text=said.text, recovery=recovery)
     if doc.pause is None and found.needed:
         text = f"it was {done_text(found.action)} ({found.reason})"
         return ResumedRun(run_id=run_id, done=True, text=text, outcome="recovered", recovery=recovery)

@@ -28,7 +28,7 @@ from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client import rewind
 from buoy.engine.client.migrate import Migration, migrate
 from buoy.engine.client.questions import find_question
-from buoy.engine.client.requests import Requested, direct_request, waits_for_whom
+from buoy.engine.client.requests import Requested, check_pause, direct_request, waits_for_whom
 from buoy.engine.client.run import LOOK_AGAIN_S, Run
 from buoy.engine.client.starts import check_same, create
 from buoy.engine.process.runner import Runner
@@ -261,6 +261,7 @@ class Client:
     async def _request(self, run_id: str, kind: str, body: Reason, dedupe: str | None = None) -> Requested:
         record = await self.record(run_id)
         _check_request(record.document, kind)
+        await check_pause(self, record.document, kind)
         done = await direct_request(self, record, kind, body)
         if done is not None:
             return done
@@ -297,7 +298,3 @@ def _check_request(doc: Document, kind: str) -> None:
     _refuse_moved(doc)
     if doc.ended:
         raise WrongState(f"run {doc.run_id} is {doc.status} already; it cannot be asked to {kind}")
-    if kind == "pause" and doc.pause is not None:
-        raise WrongState(f"run {doc.run_id} is paused already")
-    if kind == "resume" and doc.pause is None:
-        raise WrongState(f"run {doc.run_id} is not paused, it is {doc.status}")

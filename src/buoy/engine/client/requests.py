@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core.batch.jobs import open_lots
+from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.append import append
+from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.core.log.state import State, fold
 from buoy.core.spec.model import knows
@@ -22,6 +24,7 @@ from buoy.engine.run.owed import duties_of
 from buoy.engine.run.run_time import run_now
 from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import commit_surely, write_of
+from buoy.errors import WrongState
 from buoy.ports.records import Ended, Released, RunnerRecord, RunRecord, TaskChange
 
 if TYPE_CHECKING:
@@ -58,6 +61,25 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
     if doc.placement == "batch":
         return f"no live runner serves the run: start one with `buoy runner --run {doc.run_id}`"
     return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
+
+
+async def check_pause(client: Client, doc: Document, kind: str) -> None:
+    """Refuses to pause a paused run, or to resume one that is not paused. What its owner has not read yet counts: a
+    resume after an unread pause would otherwise be refused, and the run would pause after it."""
+    paused = doc.pause is not None
+    if kind == "cancel" or paused is not (kind == "pause"):
+        return
+    if await unread_pause(client, doc.run_id) not in (None, kind):
+        return
+    raise WrongState(f"run {doc.run_id} is {'paused already' if paused else f'not paused, it is {doc.status}'}")
+
+
+async def unread_pause(client: Client, run_id: RunId) -> str | None:
+    """The last request to pause or to resume that the run has not consumed."""
+    consumed = fold(run_id, await read_log(client.store, run_id)).consumed
+    unread = await unread_inbox(client.store, run_id, consumed)
+    kinds = [each.kind for each in unread if each.number not in consumed]
+    return next((each for each in reversed(kinds) if each in ("pause", "resume")), None)
 
 
 async def direct_request(client: Client, record: RunRecord, kind: str, body: Reason) -> Requested | None:
