@@ -51,9 +51,9 @@ def _errors(tree: ast.AST) -> Iterator[str]:
 
 
 def _texts(tree: ast.AST, errors: set[str]) -> Iterator[str]:
-    """Names that were given the text of an error."""
+    """Names that were given the text of an error, or a sentence."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _is_text_of(node.value, errors):
+        if isinstance(node, ast.Assign) and (_is_text_of(node.value, errors) or _is_sentence(node.value)):
             yield from (each.id for each in node.targets if isinstance(each, ast.Name))
 
 
@@ -61,7 +61,13 @@ def _is_text_of(node: ast.expr, errors: set[str]) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Name(id=name)]):
             return name in errors
+        case ast.JoinedStr(values=[ast.FormattedValue(value=ast.Name(id=name))]):
+            return name in errors
     return False
+
+
+def _is_sentence(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr != "text" and _is_prose(node, set())
 
 
 def _decides(node: ast.expr | ast.Match, caught: set[str]) -> bool:
@@ -69,11 +75,13 @@ def _decides(node: ast.expr | ast.Match, caught: set[str]) -> bool:
         case ast.Compare(left=left, ops=ops, comparators=others):
             sides = [left, *others]
             within = any(isinstance(op, ast.In | ast.NotIn) for op in ops)
+            if within and _is_words(left) and any(map(_is_reason, others)):
+                return True
             return (within or any(map(_is_words, sides))) and any(_is_prose(each, caught) for each in sides)
         case ast.Call(func=ast.Attribute(attr="split"), args=[], keywords=[]):
             return False  # only makes one line of it
         case ast.Call(func=ast.Attribute(value=value, attr=attr), args=args):
-            searched = attr in _SEARCHES and _is_prose(value, caught)
+            searched = attr in _SEARCHES and (_is_prose(value, caught) or _is_reason(value))
             return searched or (attr in _PATTERNS and any(_is_prose(each, caught) for each in args))
         case ast.Match(subject=subject):
             return _is_prose(subject, caught)
@@ -82,6 +90,11 @@ def _decides(node: ast.expr | ast.Match, caught: set[str]) -> bool:
 
 def _is_words(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(node.value)
+
+
+def _is_reason(node: ast.expr) -> bool:
+    """A reason that is a word is compared as a whole, and never searched."""
+    return isinstance(node, ast.Attribute) and node.attr == "reason"
 
 
 def _is_prose(node: ast.expr, caught: set[str]) -> bool:
@@ -94,7 +107,7 @@ def _is_prose(node: ast.expr, caught: set[str]) -> bool:
             return name in _NAMES or f"str {name}" in caught
         case ast.BoolOp(values=values):
             return any(_is_prose(each, caught) for each in values)
-        case ast.Call(func=ast.Name(id="str")):
+        case ast.Call(func=ast.Name(id="str")) | ast.JoinedStr():
             return _is_text_of(node, caught)
         case ast.Call(func=ast.Name(id=function)):
             return function.endswith("_text")
