@@ -213,8 +213,7 @@ def allocation_variables() -> dict[str, str]:
 
 def trace_file() -> Path | None:
     """Where the calls of stores are noted, if anywhere."""
-    found = os.environ.get(TRACE_VARIABLE)
-    return Path(found) if found else None
+    return Path(found) if (found := os.environ.get(TRACE_VARIABLE)) else None
 
 
 def colours_wanted() -> bool:
@@ -287,9 +286,13 @@ def spool_folder(name: str) -> Path:
     return _state_folder() / "spool" / _file_name(name)
 
 
+def profile_folder() -> Path:
+    """Where this user keeps profiles of clusters."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "buoy" / "profiles"
+
+
 def _state_folder() -> Path:
-    base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return base / "buoy"
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "buoy"
 
 
 def _file_name(text: str) -> str:
@@ -298,8 +301,7 @@ def _file_name(text: str) -> str:
 
 def server_token(url: str) -> str | None:
     """The token for a server: from the environment, from a file that it names, or that of a server of this user."""
-    found = os.environ.get(TOKEN_VARIABLE)
-    if found:
+    if found := os.environ.get(TOKEN_VARIABLE):
         return found.strip()
     named = os.environ.get(TOKEN_FILE_VARIABLE)
     place = urlsplit(url).netloc.rpartition("@")[2] or urlsplit(url).path

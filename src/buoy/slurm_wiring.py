@@ -12,18 +12,23 @@ from buoy.config import (
     HOST_VARIABLE,
     STORE_VARIABLE,
     is_server_url,
+    profile_folder,
     scheduler_environment,
     scope_variables,
     server_token,
     store_path,
 )
+from buoy.core.batch.profiles import Profile, live_profile
 from buoy.core.batch.slurm_script import ScriptPlace
 from buoy.core.ids import RunId
 from buoy.core.spec.model import DIRECTORY
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.client.client import Client
+from buoy.errors import BadInput
+from buoy.host.profile_files import KnownProfile, known_profiles, named_profile
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.slurm import Slurm
+from buoy.operations.batch.hook import HookPlace
 from buoy.operations.slurm.submission import Site
 
 
@@ -32,10 +37,37 @@ def open_slurm() -> Slurm:
     return Slurm(scheduler_environment())
 
 
+def all_profiles() -> list[KnownProfile]:
+    """Every profile of a cluster that this user has."""
+    return list(known_profiles(profile_folder()).values())
+
+
+def one_profile(name: str) -> KnownProfile:
+    """That profile, or a refusal that names those that are there."""
+    return named_profile(profile_folder(), name)
+
+
+async def detected_profile() -> tuple[str | None, KnownProfile | None]:
+    """Slurm's name for this cluster, if there is one, and the profile that fits it."""
+    environment = scheduler_environment()
+    try:
+        cluster = await open_slurm().cluster_name()
+    except BadInput:
+        cluster = None
+    fitting = (each for each in all_profiles() if each.profile.fits(cluster, environment))
+    return cluster, next(fitting, None)
+
+
+async def made_profile() -> Profile:
+    """A profile of what the Slurm of this machine says."""
+    slurm = open_slurm()
+    return live_profile(await slurm.cluster_name() or "cluster", await slurm.partitions())
+
+
 def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:
     """Where allocations of a run are submitted from, and run: in the folder that the run was submitted from."""
-    directory = Path(str(plan.steps[0].bound[DIRECTORY])) if plan.steps else Path.cwd()
-    folder = directory / ".buoy" / "slurm" / run_id
+    directory = _directory(plan)
+    folder = _folder(plan) / run_id
     variables, token = reach_variables(url)
     place = ScriptPlace(
         python=sys.executable,
@@ -43,8 +75,22 @@ def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:
         settings=str(folder / "settings.sh"),
         output_folder=str(folder),
     )
-    shell = GuardedShell(folder.parent, client.clock)
-    return Site(client, open_slurm(), shell, place, variables, token)
+    return Site(client, open_slurm(), GuardedShell(folder.parent, client.clock), place, variables, token)
+
+
+def hook_place(client: Client, url: str, plan: SpecPlan) -> HookPlace:
+    """Where the hook of a recovery runs: in the folder of the run, on this machine. No Slurm is needed."""
+    folder = _folder(plan)
+    shell = GuardedShell(folder, client.clock)
+    return HookPlace(shell, str(_directory(plan)), str(folder.absolute()), reach_variables(url)[0])
+
+
+def _directory(plan: SpecPlan) -> Path:
+    return Path(str(plan.steps[0].bound[DIRECTORY])) if plan.steps else Path.cwd()
+
+
+def _folder(plan: SpecPlan) -> Path:
+    return _directory(plan) / ".buoy" / "slurm"
 
 
 def reach_variables(url: str) -> tuple[dict[str, str], str | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+from tests.batch.conftest import Batch
 from tests.batch.slurm_plays import Played, played
 from tests.patience import wait_until
 
@@ -24,17 +26,17 @@ def start(played: Played, jobs: int = 1, *words: str, **step: Any) -> None:
 def test_a_job_whose_allocation_ran_out_of_memory_gets_more_and_runs_again(played: Played) -> None:
     start(played, resources={"memory": "1GiB"})
     played.lose(0, "OUT_OF_MEMORY", "61 1500000K")
-    shown = played.json("recover", "r1", "--dry-run")
+    shown = played.json("recover", "r1", "--dry-run", code=1)
     (orphan,) = [each for each in shown["slurm"]["synced"]["orphans"] if each["code"] == "J1"]
     assert (orphan["cause"], orphan["jobs"], shown["jobs"]["jobs"]) == ("oom", ["job_1"], [])
-    found = played.json("recover", "r1")
+    found = played.json("recover", "r1", code=1)
     (job,) = found["jobs"]["jobs"]
     assert (job["cause"], job["memory_bytes"]) == ("oom", 2198 * 2**20), "1.5 times the peak, in whole MiB"
     assert job["evidence"]["allocation_state"] == "OUT_OF_MEMORY"
     assert (job["evidence"]["allocation_elapsed_s"], job["evidence"]["allocation_cause"]) == (61.0, "oom")
     (allocation,) = [each for each in played.allocations() if each["status"] == "complete"]
     assert (allocation["elapsed_s"], allocation["peak_memory_bytes"]) == (61.0, 1_500_000 * 1024)
-    assert "nothing to do" not in played("recover", "r1")
+    assert "no allocation was submitted for them" in played("recover", "r1", code=1)
     played.run_all()
     assert played.seen() == ["1", "1"] and played.jobs()["job_1"]["status"] == "completed"
 
@@ -52,7 +54,7 @@ def test_without_accounting_the_word_of_the_queue_is_enough(played: Played) -> N
 def test_a_preempted_job_is_free_and_keeps_its_limits(played: Played) -> None:
     start(played)
     played.lose(0, "PREEMPTED")
-    found = played.json("recover", "r1")
+    found = played.json("recover", "r1", code=1)
     (job,) = found["jobs"]["jobs"]
     assert (job["cause"], job["free"], job.get("time_s")) == ("preempted", True, None)
     played.run_all()
@@ -76,3 +78,34 @@ def test_a_job_that_the_queue_forgot_and_accounting_calls_running_is_lost(played
     played.set(0, purged=True)
     found = played.json("sync-status", "r1", code=1)
     assert [(each["code"], each.get("cause")) for each in found["orphans"]] == [("J1", "unknown"), ("J7", None)]
+
+
+def test_the_hook_runs_before_the_reset_with_the_plan_in_a_private_file(played: Played) -> None:
+    start(played)
+    played.lose(0, "TIMEOUT")
+    hook = 'cp "$BUOY_RECOVERY_FILE" plan.json; echo "it\'s $BUOY_RUN_ID $BUOY_FAILED_JOBS $BUOY_RESET_JOBS" > hooked'
+    assert "hook" not in played.json("recover", "r1", "--recovery-hook", hook, "--dry-run", code=1)
+    assert not (played.folder / "hooked").exists(), "a dry run changes nothing"
+    found = played.json("recover", "r1", "--recovery-hook", hook, "--submit")
+    assert (found["hook"]["exit_code"], (played.folder / "hooked").read_text()) == (0, "it's r1 1 1\n")
+    assert [each["cause"] for each in json.loads((played.folder / "plan.json").read_text())] == ["timeout"]
+    assert (played.folder / ".buoy" / "slurm" / "r1" / "recovery.json").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_hook_that_fails_stops_the_recovery_with_its_exit_code(played: Played) -> None:
+    start(played)
+    played.lose(0, "TIMEOUT")
+    found = played.json("recover", "r1", "--recovery-hook", "echo no room >&2; exit 7", "--submit", code=1)
+    assert (found["hook"]["exit_code"], found["hook"]["problem"]) == (7, "no room")
+    assert len(played.queue) == 1, "nothing was submitted"
+    said = played("recover", "r1", "--recovery-hook", "exit 7", code=1)
+    assert "the recovery hook ended with exit code 7; nothing was reset" in said
+
+
+def test_a_hook_needs_no_slurm(batch: Batch) -> None:
+    batch.submit({"name": "one", "steps": [{"id": "a", "run": "exit 9"}]})
+    assert batch.runner().wait(60) == 4
+    batch("recover", "r1", "--recovery-hook", "exit 3", "--retry-unknown", code=1)
+    assert batch.jobs()["a"]["status"] == "failed"
+    batch("recover", "r1", "--recovery-hook", "touch hooked", "--retry-unknown")
+    assert (batch.folder / "hooked").exists()

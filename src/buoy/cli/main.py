@@ -20,6 +20,7 @@ VERBS = {
     "watch": "watch:watch",
     "sync-status": "sync_status:sync_status",
     "slurm": "slurm:slurm_group",
+    "hpc": "hpc:hpc_group",
     "workflows": "workflows:workflows_group",
     "reset": "reset:reset",
     "disable": "disable:disable",

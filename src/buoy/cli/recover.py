@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -17,11 +18,12 @@ from buoy.cli.terminal.slurm_options import AllocationChoice, allocated_lines, a
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.operations import recover as recovery
+from buoy.operations.batch.hook import HookEnd, run_hook
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, recover_jobs
 from buoy.operations.recover import Recovered
 from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
-from buoy.slurm_wiring import slurm_site
+from buoy.slurm_wiring import hook_place, slurm_site
 
 
 @click.command()
@@ -35,6 +37,7 @@ from buoy.slurm_wiring import slurm_site
 @click.option("--max-memory", metavar="SIZE", callback=size, help="Batch runs: raise no memory beyond this.")
 @click.option("--max-time", metavar="TIME", callback=span, help="Batch runs: raise no time limit beyond this.")
 @click.option("--retry-unknown", is_flag=True, help="Batch runs: also reset jobs that failed for another reason.")
+@click.option("--recovery-hook", "hook", metavar="CMD", help="Batch runs: run this command before jobs are reset.")
 @click.option("--submit", is_flag=True, help="Runs on Slurm: also submit the allocations that are planned.")
 @allocation_options
 @shared_options
@@ -43,7 +46,9 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
 
     Of a batch run it also resets failed jobs: those that met a limit get more memory or time, never less than before.
     Jobs that run are left alone. On Slurm it first corrects orphans as `buoy sync-status` does, and plans allocations
-    for pending jobs in the end; --submit submits them.
+    for pending jobs in the end; --submit submits them. --recovery-hook runs a command before jobs are reset, with
+    BUOY_RUN_ID, BUOY_RUN_STATUS, BUOY_FAILED_JOBS, BUOY_RESET_JOBS, BUOY_STORE and BUOY_RECOVERY_FILE, a JSON file with
+    the plan. If it fails, nothing is reset.
 
     No event is removed: a recovery that must hide events continues the run on a new branch of its log. Completed steps
     that are kept are not executed again. A run that a live process drives is not changed.
@@ -52,8 +57,8 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
     Example:
       buoy recover order-1 --dry-run
 
-    Exit code: 0 healthy or recovered, 1 not recovered or a job stays failed, 2 no such run or another plan than --plan,
-    5 store unusable.
+    Exit code: 0 healthy or recovered, 1 something is still stuck, 2 no such run or another plan than --plan, 5 store or
+    Slurm unusable. Stuck is a job that stays failed, a hook that failed, or jobs for which no allocation was submitted.
     """
     wishes = msgspec.convert(limits, AllocationChoice).wishes
     rule = Correction(
@@ -63,18 +68,22 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
         time_max_s=limits["max_time"],
     )
     asked = RecoverChoice(
-        rule=rule, dry_run=dry_run, plan=plan, unknown=limits["retry_unknown"], wishes=wishes, submit=limits["submit"]
+        rule=rule,
+        dry_run=dry_run,
+        plan=plan,
+        unknown=limits["retry_unknown"],
+        wishes=wishes,
+        submit=limits["submit"],
+        hook=limits["hook"],
     )
-    found, jobs, slurm = go(_recover(run_id, store, asked))
+    found = go(_recover(run_id, store, asked))
     if as_json:
-        batch = {} if slurm is None else {"slurm": slurm}
-        print_json(found.view() if jobs is None else {"run": found.view(), "jobs": jobs, **batch})
+        print_json(found.as_json())
     else:
-        lines = recovery_lines(found, wording(store, local)) if jobs is None or found.recovery.needed else []
-        click.echo("\n".join([*lines, *([] if jobs is None else recovered_lines(jobs)), *_slurm_lines(slurm)]))
-    stuck = jobs is not None and not all(each.reset for each in jobs.jobs)
-    refused = slurm is not None and slurm.allocated is not None and not slurm.allocated.complete
-    return Exit.FAILED if found.recovery.error is not None or stuck or refused else Exit.OK
+        jobs = found.jobs
+        lines = recovery_lines(found.run, wording(store, local)) if jobs is None or found.run.recovery.needed else []
+        click.echo("\n".join([*lines, *([] if jobs is None else recovered_lines(jobs)), *found.lines()]))
+    return Exit.FAILED if found.is_stuck else Exit.OK
 
 
 class RecoverChoice(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,31 +95,70 @@ class RecoverChoice(msgspec.Struct, frozen=True, kw_only=True):
     unknown: bool
     wishes: Wishes
     submit: bool
+    hook: str | None
 
 
-def _slurm_lines(slurm: SlurmRecovered | None) -> list[str]:
-    if slurm is None:
-        return []
-    plan = [] if slurm.allocated is None else allocated_lines(slurm.allocated)
-    return [*orphan_lines(slurm.synced.orphans, dry_run=slurm.synced.dry_run), *plan]
+class RecoverAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found and done. `jobs` is there for batch runs, `slurm` for those on a cluster."""
+
+    run: Recovered
+    jobs: JobsRecovered | None = None
+    slurm: SlurmRecovered | None = None
+    hook: HookEnd | None = None
+
+    @property
+    def is_stuck(self) -> bool:
+        failed = self.jobs is not None and not all(each.reset for each in self.jobs.jobs)
+        waits = self.slurm is not None and self.slurm.is_stuck
+        return self.run.recovery.error is not None or failed or waits or (self.hook is not None and not self.hook.ok)
+
+    def as_json(self) -> object:
+        if self.jobs is None:
+            return self.run.view()
+        more = {name: each for name in ("slurm", "hook") if (each := getattr(self, name)) is not None}
+        return {"run": self.run.view(), "jobs": self.jobs, **more}
+
+    def lines(self) -> list[str]:
+        found = []
+        if self.hook is not None:
+            code = f"exit code {self.hook.exit_code}" if self.hook.exit_code is not None else "no exit code"
+            failed = f" {self.hook.problem}" if self.hook.problem else ""
+            found.append(f"the recovery hook ended with {code}{'' if self.hook.ok else '; nothing was reset.'}{failed}")
+        if self.slurm is not None:
+            found += orphan_lines(self.slurm.synced.orphans, dry_run=self.slurm.synced.dry_run)
+            found += [] if self.slurm.allocated is None else allocated_lines(self.slurm.allocated)
+            if self.slurm.is_stuck and not self.slurm.synced.dry_run:
+                found.append("jobs wait, and no allocation was submitted for them; add --submit")
+        return found
 
 
-async def _recover(
-    run_id: str, store: str | None, asked: RecoverChoice
-) -> tuple[Recovered, JobsRecovered | None, SlurmRecovered | None]:
+async def _recover(run_id: str, store: str | None, asked: RecoverChoice) -> RecoverAnswer:
     async with connected(store) as client:
         document = (await client.record(run_id)).document
         checked, site, synced = document.run_id, None, None
         if document.placement == "batch" and not document.ended and await is_on_slurm(client, checked):
             site = slurm_site(client, check_store(store), checked, (await read_batch(client, checked)).plan)
             synced = await correct_orphans(site, checked, dry_run=asked.dry_run)
-        found = await recovery.recover(client, run_id, dry_run=asked.dry_run, shown=asked.plan)
+        run = await recovery.recover(client, run_id, dry_run=asked.dry_run, shown=asked.plan)
         document = (await client.record(run_id)).document
         if document.placement != "batch" or document.ended:
-            return found, None, None
-        recover_all = recover_jobs if site is None else recover_slurm_jobs
-        jobs = await recover_all(client, checked, asked.rule, retry_unknown=asked.unknown, dry_run=asked.dry_run)
+            return RecoverAnswer(run=run)
+        recover_all = partial(
+            recover_jobs if site is None else recover_slurm_jobs, client, checked, asked.rule,
+            retry_unknown=asked.unknown,
+        )  # fmt: skip
+        hook = None
+        if asked.hook is not None and not asked.dry_run:
+            plan = await recover_all(dry_run=True)
+            if plan.jobs:
+                batch = await read_batch(client, checked)
+                place = hook_place(client, check_store(store), batch.plan)
+                hook = await run_hook(place, checked, document.status, asked.hook, plan.jobs, len(batch.log))
+            if hook is not None and not hook.ok:
+                slurm = None if synced is None else SlurmRecovered(synced)
+                return RecoverAnswer(run=run, jobs=plan, slurm=slurm, hook=hook)
+        jobs = await recover_all(dry_run=asked.dry_run)
         if site is None or synced is None:
-            return found, jobs, None
+            return RecoverAnswer(run=run, jobs=jobs, hook=hook)
         allocated = None if asked.dry_run else await plan_again(site, checked, asked.wishes, submit=asked.submit)
-        return found, jobs, SlurmRecovered(synced, allocated)
+        return RecoverAnswer(run=run, jobs=jobs, slurm=SlurmRecovered(synced, allocated), hook=hook)

@@ -18,9 +18,11 @@ from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import (
     AllocationsCancelled,
     ClusterReport,
+    SlurmJobs,
     cancel_allocations,
     cluster_report,
     reset_actions,
+    slurm_jobs,
 )
 from buoy.slurm_wiring import open_slurm, slurm_site
 
@@ -94,6 +96,30 @@ def allocations(run_id: str, store: str | None, as_json: bool) -> int:
         click.echo(f"{each.name}  {each.status}  job {each.job_id or '-'}  {each.scheduler}{cause}")
     click.echo(counted(len(found.allocations), "allocation"), err=True)
     return Exit.OK
+
+
+@slurm_group.command("jobs")
+@run_argument
+@click.option("--status", "statuses", multiple=True, metavar="STATUS", help="Only jobs with this status. Repeatable.")
+@shared_options
+def jobs(run_id: str, statuses: tuple[str, ...], store: str | None, as_json: bool) -> int:
+    """List the jobs of a run with their schedulers, and the allocations that they run in or were lost with."""
+    found = go(_jobs(RunId(run_id), store))
+    shown = [each for each in found.jobs if not statuses or each.status in statuses]
+    if as_json:
+        print_json({"run_id": found.run_id, "jobs": shown})
+        return Exit.OK
+    for each in shown:
+        place = f"  {each.allocation}  job {each.job_id or '-'}" if each.allocation else ""
+        cause = f"  {each.cause}" if each.cause else ""
+        click.echo(f"{each.job}  {each.status}  {each.scheduler or 'no scheduler'}{place}{cause}")
+    click.echo(counted(len(shown), "job"), err=True)
+    return Exit.OK
+
+
+async def _jobs(run_id: RunId, store: str | None) -> SlurmJobs:
+    async with inspected(store) as at:
+        return await slurm_jobs(at, run_id)
 
 
 @slurm_group.command("actions")

@@ -110,7 +110,7 @@ async def _submit(
             return await submitting.submit(client, target, run_id), None
         # What no partition could run is refused before anything is stored.
         plan = submitting.batch_plan(target)
-        preview(plan, await slurm.partitions(), options.wishes)
+        preview(plan, options.wishes.partitions or await slurm.partitions(), options.wishes)
         made = await submitting.submit(client, target, run_id)
         site = slurm_site(client, url, made.run_id, plan)
         allocated = await allocate(site, made.run_id, options.wishes, recovery=False, submit=True)
@@ -121,4 +121,5 @@ async def _submit(
 
 
 async def _preview(target: Target, options: AllocationChoice) -> Regenerated:
-    return preview(submitting.batch_plan(target), await open_slurm().partitions(), options.wishes)
+    wishes = options.wishes
+    return preview(submitting.batch_plan(target), wishes.partitions or await open_slurm().partitions(), wishes)

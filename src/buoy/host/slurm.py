@@ -18,6 +18,7 @@ from buoy.core.batch.slurm_text import (
     Phase,
     SlurmJob,
     by_name,
+    read_cluster_name,
     read_sacct,
     read_sinfo,
     read_squeue,
@@ -89,6 +90,10 @@ class Slurm:
 
     async def partitions(self) -> list[Partition]:
         return read_sinfo(await self._answer(["sinfo", "-h", "-o", SINFO_FORMAT]))
+
+    async def cluster_name(self) -> str | None:
+        """Slurm's own name for the cluster. Raises `Unavailable`."""
+        return read_cluster_name(await self._answer(["scontrol", "show", "config"]))
 
     async def _answer(self, words: Sequence[str]) -> str:
         code, out, err = await self._run(words)

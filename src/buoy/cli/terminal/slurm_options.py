@@ -19,14 +19,19 @@ from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.wording import counted
 from buoy.operations.slurm.allocate import Allocated
 from buoy.operations.slurm.tend import Tended
+from buoy.slurm_wiring import one_profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
     click.option("--account", metavar="NAME", help="Account that Slurm charges."),
-    click.option("--partition", metavar="NAME", help="Partition of the allocations. [the default one]"),
+    click.option("--partition", metavar="NAME", help="Partition of the allocations. [the default, or one that fits]"),
+    click.option("--profile", metavar="NAME", help="Take partitions from this profile (`buoy hpc`). [Slurm is asked]"),
     click.option("--walltime", metavar="TIME", callback=span, help="Time of each allocation. [1h, or what jobs need]"),
     click.option("--single-allocation", is_flag=True, help="Ask for one allocation with several nodes per group."),
+    click.option("--group-by", type=click.Choice(["resources", "partition"]), default="resources", show_default=True,
+                 help="Give jobs of the same resources, or of the same partition, a scheduler of their own."),
+    click.option("--requeue", is_flag=True, help="Let Slurm queue a preempted allocation again under its id."),
     click.option("--max-allocations", type=click.IntRange(1, 10_000), default=ALLOCATIONS_MAX, show_default=True,
                  help="Ask for at most so many per group."),
     click.option("--prologue", metavar="LINES", default="", help="Lines of the batch script before its runner starts."),
@@ -45,15 +50,22 @@ class AllocationChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     account: str | None
     partition: str | None
+    profile: str | None
     walltime: float | None
+    group_by: str
+    requeue: bool
     single_allocation: bool
     max_allocations: int
     prologue: str
 
     @property
     def wishes(self) -> Wishes:
+        profile = None if self.profile is None else one_profile(self.profile).profile
         return Wishes(
-            account=self.account,
+            partitions=() if profile is None else profile.kinds(),
+            by_partition=self.group_by == "partition",
+            requeue=self.requeue,
+            account=self.account or (None if profile is None else profile.account),
             partition=self.partition,
             walltime_s=self.walltime,
             allocations_max=self.max_allocations,

@@ -124,7 +124,8 @@ def ready_actions(
         scheduler = cluster.schedulers.get(action.scheduler)
         if action.executed or scheduler is None:
             continue
-        members = [job for job in jobs if job.pending and group_name(job.resources) == scheduler.group]
+        shapes = scheduler.shapes or (scheduler.group,)
+        members = [job for job in jobs if job.pending and group_name(job.resources) in shapes]
         ready = [job for job in members if job.view.status is not JobStatus.BLOCKED]
         if not ready or any(cluster.serves(each, ready[0].resources) for each in cluster.live):
             continue

@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 import msgspec
 
 from buoy.core.batch.allocations import ClusterState
-from buoy.core.batch.graph import GraphJob, SchedulerGroup, WorkflowGraph
+from buoy.core.batch.graph import GraphJob, GroupKey, SchedulerGroup, WorkflowGraph
 from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
-from buoy.core.batch.resources import group_name
-from buoy.core.batch.sizing import Wishes, allocations_needed, scheduler_for
+from buoy.core.batch.resources import envelope, group_name
+from buoy.core.batch.sizing import Wishes, allocations_needed, partition_for, scheduler_for
 from buoy.core.batch.slurm_text import Partition
 from buoy.core.log import cluster_changes as c
 from buoy.core.spec.model import Resources
@@ -96,6 +96,9 @@ def regenerate(
     """
     groups = pending_groups(jobs, covered)
     pending = sum(len(group.jobs) for group in groups)
+    shapes: dict[GroupKey, tuple[str, ...]] = {}
+    if wishes.by_partition:
+        groups, shapes = by_partition(groups, wishes, partitions)
     if not groups:
         return Regenerated(0, (), ())
     changes: list[c.ClusterChange] = [
@@ -106,12 +109,30 @@ def regenerate(
     planned, served_before = [], 0
     for group in groups:
         made = _Group(group, cluster, partitions, wishes, recovery=recovery)
+        made.made_for(shapes.get(group.key, ()))
         served_before = made.plan(changes, new_name, served_before)
         planned.append(made.planned)
     plans = any(isinstance(each, c.AllocationPlanned) for each in changes)
     if not plans and _same_actions(changes, cluster):
         changes = []
     return Regenerated(pending, tuple(planned), tuple(changes))
+
+
+def by_partition(
+    groups: Sequence[SchedulerGroup], wishes: Wishes, partitions: Sequence[Partition]
+) -> tuple[list[SchedulerGroup], dict[GroupKey, tuple[str, ...]]]:
+    """Joins groups that run in the same partition: a group with the largest of each resource, and what it joins."""
+    found: dict[tuple[str, bool], list[SchedulerGroup]] = {}
+    for group in groups:
+        resources, deferred = group.key
+        found.setdefault((partition_for(resources, wishes, partitions).name, deferred), []).append(group)
+    made, shapes = [], {}
+    for (_, deferred), members in found.items():
+        key = GroupKey(envelope([each.key.resources for each in members]), deferred)
+        made.append(SchedulerGroup(key, tuple(job for each in members for job in each.jobs)))
+        if len(members) > 1:
+            shapes[key] = tuple(group_name(each.key.resources) for each in members)
+    return made, shapes
 
 
 class _Group:
@@ -135,6 +156,10 @@ class _Group:
         self._scheduler = scheduler_for(
             name, resources, len(group.jobs), deferred=deferred, wishes=wishes, partitions=partitions
         )
+
+    def made_for(self, shapes: tuple[str, ...]) -> None:
+        """The groups that this one joins."""
+        self._scheduler = msgspec.structs.replace(self._scheduler, shapes=shapes)
 
     def plan(self, changes: list[c.ClusterChange], new_name: Callable[[int], str], used: int) -> int:
         """Adds what this group needs. `used`: jobs of other groups that the same allocations serve; its new value."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -116,6 +117,19 @@ def fits_shape(needed: Resources, made_for: Resources) -> bool:
         return False
     wanted, there = needed.memory_bytes, made_for.memory_bytes
     return wanted is None or (there is not None and wanted <= there)
+
+
+def envelope(shapes: Sequence[Resources]) -> Resources:
+    """The largest of each resource: what is made for it is large enough for all of these."""
+    memory = [each.memory_bytes for each in shapes if each.memory_bytes is not None]
+    time_s = [each.time_s for each in shapes if each.time_s is not None]
+    return Resources(
+        cpus=max(each.cpus for each in shapes),
+        memory_bytes=max(memory, default=None),
+        gpus=max(each.gpus for each in shapes),
+        nodes=max(each.nodes for each in shapes),
+        time_s=max(time_s, default=None),
+    )
 
 
 def less(capacity: Capacity, needed: Resources) -> Capacity:

@@ -36,6 +36,12 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     single: bool = False
     # Lines for the batch script, before the runner starts.
     prologue: str = ""
+    # The partitions of a profile; none: the cluster is asked.
+    partitions: tuple[Partition, ...] = ()
+    # Jobs that run in the same partition share a scheduler, though they need different resources.
+    by_partition: bool = False
+    # Slurm queues an allocation again under its id when it is preempted or its node fails.
+    requeue: bool = False
 
 
 def scheduler_for(
@@ -44,7 +50,7 @@ def scheduler_for(
     """The kind of allocation that serves so many jobs with these resources; a refusal if no node is large enough."""
     if needed.nodes > 1:
         raise BadInput(f"jobs of {group_name(needed)} need {needed.nodes} nodes each; a job has one node at most")
-    partition = _partition(needed, wishes, partitions)
+    partition = partition_for(needed, wishes, partitions)
     walltime_s = _walltime_s(needed, wishes, partition)
     at_once = max(1, min(jobs, _places(needed, partition)))
     rounds = max(1, int((walltime_s - WALLTIME_MARGIN_S) // (needed.time_s or min(JOB_GUESS_S, walltime_s))))
@@ -65,6 +71,7 @@ def scheduler_for(
         account=wishes.account,
         partition=wishes.partition or (None if partition.default else partition.name),
         prologue=wishes.prologue,
+        requeue=wishes.requeue,
     )
 
 
@@ -76,14 +83,14 @@ def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, alloca
     return min(allocations_max, math.ceil(left / (scheduler.places * scheduler.rounds)))
 
 
-def _partition(needed: Resources, wishes: Wishes, partitions: Sequence[Partition]) -> Partition:
+def partition_for(needed: Resources, wishes: Wishes, partitions: Sequence[Partition]) -> Partition:
     """The partition that was named; else the default one, if such a job fits there by size and time; else any other."""
     up = [each for each in partitions if each.up]
     named = [each for each in up if each.name == wishes.partition]
     if wishes.partition is not None and not named:
         known = ", ".join(dict.fromkeys(each.name for each in up)) or "none"
         raise BadInput(f"unknown partition {wishes.partition!r}; the cluster has {known}")
-    chosen = named or up
+    chosen = named or [each for each in up if not each.by_name]
     large = [each for each in chosen if _places(needed, each)]
     if not large:
         where = f"partition {wishes.partition}" if named else "the cluster"
@@ -91,10 +98,13 @@ def _partition(needed: Resources, wishes: Wishes, partitions: Sequence[Partition
         raise BadInput(f"no node of {where} is large enough for jobs of {group_name(needed)}; {advice}")
     least_s = wishes.walltime_s or (needed.time_s or 0.0) + WALLTIME_MARGIN_S
     fitting = [each for each in large if each.time_max_s is None or each.time_max_s >= least_s] or large
-    # The smallest node that is large enough waits the least. Graphics processors are left to those who need them.
-    return min(
-        fitting, key=lambda each: (not each.default, each.gpus > 0 and not needed.gpus, each.cpus, each.memory_bytes)
-    )
+    return min(fitting, key=lambda each: _wait(each, needed))
+
+
+def _wait(each: Partition, needed: Resources) -> tuple[bool, bool, int, int, float]:
+    """The smallest node with the shortest time waits the least. Graphics processors are left to those who need them."""
+    time_s = math.inf if each.time_max_s is None else each.time_max_s
+    return not each.default, each.gpus > 0 and not needed.gpus, each.cpus, each.memory_bytes, time_s
 
 
 def _places(needed: Resources, partition: Partition) -> int:

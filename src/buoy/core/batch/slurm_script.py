@@ -1,7 +1,7 @@
 """The batch script of an allocation: one runner per node, started again if it was killed, and the options of sbatch.
 
 Invariants: no secret is in the script or on a command line: store and token come from a private file. Every value is
-quoted. Slurm does not queue the job again by itself: Buoy asks for a new allocation.
+quoted. Slurm queues the job again only if a person wants that: else Buoy asks for a new allocation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def sbatch_options(name: str, scheduler: SchedulerAdded, place: ScriptPlace) -> 
         f"--cpus-per-task={scheduler.cpus}",
         f"--time={span_text(scheduler.walltime_s)}",
         f"--signal=TERM@{SIGNAL_S}",
-        "--no-requeue",
+        # A requeued job appends to its output: its earlier starts may say why.
+        *(["--requeue", "--open-mode=append"] if scheduler.requeue else ["--no-requeue"]),
         f"--chdir={place.directory}",
         f"--output={place.output_folder}/{name}-%j.out",
     ]

@@ -106,7 +106,7 @@ class SlurmRows(msgspec.Struct, frozen=True):
 
 
 class Partition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A kind of node in a partition. `time_max_s` None: no limit."""
+    """A kind of node in a partition. `time_max_s` None: no limit. `by_name`: used only if a person names it."""
 
     name: str
     cpus: int
@@ -116,6 +116,7 @@ class Partition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     time_max_s: float | None = None
     default: bool = False
     up: bool = True
+    by_name: bool = False
 
 
 def state_word(text: str) -> str:
@@ -213,6 +214,15 @@ def read_sinfo(text: str) -> list[Partition]:
             )
         )  # fmt: skip
     return found
+
+
+def read_cluster_name(text: str) -> str | None:
+    """The cluster of `scontrol show config`."""
+    for line in _lines(text):
+        key, _, value = line.partition("=")
+        if key.strip() == "ClusterName" and value.strip():
+            return value.strip()
+    return None
 
 
 def read_span(text: str) -> float | None:

@@ -33,6 +33,10 @@ class SchedulerAdded(msgspec.Struct, frozen=True, tag="scheduler_added", omit_de
     partition: str | None = None
     # Lines of the batch script, before the runner starts.
     prologue: str = ""
+    # Slurm may queue its allocations again under their ids.
+    requeue: bool = False
+    # All groups of jobs that it was made for, if there are several.
+    shapes: tuple[str, ...] = ()
 
 
 class ActionAdded(msgspec.Struct, frozen=True, tag="action_added", omit_defaults=True, kw_only=True):

@@ -22,7 +22,7 @@ from buoy.core.ids import RunId, leaf_id
 from buoy.core.limits import SPEC_ACTIONS_MAX
 from buoy.core.log.cluster_changes import ActionEnded, ActionExecuted, ClusterChange
 from buoy.errors import CommandFailed
-from buoy.operations.slurm.allocate import jobs_of, namer
+from buoy.operations.slurm.allocate import jobs_of, namer, partitions_of
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
 from buoy.operations.slurm.submission import Site, SubmittedAllocation, submit_planned
 from buoy.ports.host import Command
@@ -42,7 +42,7 @@ async def fire_actions(site: Site, run_id: RunId, wishes: Wishes) -> ActionsFire
     submitted: list[SubmittedAllocation] = []
     if not view.batch.document.ended:
         wanted = any(each.kind == "schedule_nodes" for each in due)
-        submitted = await _schedule(site, run_id, wishes, await site.batch.partitions() if wanted else ())
+        submitted = await _schedule(site, run_id, wishes, await partitions_of(site, wishes) if wanted else ())
     ended: list[ActionEnded] = []
     if any(each.kind == "run_commands" for each in due):
         for _ in range(SPEC_ACTIONS_MAX):

@@ -35,6 +35,8 @@ class Allocated(msgspec.Struct, frozen=True):
     groups: tuple[PlannedGroup, ...]
     planned: tuple[str, ...]
     submitted: tuple[SubmittedAllocation, ...] = ()
+    # Whether an allocation is at Slurm, or was when this was planned.
+    served: bool = False
     # Actions of the spec whose commands ran with it.
     actions: tuple[ActionEnded, ...] = ()
 
@@ -56,10 +58,12 @@ async def allocate(
     say: Callable[[str], None] = lambda text: None,
 ) -> Allocated:
     """Plans for all pending jobs, and submits what is planned."""
-    partitions = await site.batch.partitions()
+    partitions = await partitions_of(site, wishes)
     made: list[Regenerated] = []
+    views: list[ClusterView] = []
 
     def plan(view: ClusterView) -> Sequence[ClusterChange]:
+        views[:] = [view]
         made.append(_plan(site, view, partitions, wishes, recovery=recovery))
         return made[-1].changes
 
@@ -71,7 +75,13 @@ async def allocate(
     submitted: list[SubmittedAllocation] = []
     if submit and not dry_run:
         submitted = await submit_planned(site, run_id, last.names, say)
-    return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted))
+    served = any(each.job_id for each in submitted) or any(each.job_id for each in views[-1].cluster.live)
+    return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted), served)
+
+
+async def partitions_of(site: Site, wishes: Wishes) -> Sequence[Partition]:
+    """Those of the profile that was chosen, or of the live cluster."""
+    return wishes.partitions or await site.batch.partitions()
 
 
 def preview(plan: SpecPlan, partitions: Sequence[Partition], wishes: Wishes) -> Regenerated:

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import msgspec
 
-from buoy.core.batch.allocations import Allocation, ClusterAction
+from buoy.core.batch.allocations import Allocation, ClusterAction, ClusterState
+from buoy.core.batch.jobs import JobStatus
+from buoy.core.batch.regenerate import PendingJob
+from buoy.core.batch.resources import group_name
 from buoy.core.batch.slurm_text import Phase
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionsReset, SchedulerAdded
 from buoy.engine.client.client import Client
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import read_batch
-from buoy.operations.slurm.cluster_log import change_cluster, read_cluster, run_age_s
+from buoy.operations.slurm.allocate import jobs_of
+from buoy.operations.slurm.cluster_log import change_cluster, read_cluster, read_view, run_age_s
 from buoy.ports.batch import BatchSystem
 
 
@@ -32,6 +36,51 @@ class AllocationsCancelled(msgspec.Struct, frozen=True):
 
     run_id: RunId
     job_ids: tuple[str, ...]
+
+
+class AllocatedJob(msgspec.Struct, frozen=True):
+    """A job, the scheduler that it is assigned to, and the allocation that it runs in or was lost with."""
+
+    job: str
+    status: JobStatus
+    group: str
+    scheduler: str | None
+    allocation: str | None
+    job_id: str | None
+    runner: str | None
+    cause: str | None
+
+
+class SlurmJobs(msgspec.Struct, frozen=True):
+    """All jobs of a run, as they stand at its cluster."""
+
+    run_id: RunId
+    jobs: tuple[AllocatedJob, ...]
+
+
+async def slurm_jobs(access: StoreAccess, run_id: RunId) -> SlurmJobs:
+    """The jobs of a run by scheduler and allocation; the scheduler is not asked."""
+    view = await read_view(access, run_id)
+    return SlurmJobs(run_id, tuple(_allocated(job, view.cluster) for job in jobs_of(view)))
+
+
+def _allocated(job: PendingJob, cluster: ClusterState) -> AllocatedJob:
+    view, group = job.view, group_name(job.resources)
+    waits = view.status is JobStatus.BLOCKED
+    made_for = [each for each in cluster.schedulers.values() if group in (each.shapes or (each.group,))]
+    # The newest of those that were made for jobs that wait, or for jobs that do not; else any.
+    fitting = [each for each in made_for if each.deferred == waits] or made_for
+    place = cluster.allocations.get(view.allocation or "")
+    return AllocatedJob(
+        job=view.job,
+        status=view.status,
+        group=group,
+        scheduler=place.scheduler if place is not None else fitting[-1].name if fitting else None,
+        allocation=view.allocation,
+        job_id=None if place is None else place.job_id,
+        runner=view.runner,
+        cause=view.cause,
+    )
 
 
 async def cluster_report(access: StoreAccess, run_id: RunId) -> ClusterReport:

@@ -27,6 +27,13 @@ class SlurmRecovered(msgspec.Struct, frozen=True):
     synced: Synced
     allocated: Allocated | None = None
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether jobs wait for an allocation that no process has asked Slurm for."""
+        if self.allocated is None:
+            return self.synced.stuck
+        return not self.allocated.complete or (self.allocated.pending > 0 and not self.allocated.served)
+
 
 async def is_on_slurm(access: StoreAccess, run_id: RunId) -> bool:
     """Whether allocations were ever planned for a batch run. A log that cannot be read is another matter's."""
