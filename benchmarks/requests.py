@@ -55,7 +55,12 @@ BEFORE = {
 }
 # More than before on purpose.
 # A registration reads whether its id was buried; in return it writes one object less.
-ALLOWED = {"register a runner": Requests(get=1)}
+# An end writes the entry of `index/` that a start wrote before.
+ALLOWED = {
+    "register a runner": Requests(get=1),
+    "the last step, and the end": Requests(put=1),
+    "owner reads it, and the run ends": Requests(put=1),
+}
 SMALL = Sizes(active=40, finished=100, gone=100)
 
 

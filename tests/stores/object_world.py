@@ -142,6 +142,17 @@ async def ended(world: World, store: ObjectStore) -> None:
     await world.author.append(store, e.WorkflowCompleted(), task=Ended())
 
 
+async def owing(world: World, store: ObjectStore) -> None:
+    """Ended, but its holder has something left to do."""
+    await held(world, store)
+    await world.author.append(store, e.WorkflowCompleted())
+
+
+async def settled(world: World, store: ObjectStore) -> None:
+    await owing(world, store)
+    await settle(world, store)
+
+
 async def other_dead(world: World, store: ObjectStore) -> None:
     await register(store, "r0")
     await world.author.create(store, Held(RunnerId("r0")))
@@ -175,6 +186,10 @@ async def release(world: World, store: ObjectStore) -> None:
     await store.release(RUN, R1, Released(due_at=world.clock.now() + 100, now=world.clock.now()))
 
 
+async def settle(world: World, store: ObjectStore) -> None:
+    await store.release(RUN, R1, Ended())
+
+
 async def adopt(world: World, store: ObjectStore) -> None:
     await store.requeue_orphan(Orphan(RUN, None, "it has no task"))
 
@@ -205,6 +220,8 @@ CASES: list[Callable[[], Case]] = [
     lambda: Case("declare_dead", other_dead, declare_dead),
     lambda: Case("end", held, commits(e.WorkflowCompleted(), task=Ended())),
     lambda: Case("bring back", ended, commits(*BRANCHED, task=Held(R1))),
+    lambda: Case("settle", owing, settle),
+    lambda: Case("bring back what settled", settled, commits(*BRANCHED, task=Held(R1))),
     lambda: Case("adopt", taskless, adopt),
 ]
 

@@ -11,7 +11,7 @@ import pytest
 from buoy.core.ids import RunId, RunnerId
 from buoy.engine.services.commits import commit_surely
 from buoy.errors import Unavailable
-from buoy.ports.records import RunQuery, Wants
+from buoy.ports.records import Ended, RunQuery, Wants
 from buoy.ports.store import Store
 from buoy.stores.objects.bucket import Exists
 from buoy.stores.objects.buckets.memory import MemoryBucket
@@ -101,6 +101,9 @@ async def _bring_to_its_end(world: World, store: ObjectStore, run_id: str) -> No
     record = await store.run(RunId(run_id))
     assert record is not None
     if record.document.ended:
+        if record.has_task:
+            assert record.holder == MEDIC or await get_hold(world, store, run_id)
+            assert await store.release(RunId(run_id), MEDIC, Ended())
         return
     if record.holder != MEDIC and not await get_hold(world, store, run_id):
         # Only a run that waits for a message may be without a holder; and the message must wake it.

@@ -25,7 +25,7 @@ from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.graves import grave, tombstones
 from buoy.stores.objects.inbox_ids import short_id, with_ids_before
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, newer_task
+from buoy.stores.objects.records import LogObject, StoredRun, TaskState, listed_entries, newer_task
 from buoy.stores.objects.remains import index_entries, remains
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
@@ -112,13 +112,7 @@ class ObjectArchive:
 
     async def _announce(self, document: Document, task: TaskState) -> None:
         """The index entries of a run in this state."""
-        run_id, created_at = document.run_id, document.created_at
-        entries: list[Entry] = [(layout.index_key(run_id, created_at), b"{}")]
-        if task.kind != "none" or not document.ended:
-            entries.append((layout.active_key(run_id, created_at, task.active_seq), b"{}"))
-        entry = entry_of(document, task)
-        if entry is not None:
-            entries.append(entry)
+        entries = listed_entries(document, task)
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
 
@@ -182,7 +176,8 @@ class ObjectArchive:
                 run_id=run_id, head_seq=head_seq, document=document, task=task, etag=etag, counter=counter,
                 taken_at=last.taken_at,
             )  # fmt: skip
-            await self._announce(document, task)
+            view = await self._runs.settled(view)
+            await self._announce(document, view.task)
             try:
                 await self._runs.save(view)
                 return True
@@ -250,7 +245,8 @@ class ObjectArchive:
         await self._bury_first(run_id, tombstone)
         keys = [key for key in await self._bucket.list(layout.run_prefix(run_id)) if key not in (first, last)]
         await self._bucket.delete_many([*keys, *await self._bucket.list(layout.wake_prefix(run_id))])
-        await self._index.drop([layout.index_key(run_id, tombstone.created_at), layout.purge_key(run_id)])
+        index = layout.index_keys(run_id, tombstone.created_at, tombstone.head_seq)
+        await self._index.drop([*index, layout.purge_key(run_id)])
 
     async def _bury_first(self, run_id: RunId, tombstone: Tombstone) -> None:
         """The first place of the log is what every new run of that id would take."""

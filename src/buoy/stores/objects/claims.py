@@ -21,7 +21,17 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.records import StoredRun, TaskKind, TaskState, WorkHint, claimed_task, fits, next_task, passed
+from buoy.stores.objects.records import (
+    StoredRun,
+    TaskKind,
+    TaskState,
+    WorkHint,
+    claimed_task,
+    entry_of,
+    fits,
+    next_task,
+    passed,
+)
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
@@ -269,12 +279,17 @@ class Claims:
         raise Unavailable(f"the task of {run_id} is changed by others all the time; try again")
 
     async def _end(self, view: StoredRun) -> bool:
-        """The run ended before, and nothing is owed to anybody any more."""
-        if await self._runs.move(view, next_task(view.task, "none")) is None:
-            return False
+        """The run ended before, and nothing is owed to anybody any more. The entry that says so is the truth of it.
+
+        `state.json` is left behind: the log has the rest, and lists read that entry.
+        """
+        if not view.document.ended:
+            return await self._runs.move(view, next_task(view.task, "none")) is not None
+        await self._runs.settle(view)
         self._runs.seen.pop(view.run_id, None)
-        created_at, active_seq = view.document.created_at, view.task.active_seq
-        await self._index.drop([layout.active_key(view.run_id, created_at, active_seq)])
+        held = entry_of(view.document, view.task)
+        active = layout.active_key(view.run_id, view.document.created_at, view.task.active_seq)
+        await self._index.drop([None if held is None else held[0], active])
         return True
 
 

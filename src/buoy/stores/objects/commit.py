@@ -74,7 +74,8 @@ class Commits:
         assert events and events[0].seq == write.after_seq + 1 and events[-1].seq == last_seq, f"gap in {write.run_id}"
         # A document that came without a log has no task.
         old = base.task if base is not None and base.head_seq else None
-        task = task_after(write, old, self._runs.seen.get(write.run_id, 0), self._clock)
+        ended = base is not None and base.document.ended
+        task = task_after(write, old, self._runs.seen.get(write.run_id, 0), self._clock, ended=ended)
         log = LogObject(
             last_seq=last_seq,
             events=msgspec.Raw(encode_events(events)),
@@ -154,6 +155,8 @@ class Commits:
         if task.kind != "held":
             # Durable now, and the next owner looks by itself.
             self._runs.seen.pop(write.run_id, None)
+        if base is not None and base.document.ended and not write.document.ended:
+            await self._index.drop([layout.index_key(write.run_id, write.document.created_at, base.head_seq)])
         if task.kind == "none" and write.document.ended:
             active = layout.active_key(write.run_id, write.document.created_at, task.active_seq)
             await self._index.drop([active])
@@ -183,9 +186,9 @@ def _entries(write: Write, base: StoredRun | None, task: TaskState) -> list[Entr
     """What must be findable once this commit stands."""
     first, document = write.after_seq + 1, write.document
     entries: list[Entry] = []
-    if write.after_seq == 0:
+    if task.kind == "none" and document.ended:
         entries.append((layout.index_key(write.run_id, document.created_at), b"{}"))
-    if task.active_seq == first and not (task.kind == "none" and document.ended):
+    elif task.active_seq == first:
         entries.append((layout.active_key(write.run_id, document.created_at, first), b"{}"))
     entry = entry_of(document, task)
     old = None if base is None or not base.head_seq else entry_of(base.document, base.task)

@@ -3,7 +3,8 @@
 What has not ended is read, by `active/`: one or two requests for each run, as for a list. What ended is read by
 `index/`, the newest first: one request for each, for so many as a count may read. Older ones are counted by their names
 alone, a thousand for one request; that they ended is certain, how they ended is not told. Where each request is billed,
-a count reads a bounded number of names, and says that there are more.
+a count reads a bounded number of names, and says that there are more. A run counts once, however many entries it has
+and whatever happens to it in between.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class Counts:
             active.update(entry.run_id for entry in entries)
             read = entries if _of_active(query) else []
             for run in await each(read, lambda entry: self._lists.listed(entry, purges)):
-                if isinstance(run, StoredRun) and not run.document.ended:
+                if isinstance(run, StoredRun) and run.run_id not in counted:
                     counted.add(run.run_id)
                     counts[run.document.status] += fits(run.document, run.updated_at, query)
         if not query.statuses or TERMINAL.intersection(query.statuses):
@@ -62,7 +63,7 @@ class Counts:
         return {**found, MORE: 0} if more else found
 
     async def _ended(self, query: RunQuery, active: set[RunId], counted: set[RunId], counts: Counter[str]) -> bool:
-        """`counted`: runs that had not ended a moment ago. One that ends now is not counted twice.
+        """`counted`: runs that count already, also one that ended just now. Later entries of one run say more.
 
         Whether there are more than were counted.
         """
@@ -72,7 +73,9 @@ class Counts:
             if metered and pages == PAGES_METERED:
                 return bool(entries)
             pages += 1
-            chosen = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
+            fresh = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
+            chosen = list({entry.run_id: entry for entry in fresh}.values())
+            counted.update(entry.run_id for entry in chosen)
             chosen_now = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
             read += len(chosen_now)
             for found in await each(chosen_now, lambda entry: self._document(entry, active)):
@@ -85,9 +88,12 @@ class Counts:
 
     async def _document(self, entry: layout.RunEntry, active: set[RunId]) -> tuple[Document, StoreTime] | None:
         """Of a run that ended; a run is active for a moment after that, until its entry is removed."""
+        if entry.settled and entry.run_id not in active:
+            view = await self._runs.settled_view(entry)
+            return None if view is None else (view.document, view.updated_at)
         found = await self._runs.summary(entry.run_id)
         if found is not None and found[0].ended and entry.run_id not in active:
-            return found if layout.index_key(found[0].run_id, found[0].created_at) == entry.key else None
+            return found if layout.place(found[0].run_id, found[0].created_at) == entry.place else None
         run = await self._lists.listed(entry, frozenset({entry.run_id}))
         return (run.document, run.updated_at) if isinstance(run, StoredRun) else None
 

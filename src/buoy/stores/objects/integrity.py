@@ -22,8 +22,8 @@ from buoy.ports.records import Broken
 from buoy.stores.clock_check import clock_check
 from buoy.stores.objects import layout, marker, runner_keys
 from buoy.stores.objects.bucket import Bucket, Changed
-from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import StoredRun, entry_of, passed
+from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.records import StoredRun, listed_entries, passed
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.strays import FOREIGN, STRAY, alone, left, strange, stray_of
@@ -32,6 +32,7 @@ PAGE = 256
 Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]
 
 # These grow with all that ever ran.
+_RUNS = (layout.ACTIVE, layout.INDEX)
 _DEEP = frozenset({layout.INDEX, layout.RUNNERS})
 # Of the runners that are gone the newest are looked at; a sweep checks the others when it removes them.
 _GONE_PAGES = RUNNERS_GONE_KEPT // PAGE + 1
@@ -54,7 +55,7 @@ class ObjectCheckup:
     async def checks(self) -> list[StoreCheck]:
         kept = self._bucket.durability()
         times = [float(record.beat_at) for record in await self._runners.all()]
-        for key in await self._bucket.list(layout.INDEX, limit=100):
+        for key in [key for prefix in _RUNS for key in await self._bucket.list(prefix, limit=50)]:
             entry = layout.run_entry(key)
             view = None if entry is None else await self._view(entry.run_id)
             times += [] if view is None else [float(view.updated_at)]
@@ -131,7 +132,8 @@ class ObjectCheckup:
         view = await self._runs.look(entry.run_id)
         if not isinstance(view, StoredRun):
             return alone(key, entry.run_id) if view is None else None
-        return None if key == layout.index_key(view.run_id, view.document.created_at) else left(key, entry.run_id)
+        valid = layout.index_keys(view.run_id, view.document.created_at, view.head_seq)
+        return None if key in valid or entry.seq > view.head_seq else left(key, entry.run_id)
 
     async def _task(self, key: str) -> IndexTrouble | None:
         return await self._versioned(key, layout.task_entry(key))
@@ -205,8 +207,9 @@ class ObjectCheckup:
         return None if entry is None else await stray_of(self._bucket, entry.run_id)
 
     async def _missing(self, view: StoredRun) -> IndexTrouble | None:
-        for key, _ in self._entries(view):
-            if await self._bucket.get(key) is None:
+        for key, _ in listed_entries(view.document, view.task):
+            index = layout.index_keys(view.run_id, view.document.created_at, view.head_seq)
+            if not any([await self._bucket.get(each) for each in (index if key in index else [key])]):
                 return IndexTrouble(_MISSING, f"{view.run_id} has not its entry {key}", key, view.run_id)
         return None
 
@@ -224,15 +227,6 @@ class ObjectCheckup:
             return None
         key = layout.state_key(run_id)
         return IndexTrouble(_DAMAGED, f"its document, {key}, cannot be read", key, run_id)
-
-    def _entries(self, view: StoredRun) -> list[Entry]:
-        """What must be there for a run in this state."""
-        created_at = view.document.created_at
-        entries: list[Entry] = [(layout.index_key(view.run_id, created_at), b"{}")]
-        if view.task.kind != "none" or not view.document.ended:
-            entries.append((layout.active_key(view.run_id, created_at, view.task.active_seq), b"{}"))
-        entry = entry_of(view.document, view.task)
-        return entries if entry is None else [*entries, entry]
 
     async def _hidden_runner(self, key: str) -> IndexTrouble | None:
         """A runner that is not gone, but whom no sweep would look at."""
@@ -305,7 +299,7 @@ class ObjectCheckup:
             await self._bucket.delete(trouble.key)
             return True
         view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)
-        await self._index.add([(trouble.key, b"{}")] if view is None else self._entries(view))
+        await self._index.add([(trouble.key, b"{}")] if view is None else listed_entries(view.document, view.task))
         return True
 
     async def _write_anew(self, trouble: IndexTrouble) -> bool:

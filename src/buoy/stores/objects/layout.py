@@ -7,8 +7,8 @@
     workflow/{run}/inbox/{number}.json      one message, with the dedupe ids of those before it; create-if-absent
     workflow/{run}/dedupe/{hash}            an earlier Buoy wrote it; not read any more
     workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was brought from elsewhere
-    index/{newest first}~{run}              every run
     active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
+    index/{newest first}~{run}~{seq}        every run that ended; `seq` not 0: it told its parent, and this is its state
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
     tasks/{queue}/0-now/{since}~{run}~{version}~{kind}     work that is due whatever the clock says
     held/{runner}/{run}~{version}           work that a runner holds
@@ -103,12 +103,17 @@ class WakeEntry(NamedTuple):
 
 
 class RunEntry(NamedTuple):
-    """An entry of `index/` or `active/`. `place` orders and continues lists; `seq` is 0 for `index/`."""
+    """An entry of `index/` or `active/`. What follows the prefix orders and continues lists."""
 
     key: str
     place: str
     run_id: RunId
     seq: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether it says that the run ended and owes nothing to anybody."""
+        return self.seq > 0 and self.key.startswith(INDEX)
 
 
 def state_key(run_id: RunId) -> str:
@@ -128,12 +133,10 @@ def part_key(run_id: RunId, copy: str, first_seq: int) -> str:
 
 
 def run_prefix(run_id: RunId) -> str:
-    """All that belongs to one run."""
     return f"workflow/{run_id}/"
 
 
 def runs_prefix(beginning: str) -> str:
-    """All that belongs to the runs whose ids begin so."""
     return f"workflow/{beginning}"
 
 
@@ -174,8 +177,14 @@ def place_of_time(at: float) -> str:
     return f"{_TIME_MAX_US - microseconds(at):017}"
 
 
-def index_key(run_id: RunId, created_at: float) -> str:
-    return f"{INDEX}{place(run_id, created_at)}"
+def index_key(run_id: RunId, created_at: float, settled_seq: int = 0) -> str:
+    return f"{INDEX}{place(run_id, created_at)}~{settled_seq:012}"
+
+
+def index_keys(run_id: RunId, created_at: float, head_seq: int) -> list[str]:
+    """Any of these lists a run that ended; the last one in earlier formats, for every run."""
+    entry = index_key(run_id, created_at)
+    return [entry, index_key(run_id, created_at, head_seq), entry.rpartition("~")[0]]
 
 
 def active_key(run_id: RunId, created_at: float, seq: int) -> str:
@@ -186,20 +195,15 @@ def run_entry(key: str) -> RunEntry | None:
     """What an entry of `index/` or `active/` says."""
     prefix = INDEX if key.startswith(INDEX) else ACTIVE
     parts = key.removeprefix(prefix).split("~")
-    seq = "0" if prefix == INDEX else parts[-1]
-    if len(parts) != (2 if prefix == INDEX else 3) or not (_digits(parts[0]) and _digits(seq)):
+    parts += ["0"] if prefix == INDEX and len(parts) == 2 else []
+    if len(parts) != 3 or not (_digits(parts[0]) and is_run_id(parts[1]) and _digits(parts[2])):
         return None
-    return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(seq)) if is_run_id(parts[1]) else None
+    return RunEntry(key, f"{parts[0]}~{parts[1]}", RunId(parts[1]), int(parts[2]))
 
 
 def created_at_place(last: str) -> float:
     """The time of creation that a place in a list names."""
     return (_TIME_MAX_US - int(last.partition("~")[0])) / 1e6
-
-
-def after_place(prefix: str, last: str) -> str:
-    """From where to continue the list of runs after that place."""
-    return f"{prefix}{last}" if prefix == INDEX else f"{prefix}{last}~~"
 
 
 def queue_prefix(queue: str) -> str:

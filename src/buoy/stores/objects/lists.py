@@ -20,6 +20,7 @@ from buoy.ports.records import Broken, RunPage, RunQuery, RunRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index_feed import IndexFeed, next_entries
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.scopes import fits_scope
@@ -52,8 +53,7 @@ class Lists:
         elif query.hinted and query.statuses == (Status.PAUSED,):
             found = await self._paused(query, place)
         else:
-            active = bool(query.statuses) and not TERMINAL.intersection(query.statuses)
-            found = await self._indexed(layout.ACTIVE if active else layout.INDEX, query, place, limit)
+            found = await self._indexed(_indexes(query), query, place, limit)
         now, woken = self._clock.now(), await self._woken() if found else frozenset[RunId]()
         shown = await each(found[:limit], lambda one: self._record(one.run, now, woken))
         return RunPage(
@@ -115,35 +115,43 @@ class Lists:
         some = [_found(run) for run in runs if run is not None and (isinstance(run, Broken) or _matches(run, query))]
         return sorted((one for one in some if place is None or one.place > place), key=lambda one: one.place)
 
-    async def _indexed(self, prefix: str, query: RunQuery, place: str | None, limit: int) -> list[ListedRun]:
+    async def _indexed(
+        self, prefixes: tuple[str, ...], query: RunQuery, place: str | None, limit: int
+    ) -> list[ListedRun]:
         """Up to one more than `limit`, so that the caller knows whether there is another page."""
-        after = None if place is None else layout.after_place(prefix, place)
-        if query.created_before is not None:
-            after = max(after or "", f"{prefix}{layout.place_of_time(query.created_before)}")
-        oldest = None if query.created_from is None else f"{prefix}{layout.place_of_time(query.created_from)}~~"
+        newest = "" if query.created_before is None else layout.place_of_time(query.created_before)
+        oldest = "~" if query.created_from is None else f"{layout.place_of_time(query.created_from)}~~"
+        feeds = [IndexFeed(self._bucket, prefix, max(newest, place or "")) for prefix in prefixes]
         found: list[ListedRun] = []
+        # A run that is about to end, or has just ended, stands in both indexes.
+        shown = {(place or "~").split("~")[1]}
         purges: frozenset[RunId] | None = None
         while len(found) <= limit:
-            keys = await self._bucket.list(prefix, after=after, limit=PAGE)
-            waiting = [entry for key in keys if (entry := layout.run_entry(key)) is not None]
+            # Only so many are read as the page still needs.
+            part = [entry for entry in await next_entries(feeds, limit + 1 - len(found)) if entry.place <= oldest]
+            if not part:
+                break
+            part = [entry for entry in part if not await self._shown_before(entry, place)]
             if purges is None:
                 # After the names: a run of this page whose purge begins later is shown as it was.
-                purges = await self.under_purge() if waiting else frozenset[RunId]()
-            while waiting and len(found) <= limit:
-                # Only so many are read as the page still needs.
-                part, waiting = waiting[: limit + 1 - len(found)], waiting[limit + 1 - len(found) :]
-                found += await self._fitting(part, query, purges)
-            if len(keys) < PAGE or (oldest is not None and keys[-1] > oldest):
-                break
-            after = keys[-1]
+                purges = await self.under_purge()
+            for one in await self._fitting(part, query, purges):
+                if (run_id := one.place.split("~")[1]) not in shown:
+                    shown.add(run_id)
+                    found.append(one)
         return found
+
+    async def _shown_before(self, entry: layout.RunEntry, place: str | None) -> bool:
+        """Whether an earlier page had this run by its entry of an earlier format, which stands before `place`."""
+        between = place is not None and entry.place <= place
+        return between and await self._bucket.get(f"{layout.INDEX}{entry.place}") is not None
 
     async def _fitting(
         self, entries: list[layout.RunEntry], query: RunQuery, purges: frozenset[RunId]
     ) -> list[ListedRun]:
         runs = await each(entries, lambda entry: self.listed(entry, purges))
         return [
-            ListedRun(entry.place, run)
+            ListedRun(entry.key.partition("/")[2], run)
             for entry, run in zip(entries, runs, strict=True)
             if run is not None and (may_match(entry, query) if isinstance(run, Broken) else _matches(run, query))
         ]
@@ -155,6 +163,8 @@ class Lists:
 
     async def listed(self, entry: layout.RunEntry, purges: frozenset[RunId]) -> StoredRun | Broken | None:
         """The run of an entry, if it is the one entry of its index that stands for this run."""
+        if entry.settled and entry.run_id not in purges and (seen := await self._runs.settled_view(entry)) is not None:
+            return seen
         look = self._runs.look if entry.run_id in purges else self._runs.glimpse
         view = await look(entry.run_id)
         if view is None:
@@ -163,15 +173,24 @@ class Lists:
         if isinstance(view, Broken):
             return view
         document = view.document
-        if entry.seq:
+        if entry.key.startswith(layout.ACTIVE):
             valid = layout.active_key(view.run_id, document.created_at, view.task.active_seq)
             return view if entry.key == valid else None
-        if entry.key != layout.index_key(view.run_id, document.created_at):
-            # Of a second starter of the same run, who lost.
+        if entry.key not in layout.index_keys(view.run_id, document.created_at, view.head_seq):
+            # Of a second starter of the same run, who lost; or of an earlier end.
             await self._index.drop([entry.key])
             return None
         self._index.trust(entry.key)
         return view
+
+
+def _indexes(query: RunQuery) -> tuple[str, ...]:
+    """What has not ended stands in one index, what has ended in the other."""
+    if not query.statuses:
+        return layout.ACTIVE, layout.INDEX
+    ended = TERMINAL.intersection(query.statuses)
+    active = not TERMINAL.issuperset(query.statuses)
+    return (*([layout.ACTIVE] if active else []), *([layout.INDEX] if ended else []))
 
 
 def _matches(view: StoredRun, query: RunQuery) -> bool:

@@ -16,8 +16,8 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.probe import PROBE, PROBED
 
-# 1: without `parked/`, segments and the heartbeat in `living/`.
-FORMAT = 2
+# 1: without `parked/`, segments and the heartbeat in `living/`. 2: `index/` lists every run, not only those that ended.
+FORMAT = 3
 
 
 class Marker(msgspec.Struct, frozen=True):

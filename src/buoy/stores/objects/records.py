@@ -190,8 +190,8 @@ def merged(one: StoredRun, other: StoredRun, *, state: StoredRun) -> StoredRun:
     )  # fmt: skip
 
 
-def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock) -> TaskState:
-    """The task as a commit leaves it.
+def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock, *, ended: bool = False) -> TaskState:
+    """The task as a commit leaves it. `ended`: the run had ended before it.
 
     A holder that holds it again makes a new version too, because it may have lost the task in between. What the log
     says last must count, or a claimer that it fenced would hold a task that it does not drive. The entry of its claim
@@ -213,7 +213,8 @@ def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock
         return msgspec.structs.replace(old, seen=seen)
     if isinstance(change, Ended):
         return TaskState("none", first, seen=seen, active_seq=old.active_seq, generation=max(old.generation, 1))
-    begins = old.kind == "none"
+    # A runner that had ended the run may still be about to remove the entry of its activity.
+    begins = old.kind == "none" or (ended and not write.document.ended)
     active_seq, generation = (first, old.generation + 1) if begins else (old.active_seq, old.generation)
     if isinstance(change, Held):
         # `rev`: it was claimed, and this is the commit that takes it.
@@ -267,6 +268,15 @@ def entry_of(document: Document, task: TaskState) -> tuple[str, bytes] | None:
     if task.kind == "parked":
         return layout.parked_key(document.run_id, task.version, paused=document.status is Status.PAUSED), b"{}"
     return None
+
+
+def listed_entries(document: Document, task: TaskState) -> list[tuple[str, bytes]]:
+    """All entries that a run must have while it is in this state."""
+    run_id, created_at = document.run_id, document.created_at
+    if task.kind == "none" and document.ended:
+        return [(layout.index_key(run_id, created_at), b"{}")]
+    entry = entry_of(document, task)
+    return [(layout.active_key(run_id, created_at, task.active_seq), b"{}"), *([] if entry is None else [entry])]
 
 
 def passed(key: str, version: Version, view: StoredRun) -> bool:

@@ -31,6 +31,7 @@ from buoy.stores.objects.records import (
     TaskState,
     entry_of,
     merged,
+    next_task,
     passed,
     record_of,
     saved_view,
@@ -120,7 +121,9 @@ class Runs(Logs):
         firsts = await self.commits(run_id, head)
         etag = None if found is None else found[1]
         if not firsts:
-            return None if saved is None or etag is None else self._read(saved_view(run_id, saved, etag), before)
+            if saved is None or etag is None:
+                return None
+            return self._read(await self.settled(saved_view(run_id, saved, etag)), before)
         last = await self.log_object(run_id, firsts[-1])
         if last is None and not await self.purged(run_id):
             raise CorruptLog(f"{layout.log_key(run_id, firsts[-1])} was listed, but is not there")
@@ -134,7 +137,32 @@ class Runs(Logs):
         if saved is not None and etag is not None:
             state = saved_view(run_id, saved, etag)
             view = merged(view, state, state=state)
-        return self._read(view, before)
+        return self._read(await self.settled(view), before)
+
+    async def settled(self, view: StoredRun) -> StoredRun:
+        """The run without its task, if it has ended and its owner settled what it owed.
+
+        That never becomes untrue for this commit, so that it needs no compare-and-swap.
+        """
+        if not view.document.ended or view.task.kind == "none":
+            return view
+        key = layout.index_key(view.run_id, view.document.created_at, view.head_seq)
+        if await self._bucket.get(key) is None:
+            return view
+        return msgspec.structs.replace(view, task=next_task(view.task, "none"))
+
+    async def settle(self, view: StoredRun) -> None:
+        """Writes down that this run has ended and owes nothing to anybody: its entry among those that ended."""
+        settled = msgspec.structs.replace(view, task=next_task(view.task, "none"))
+        key = layout.index_key(view.run_id, view.document.created_at, view.head_seq)
+        await self._index.add([(key, msgspec.json.encode(state_object(settled)))])
+        self.remember(settled, read=False)
+
+    async def settled_view(self, entry: layout.RunEntry) -> StoredRun | None:
+        """What an entry of `index/` has of the run itself; None: nothing, or nothing that can be read."""
+        found = await self._bucket.get(entry.key)
+        saved = None if found is None else _state(found[0])
+        return None if saved is None or found is None else saved_view(entry.run_id, saved, found[1])
 
     def _read(self, view: StoredRun, before: StoredRun | None) -> StoredRun:
         """What was read counts, even if more is remembered, which may be lost; unless it was added since."""
@@ -191,6 +219,9 @@ class Runs(Logs):
         """Gives the run's task its next state; None if another process was quicker. Raises Unavailable if unclear."""
         entry = entry_of(view.document, task)
         entries = [] if entry is None else [entry]
+        if view.document.ended:
+            # It still has duties, which take longer than usual. It is listed as ended from here on.
+            entries.append((layout.index_key(view.run_id, view.document.created_at), b"{}"))
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
         try:
