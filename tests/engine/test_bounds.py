@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 
+import buoy
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
@@ -14,6 +18,8 @@ from buoy.engine.process.version_routing import VersionRouter
 from buoy.engine.process.waiters import ENDS_KEPT_BYTES_MAX, Waiters
 from buoy.ports.records import Task
 from buoy.testing.clock import ManualClock
+
+from .harness import opened, until
 
 MIB = 2**20
 
@@ -68,3 +74,22 @@ async def test_runs_that_others_took_are_not_remembered_for_ever() -> None:
         assert deference.recently_deferred(task)
         runner.clock.advance(1.0)
     assert len(deference._until) <= 6
+
+
+@buoy.workflow
+async def waits_for_a_signal() -> Any:
+    return await buoy.wait_signal("go")
+
+
+async def test_a_live_run_is_few_objects_for_the_collector_to_go_through(tmp_path: Path) -> None:
+    """With 58 for each waiting run the collector took a sixth of the processor time of 2,000 runs of 5 steps."""
+    async with opened(f"sqlite:///{tmp_path}/buoy.db", waits_for_a_signal) as app:
+        assert app.runner is not None
+        counted: list[int] = []
+        for so_far in (100, 300):
+            here = so_far - len(app.runner.executions)
+            await asyncio.gather(*(app.start(waits_for_a_signal) for _ in range(here)))
+            await until(lambda many=so_far: len(app.runner._resting) == many, "all runs to wait")  # type: ignore[misc]
+            gc.collect()
+            counted.append(len(gc.get_objects()))
+    assert (counted[1] - counted[0]) / 200 < 45

@@ -33,6 +33,9 @@ RUNNING, _PAUSED, _PENDING, _INTERRUPTED = Status.RUNNING, Status.PAUSED, Status
 _MEANINGS: dict[str, str] = {"ask": "ask", "signal": "signal", "compensation": "compensation", "group": "group"}
 _BODIES = frozenset({"step", "module"})
 
+# Shared by all states that have consumed nothing, which are most.
+_NONE: frozenset[int] = frozenset()
+
 # Filled by `core.log.transitions`, one handler for each payload. True: the status is what it has to be already.
 Handler: TypeAlias = Callable[["State", e.Event, Any], bool | None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
@@ -77,7 +80,7 @@ class State(msgspec.Struct):
     active: int = 0
     tally: dict[str, int] = {}
     ended: dict[str, int] = {}
-    consumed: set[int] = set()
+    consumed: set[int] | frozenset[int] = _NONE
     epochs: dict[LeafId, int] = {}
     names: Names = NO_RENAMES
     owner: str | None = None
@@ -274,6 +277,8 @@ class State(msgspec.Struct):
             return
         if message in self.consumed:
             self.odd(f"event {event.seq}: message {message} is consumed twice")
+        if isinstance(self.consumed, frozenset):
+            self.consumed = set()
         self.consumed.add(message)
 
     def key(self, leaf: LeafId) -> str:

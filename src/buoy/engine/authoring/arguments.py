@@ -119,6 +119,8 @@ class Arguments:
 
     def completed(self, raw: msgspec.Raw) -> msgspec.Raw:
         """Stored arguments with the defaults of those that were left out."""
+        if not self.defaults:
+            return raw
         named: dict[str, msgspec.Raw] = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
         left_out = self._left_out(named)
         return codec.encode({**named, **left_out}, self._what, verb="pass") if left_out else raw

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Mapping
+from functools import lru_cache
 from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
@@ -78,8 +79,8 @@ class Client:
     async def start(self, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A new run, durable when this returns. Raises `Unclear` if that cannot be known: `key` is the run's id."""
         check_workflow(workflow, "start")
-        prefix = re.sub(r"[^a-z0-9_-]", "-", workflow.name.lower())[:40].lstrip("-_") or "run"
-        return await self.start_as(self.ids.new(f"{prefix}-"), workflow, *args, **kwargs)
+        stored = workflow.arguments.encode(args, kwargs)
+        return await self.start_stored(self.ids.new(_prefix(workflow.name)), workflow, stored)
 
     async def start_as(self, run_id: str, workflow: Workflow[P, T], *args: P.args, **kwargs: P.kwargs) -> Run[T]:
         """A run with an id of your own. If it exists already with the same input, that run is given back."""
@@ -287,6 +288,12 @@ class Client:
             by=self.actor,
         )
         return await send_surely(self.store, message)
+
+
+@lru_cache(maxsize=256)
+def _prefix(workflow: str) -> str:
+    """What the ids of a workflow's runs begin with."""
+    return (re.sub(r"[^a-z0-9_-]", "-", workflow.lower())[:40].lstrip("-_") or "run") + "-"
 
 
 def _refuse_moved(doc: Document) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, cast
 
@@ -38,10 +38,9 @@ class AsyncDecider:
     def __init__(self, execution: RunRecorder, coro_fn: Any, args: list[Any], kwargs: dict[str, Any]) -> None:
         self.run_id = execution.run_id
         self._execution = execution
-        self._start = (coro_fn, args, kwargs)
+        self._fn = coro_fn
+        self._given: tuple[list[Any], dict[str, Any]] | None = (args, kwargs)
         self._loop = PrivateLoop(self)  # type: ignore[abstract]
-        self.scope: Callable[[], CallScope] = self._loop.scope
-        self.key: Callable[[LeafId], str] = execution.state.key
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
@@ -63,9 +62,11 @@ class AsyncDecider:
         self._loop.seed = hash(self._execution.state.created_at)
         context = copy_context()
         context.run(CURRENT.set, self)
-        fn, args, kwargs = self._start
+        assert self._given is not None, "code begins once"
+        args, kwargs = self._given
+        self._given = None
         # The coroutine is made inside the context, so that durable calls in default arguments find it too.
-        coro = context.run(fn, *args, **kwargs)
+        coro = context.run(self._fn, *args, **kwargs)
         self._main = self._loop.start(coro, context)
         self._drain()
 
@@ -89,10 +90,10 @@ class AsyncDecider:
                 else:
                     ended = cast(Ended, event.body)
                     if ended.leaf in history.kept and ended.leaf not in history.asked:
-                        history.answers[ended.leaf] = outcome_of(ended, Any, self._start[0])
+                        history.answers[ended.leaf] = outcome_of(ended, Any, self._fn)
                         continue
                     history.need(event, ended.leaf)
-                    self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any), self._start[0]), event.at)
+                    self._set(ended.leaf, outcome_of(ended, returns.pop(ended.leaf, Any), self._fn), event.at)
                 self._run()
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
@@ -165,12 +166,18 @@ class AsyncDecider:
         """Logs what asyncio found wrong in the workflow's code, such as a task whose error was never retrieved."""
         for text in self._loop.errors:
             _LOG.warning("run %s: %s", self.run_id, text)
-        self._loop.errors.clear()
+        self._loop.errors = ()
 
     # As the context of durable calls.
 
     def now(self) -> float:
         return self._loop.clock
+
+    def scope(self) -> CallScope:
+        return self._loop.scope()
+
+    def key(self, leaf: LeafId) -> str:
+        return self._execution.state.key(leaf)
 
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)

@@ -72,9 +72,11 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._refused = 0
         self._closed = False
         self.clock = 0.0
-        self.errors: list[str] = []
-        self.tasks: set[ScopedTask] = set()
-        self.buoy_generators = Generators(self._close_generator)
+        self.errors: tuple[str, ...] = ()
+        self._main: ScopedTask | None = None
+        # The concurrent parts that have not ended. Most workflows have none.
+        self._parts: set[ScopedTask] | None = None
+        self._generators: Generators | None = None
 
     # What asyncio needs of a loop.
 
@@ -120,7 +122,12 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             if self.hopeless():
                 return self.create_future()
             raise Detached("this run is no longer driven here")
-        return self._make(cast("Coroutine[Any, Any, Any]", coro), self.scope().next_part(), name, context)
+        within = copy_context() if context is None else context
+        task = ScopedTask(cast("Coroutine[Any, Any, Any]", coro), self, name, self.scope().next_part(), within)
+        parts = self._parts = self._parts or set()
+        parts.add(task)
+        task.add_done_callback(parts.discard)
+        return task
 
     def hopeless(self) -> bool:
         """Whether dropped code swallows every refusal. It is given something that never comes, else it would turn in
@@ -133,13 +140,6 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._made += 1
         return self.seed + self._made * 7919
 
-    def _make(self, coro: Coroutine[Any, Any, Any], scope: CallScope, name: str | None, context: Context | None) -> Any:
-        within = copy_context() if context is None else context
-        task = ScopedTask(coro, self, name, scope, within)
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
-        return task
-
     def get_debug(self) -> bool:
         return False
 
@@ -151,7 +151,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.errors.append(f"{context.get('message', 'error')}: {error!r}")
+        self.errors += (f"{context.get('message', 'error')}: {error!r}",)
 
     async def shutdown_asyncgens(self) -> None:
         return
@@ -160,7 +160,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def start(self, coro: Coroutine[Any, Any, Any], context: Context) -> ScopedTask:
         """The workflow's main task, in the root scope."""
-        return cast(ScopedTask, self._make(coro, self._root, "workflow", context))
+        main = self._main = ScopedTask(coro, self, "workflow", self._root, context)
+        return main
 
     def scope(self) -> CallScope:
         """The scope of the code that is running now."""
@@ -194,9 +195,9 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                 # The task that raised it has it as its outcome; it must not end the runner.
                 if from_the_keyboard(error):
                     raise
-                self.errors.append(f"workflow code tried to end the process: {error!r}")
+                self.errors += (f"workflow code tried to end the process: {error!r}",)
             except BaseException as error:  # noqa: BLE001 - a callback of the user's; told, as asyncio does
-                self.errors.append(f"error in callback {handle!r}: {error!r}")
+                self.errors += (f"error in callback {handle!r}: {error!r}",)
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
 
     def _close_generator(self, generator: AsyncGenerator[Any, Any]) -> None:
@@ -207,7 +208,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             self.create_task(generator.aclose())
         else:
             # The garbage collector found it in a cycle while something else ran, and comes at another time at a replay.
-            self.errors.append(f"the `finally` of {generator!r} did not run: leave it with contextlib.aclosing(...)")
+            self.errors += (f"the `finally` of {generator!r} did not run: leave it with contextlib.aclosing(...)",)
 
     def abandon(self) -> None:
         """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
@@ -217,13 +218,21 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         # Tasks that a `finally` creates here must not become tasks of the real loop.
         asyncio._set_running_loop(self)
         try:
-            for task in list(self.tasks):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            for task in [*filter(None, (self._main,)), *(self._parts or ())]:
+                task._log_destroy_pending = False
                 self._close(task)
         finally:
             asyncio._set_running_loop(outer)
-        self.tasks.clear()
-        self.buoy_generators.forget()
+        self._main = self._parts = None
+        if self._generators is not None:
+            self._generators.forget()
+
+    @property
+    def buoy_generators(self) -> Generators:
+        """The async generators that began on this loop. Made for the first one: most workflows have none."""
+        if self._generators is None:
+            self._generators = Generators(self._close_generator)
+        return self._generators
 
     def _close(self, task: ScopedTask) -> None:
         """Closes a coroutine for good. One that waits again in a `finally` moves on by one wait with every close."""
@@ -238,7 +247,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             except Detached:
                 continue  # a durable call in a `finally`: as it should be
             except BaseException as error:  # noqa: BLE001 - user code that objects to being dropped has no say
-                self.errors.append(f"while dropped: {error!r}")
+                self.errors += (f"while dropped: {error!r}",)
         # Never let Python collect it: it would be closed once more, outside of its context.
         _UNDROPPABLE.append(coro)
 

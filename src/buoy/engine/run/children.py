@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from buoy.engine.run.execution import Execution
 
 
+# Shared by all runs without children, which are most.
+_NONE: frozenset[RunId] = frozenset()
+
+
 class Children:
     """The children of one execution: pending requests, and the children that certainly exist."""
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._pending = 0
-        self.certain: set[RunId] = set()
+        self.certain: set[RunId] | frozenset[RunId] = _NONE
 
     @property
     def busy(self) -> bool:
@@ -60,4 +64,6 @@ class Children:
         self._pending -= 1
         if error is not None:
             raise error
+        if isinstance(self.certain, frozenset):
+            self.certain = set()
         self.certain.add(child)

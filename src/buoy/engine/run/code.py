@@ -6,6 +6,7 @@ withheld. The code never runs after `drop`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ class Code:
         self._execution = execution
         self._decider: Decider | None = None
         # Outcomes that the code has not seen yet; None stands for a cancel request.
-        self._withheld: list[tuple[LeafId | None, Any, float]] = []
+        self._withheld: deque[tuple[LeafId | None, Any, float]] | None = None
         # What was withheld is seen then (see `core.log.timeline`).
         self.resumed_at = 0.0
 
@@ -98,6 +99,7 @@ class Code:
         """An outcome for the code (None: a cancel request); kept for later while outcomes are withheld."""
         execution, decider = self._execution, self._decider
         if decider is None or execution.delivery_paused:
+            self._withheld = self._withheld or deque()
             self._withheld.append((leaf, outcome, at))
             execution.has_undelivered = True
             return
@@ -118,7 +120,7 @@ class Code:
     def catch_up(self) -> None:
         """Delivers what was withheld, as far as it may be."""
         while self._withheld and self._decider is not None and not self._execution.delivery_paused:
-            leaf, outcome, at = self._withheld.pop(0)
+            leaf, outcome, at = self._withheld.popleft()
             self.deliver(leaf, outcome, max(at, self.resumed_at))
 
     def resume_code(self) -> None:
@@ -128,7 +130,7 @@ class Code:
             self._decider.resume_code()
 
     def drop(self) -> None:
-        self._withheld.clear()
+        self._withheld = None
         if self._decider is not None:
             self._decider.detach()
             self._decider = None

@@ -47,7 +47,7 @@ class Leaves:
         self._returns: dict[LeafId, Any] = {}
         self._bodies: dict[LeafId, StepAttempt] = {}
         # Their threads act, and their outcomes are not waited for any more.
-        self._lingering: set[StepAttempt] = set()
+        self._lingering: set[StepAttempt] | None = None
         self._timers: dict[LeafId, Timer] = {}
         self._resumed_seq = 0
         self._publications = Publications(execution)
@@ -87,7 +87,7 @@ class Leaves:
                     f"the log of run {execution.run_id} has reached {self._events_max:,} events; "
                     "start a new run for what is left to do"
                 )
-            execution.record(started)
+            execution.ledger.record(started)
             if not execution.history.over:
                 execution.history.add(request)
         if request.workflow is not None and isinstance(started, e.ChildStarted):
@@ -101,7 +101,7 @@ class Leaves:
         if not execution.replaying:
             opened = execution.state.open.get(leaf)
             if opened is not None:
-                execution.after_commit(partial(self._start, opened, opened.attempt))
+                execution.ledger.after_commit(partial(self._start, opened, opened.attempt))
 
     def remember(self, request: Request) -> None:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
@@ -270,16 +270,16 @@ class Leaves:
         if body is not None:
             body.give_up()
             self._let_go(leaf, body)
-        timer = self._timers.pop(leaf, None)
-        if timer is not None:
+        if (timer := self._timers.pop(leaf, None)) is not None:
             timer.cancel()
 
     def _let_go(self, leaf: LeafId, body: StepAttempt) -> None:
         """The run waits for this body no longer. If its thread still acts, something of the run executes until then."""
         if body.acts:
             execution = self._execution
-            self._lingering.add(body)
-            over = partial(execution.turn, self._lingering.discard, body)
+            acting = self._lingering = self._lingering or set()
+            acting.add(body)
+            over = partial(execution.turn, acting.discard, body)
             execution.host.lingering.add(body, f"step {leaf} of run {execution.run_id}", over)
 
     def call_back(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
@@ -26,18 +26,26 @@ if TYPE_CHECKING:
 _PROVEN = frozenset({e.StepStarted, e.StepCompleted, e.JobOffered})
 
 
+class Owner(Protocol):
+    """The execution, as its ledger sees it."""
+
+    def turn(self, work: Callable[..., None], *args: Any) -> None:
+        """The run's own door: what a commit leads to happens behind it."""
+        ...
+
+    def held(self, error: Exception) -> None:
+        """An effect failed. The others are due all the same."""
+        ...
+
+    def lost(self) -> None:
+        """Another runner has the run."""
+        ...
+
+
 class Ledger:
     """Buffers the events of one owner of a run until they are committed."""
 
-    def __init__(
-        self,
-        host: Host,
-        run_id: RunId,
-        state: State,
-        enter: Callable[..., None],
-        failed: Callable[[Exception], None],
-        lost: Callable[[], None],
-    ) -> None:
+    def __init__(self, host: Host, run_id: RunId, state: State, owner: Owner) -> None:
         self.state = state
         self.closed = False
         # Of the next commit. The first one makes the run's task ours.
@@ -48,10 +56,8 @@ class Ledger:
         self._ids = host.ids
         self._journal = host.journal
         self._run_id = run_id
-        # The run's own door: what a commit leads to happens behind it. An effect that fails fails alone.
-        self._enter = enter
-        self._on_failed = failed
-        self._on_lost = lost
+        self._owner = owner
+        self._done = self._outcome  # made once: each commit hands it over
         self._buffer: list[e.Event] = []
         self._effects: list[Callable[[], None]] = []
         self._in_flight: list[Callable[[], None]] | None = None
@@ -121,7 +127,7 @@ class Ledger:
             self._hand_over()
         elif not self._called:
             self._called = True
-            asyncio.get_running_loop().call_soon(self._enter, self._hand_over)
+            asyncio.get_running_loop().call_soon(self._owner.turn, self._hand_over)
 
     def _hand_over(self) -> None:
         self._called = False
@@ -148,20 +154,20 @@ class Ledger:
             # If this commit is lost, this incarnation ends with it. So a read mark needs handing over only once.
             seen = self._seen_told = self.seen
         write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
-        self._buffer = []
+        self._buffer.clear()
         self._in_flight, self._effects = self._effects, []
         self.task_change = None
-        self._journal.submit(write, self._outcome)
+        self._journal.submit(write, self._done)
 
     def _outcome(self, outcome: Outcome) -> None:
         effects, self._in_flight = self._in_flight or (), None
         if type(outcome) is Committed:
             self.durable_seq = outcome.head_seq
-        self._enter(self._settle, outcome, effects)
+        self._owner.turn(self._settle, outcome, effects)
 
     def _settle(self, outcome: Outcome, effects: Sequence[Callable[[], None]]) -> None:
         if type(outcome) is not Committed:
-            self._on_lost()
+            self._owner.lost()
             return
         self._do(effects)
 
@@ -172,7 +178,7 @@ class Ledger:
             try:
                 effect()
             except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due all the same
-                self._on_failed(error)
+                self._owner.held(error)
 
     def start_over(self, state: State) -> None:
         """Takes back what was recorded and not yet handed over: a replay that diverged asked for nonsense."""

@@ -25,7 +25,7 @@ class Opening:
     def __init__(self, execution: Execution, log: Sequence[e.Event]) -> None:
         self._execution = execution
         self._log = log
-        self._claim: list[e.Body] = []
+        self._claim: Sequence[e.Body] = ()
         self.under_way = False
         # The end that the code came to, kept until all of the log was delivered.
         self.ending: e.Ending | None = None
@@ -40,13 +40,14 @@ class Opening:
             mailbox.mark_seen(messages)
             execution.ledger.task_change = None
             return
-        self._claim = [] if claimed is None else [claimed]
+        claim: list[e.Body] = [] if claimed is None else [claimed]
         if new_code:
             version = execution.workflow.version
-            self._claim.append(e.Resumed(by=f"code of version {version}", version=version))
+            claim.append(e.Resumed(by=f"code of version {version}", version=version))
         elif expired:
-            self._claim.append(e.Resumed(by="the end of its pause"))
-        for body in self._claim:
+            claim.append(e.Resumed(by="the end of its pause"))
+        self._claim = claim
+        for body in claim:
             execution.record(body)
         if state.pause is not None:
             mailbox.take_controls(messages)

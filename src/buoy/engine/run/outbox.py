@@ -7,7 +7,7 @@ run. An unexpected error is reported to the asking run, and ends only the work i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -86,7 +86,7 @@ class Outbox:
         """A run tells another one something, until it is certain."""
         self._spawn(self._surely(lambda: self._send(message)), done)
 
-    def finish(self, run_id: RunId, duties: list[Owed]) -> None:
+    def finish(self, run_id: RunId, duties: Sequence[Owed]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
         if run_id not in self._finishing:  # else a comparison of held and driven runs found it a second time
             self._finishing.add(run_id)
@@ -122,7 +122,7 @@ class Outbox:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, duties: list[Owed]) -> None:
+    async def _finish(self, duties: Sequence[Owed]) -> None:
         for duty in duties:
             await self._surely(lambda duty=duty: self._do(duty))  # type: ignore[misc]
 

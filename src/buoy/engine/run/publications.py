@@ -36,7 +36,7 @@ class Publications:
 
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
-        self.waiting: list[e.PublishedItem] = []
+        self.waiting: list[e.PublishedItem] | None = None
         self._bytes = 0
         self._dropped = 0
         self._armed = False
@@ -45,10 +45,11 @@ class Publications:
         """Takes a value, in any thread."""
         size = item_bytes(item)
         with _ADDING:
-            if len(self.waiting) >= PUBLISH_WAITING_MAX or self._bytes + size > PUBLISH_WAITING_BYTES_MAX:
+            waiting = self.waiting = self.waiting or []
+            if len(waiting) >= PUBLISH_WAITING_MAX or self._bytes + size > PUBLISH_WAITING_BYTES_MAX:
                 self._dropped += 1
                 return
-            self.waiting.append(item)
+            waiting.append(item)
             self._bytes += size
             armed, self._armed = self._armed, True
         if not armed:
@@ -67,7 +68,7 @@ class Publications:
     def record(self) -> None:
         """Records what waits, inside the door of the run. A run that ended or that is full keeps nothing more."""
         with _ADDING:
-            items, self.waiting = tuple(self.waiting), []
+            items, self.waiting = tuple(self.waiting or ()), None
             dropped, self._dropped = self._dropped, 0
             size, self._bytes = self._bytes, 0
             self._armed = False

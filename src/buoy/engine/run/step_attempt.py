@@ -91,7 +91,7 @@ class StepAttempt:
         self._context = context
         self._report: Report | None = report
         # The first caller takes it, in any thread: the body that begins, or the caller that withdraws it.
-        self._turn = [True]
+        self._turn = bytearray(1)
 
     def crashed(self, error: Exception) -> None:
         """The engine failed while it executed this body."""
@@ -133,7 +133,7 @@ class StepAttempt:
 
     def _first(self) -> bool:
         try:
-            return self._turn.pop()
+            return self._turn.pop() == 0
         except IndexError:
             return False
 
