@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -50,7 +50,6 @@ class Runner:
 
     # Which queues have work for what is free now, and how many tasks to claim; None: its queues, as many as fit.
     wanted_now: Callable[[], tuple[tuple[str, ...], int]] | None = None
-
     spans: AttemptSpans | None = None
 
     def __init__(
@@ -65,12 +64,9 @@ class Runner:
         options: RunnerOptions | None = None,
         shell: Shell | None = None,
     ) -> None:
-        self.id = info.id
-        self.info = info
-        self.store = store
-        self.registry = registry
-        self.clock = clock
-        self.ids = ids
+        self.id, self.info = info.id, info
+        self.store, self.registry = store, registry
+        self.clock, self.ids = clock, ids
         self.options = options or RunnerOptions()
         self.executions: dict[RunId, Execution] = {}
         self.journal = Journal(store, self.executions)
@@ -123,7 +119,9 @@ class Runner:
         await self._give_back(signal, deadline)
         cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
         if cancelled:
-            await asyncio.wait(cancelled, timeout=self.options.cancel_s)
+            until = self.clock.monotonic() + self.options.cancel_s
+            await self._give_back(signal, until, cancelled)
+            await asyncio.wait(cancelled, timeout=max(0.0, until - self.clock.monotonic()))
             await self._give_back(signal, self.clock.monotonic() + _CLOSE_S)
         await self.lingering.end(0.0 if self.gone else deadline - self.clock.monotonic(), self.note)
         return await self._close()
@@ -138,15 +136,17 @@ class Runner:
             except Problem as error:
                 self.note(str(error))
 
-    async def _give_back(self, signal: str, deadline: float) -> None:
-        """Gives back each run as soon as nothing of it executes, until the deadline."""
+    async def _give_back(self, signal: str, deadline: float, tasks: Sequence[asyncio.Task[None]] = ()) -> None:
+        """Gives back each run as soon as nothing of it executes, until the deadline, or until all these have ended."""
+        for task in tasks:
+            task.add_done_callback(lambda _: self._moved.set())
         while self.executions and self.gone is None:
             self._moved.clear()
             for execution in list(self.executions.values()):
                 if execution.interrupt(signal) and not execution.detached:
                     self._release(execution)
             left_s = deadline - self.clock.monotonic()
-            if not self.executions or left_s <= 0:
+            if not self.executions or left_s <= 0 or (tasks and all(task.done() for task in tasks)):
                 return
             try:
                 async with asyncio.timeout(left_s):

@@ -1,0 +1,36 @@
+"""A runner that is asked to stop: what has not begun is free for others while a job still saves its work."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.batch.conftest import Batch
+from tests.patience import PATIENCE_S, wait_until
+
+_SAVE = "trap 'until test -e go; do sleep 0.02; done; echo saved >> witness; exit 0' TERM"
+
+
+def test_jobs_that_have_not_begun_are_taken_by_others_while_one_saves_its_work(batch: Batch) -> None:
+    steps = [
+        {"id": "short_{k}", "run": "echo short_{k} >> witness; test -e second || sleep 600"},
+        {
+            "id": "saves",
+            "needs": [],
+            "run": f"test -e second || {{ {_SAVE}; echo saves >> witness; while :; do sleep 0.02; done; }}",
+            "supports_termination": True,
+            "resources": {"memory": "1GiB"},  # a lot of its own
+        },
+    ]
+    batch.submit({"name": "stop", "parameters": {"k": "1:4"}, "steps": steps})
+    first = batch.runner("--cpus", "2")
+    wait_until(lambda: sorted(batch.seen()) == ["saves", "short_1"])
+    (batch.folder / "second").touch()
+    first.send_signal(signal.SIGTERM)
+    second = batch.runner("--cpus", "2")
+    wait_until(lambda: {f"short_{k}" for k in range(1, 5)} <= set(batch.seen()))
+    assert "saved" not in batch.seen()
+    (batch.folder / "go").touch()
+    assert first.wait(PATIENCE_S) == 0
+    assert second.wait(PATIENCE_S) == 0
+    assert batch.seen().count("saved") == 1
+    assert {job["attempt"] for job in batch.jobs().values()} == {1}
