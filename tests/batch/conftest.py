@@ -21,6 +21,7 @@ from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
 from tests.patience import PATIENCE_S
 from tests.postgres_server import fresh_url
+from tests.s3.seaweed import credentials, seaweed
 from tests.web.live_server import TOKEN, LiveServer
 
 
@@ -96,11 +97,16 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
             yield f"file://{tmp_path / 'store'}"
         case "postgres":
             yield fresh_url()
+        case "s3":
+            for name, value in credentials().items():
+                monkeypatch.setenv(name, value)
+            with seaweed(tmp_path / "bucket") as server:
+                yield server.url("batch")
         case _:
             monkeypatch.setenv("BUOY_TOKEN", TOKEN)
-            server = LiveServer(lambda: _served(tmp_path / "served.db"))
-            yield server.url
-            server.stop()
+            live = LiveServer(lambda: _served(tmp_path / "served.db"))
+            yield live.url
+            live.stop()
 
 
 async def _served(path: Path) -> ServedStore:
