@@ -27,6 +27,7 @@ from buoy.core.batch.sizing import Wishes
 from buoy.core.durations import in_words
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.errors import Unavailable
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.watch import BatchProgress, JobWatch
 from buoy.operations.slurm.tend import Tended, Tender, TendOptions
@@ -115,7 +116,15 @@ async def _watch(
             tended = None if tender is None else await tender.look()
             for line in [] if tended is None else tended_lines(tended, as_json=as_json):
                 click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
-            found = await watching.look()
+            try:
+                found = await watching.look()
+            except Unavailable as error:
+                if tender is None or once:
+                    raise
+                # Who looks after a run outlives its server.
+                click.echo(f"{clock(at.clock.now())}  the store does not answer: {error}", err=True)
+                await asyncio.sleep(poll_s)
+                continue
             if terminal:
                 live.update(_view(found), refresh=True)
             elif (line := json_line(found) if as_json else _line(found)) != shown:
