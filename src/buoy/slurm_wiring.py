@@ -20,15 +20,18 @@ from buoy.config import (
 )
 from buoy.core.batch.profiles import Profile, live_profile
 from buoy.core.batch.slurm_script import ScriptPlace
+from buoy.core.diagnosis.facts import ClusterFacts
 from buoy.core.ids import RunId
 from buoy.core.spec.model import DIRECTORY
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.client.client import Client
-from buoy.errors import BadInput
+from buoy.errors import BadInput, CorruptLog
 from buoy.host.profile_files import KnownProfile, known_profiles, named_profile
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.slurm import Slurm
 from buoy.operations.batch.hook import HookPlace
+from buoy.operations.slurm.cluster_look import look_at_cluster
+from buoy.operations.slurm.recover import is_on_slurm
 from buoy.operations.slurm.submission import Site
 
 
@@ -62,6 +65,21 @@ async def made_profile() -> Profile:
     """A profile of what the Slurm of this machine says."""
     slurm = open_slurm()
     return live_profile(await slurm.cluster_name() or "cluster", await slurm.partitions())
+
+
+async def cluster_facts(client: Client, run_id: str) -> ClusterFacts | None:
+    """What Slurm says about the allocations of a batch run; None: it has none, or its log cannot be read."""
+    try:
+        document = (await client.record(run_id)).document
+        if document.placement != "batch" or not await is_on_slurm(client, document.run_id):
+            return None
+    except CorruptLog:
+        return None
+    try:
+        slurm = open_slurm()
+    except BadInput:
+        slurm = None
+    return await look_at_cluster(client, document.run_id, slurm)
 
 
 def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.batch.slurm_plays import Played, played
+from tests.patience import wait_until
 
 __all__ = ["played"]
 
@@ -85,6 +86,47 @@ def test_allocations_that_slurm_may_requeue_keep_their_output(played: Played) ->
     played("slurm", "regenerate", "r1", "--requeue", "--submit")
     assert {"--requeue", "--open-mode=append"} <= set(played.queue[0]["options"])
     assert "--no-requeue" not in played.queue[0]["options"]
+
+
+def test_a_surplus_allocation_is_cancelled_when_nothing_is_left_for_it(played: Played) -> None:
+    played("slurm", "regenerate", "r1", "--submit")
+    played("disable", "r1", "large")
+    assert len(played.queue) == 2
+    said = played("watch", "r1", "--auto-schedule", "--once", code=4)
+    assert "cancelled 1 allocation" not in said, "its request is not read yet, so the job may still run"
+    played.runner("--cpus", "1")
+    wait_until(lambda: played.status() == "completed", "the run")
+    played("watch", "r1", "--auto-schedule", "--once", code=0)
+    assert {each["state"] for each in played.queue} == {"CANCELLED"}
+    assert {each["status"] for each in played.allocations()} == {"complete"}
+
+
+def test_jobs_that_are_over_leave_no_allocation_in_the_queue_while_others_wait(played: Played) -> None:
+    spec = {**SPEC, "steps": [*SPEC["steps"], {"id": "asked", "needs": [], "ask": {"title": "Publish?"}}]}
+    played.submit(spec, "r2")
+    played("slurm", "regenerate", "r2", "--submit")
+    played.runner("--cpus", "8", run_id="r2")
+    wait_until(lambda: played.jobs("r2")["last"]["status"] == "completed", "all commands")
+    said = played("watch", "r2", "--auto-schedule", "--once", code=4)
+    assert "cancelled 2 allocations" in said
+    assert {each["cause"] for each in played.allocations("r2")} == {"surplus"}
+    assert "no orphans" in played("sync-status", "r2")
+
+
+def test_a_cancelled_run_leaves_nothing_at_slurm(played: Played) -> None:
+    played("slurm", "regenerate", "r1", "--submit")
+    runner = played.runner_in(0)
+    played("cancel", "r1")
+    assert runner.wait(60) in (0, 3)
+    assert {each["state"] for each in played.queue} == {"CANCELLED"}
+    assert {each["status"] for each in played.allocations()} == {"complete"} and played.status() == "cancelled"
+
+
+def test_each_of_many_submissions_is_recorded(played: Played) -> None:
+    spec = {"name": "many", "parameters": {"k": "1:200"}, "steps": [{"id": "a_{k}", "run": "true"}]}
+    played.submit(spec, "r3")
+    found = played.json("slurm", "regenerate", "r3", "--submit", "--max-allocations", "6")
+    assert len(found["submitted"]) == 6 and all(each["job_id"] for each in played.allocations("r3"))
 
 
 def test_nothing_to_do_is_a_success(played: Played) -> None:

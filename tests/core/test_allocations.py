@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from buoy.core.batch.actions import ready_actions
 from buoy.core.batch.allocations import AllocationStatus, ClusterEntry, ClusterState, cluster_event
 from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.orphans import OrphansFound, RunnerSeat, find_orphans
-from buoy.core.batch.regenerate import PendingJob, Regenerated, regenerate
+from buoy.core.batch.regenerate import PendingJob, Regenerated, regenerate, surplus
 from buoy.core.batch.resources import ONE_CPU
 from buoy.core.batch.sizing import WALLTIME_MARGIN_S, Wishes
 from buoy.core.batch.slurm_script import ScriptPlace, batch_script, node_script, sbatch_options
@@ -170,7 +171,7 @@ def test_one_allocation_with_several_nodes_serves_what_several_would() -> None:
     [
         (Resources(cpus=5), Wishes(partition="main"), "no node of partition main is large enough"),
         (Resources(memory_bytes=9 * GIB), Wishes(), "no node of the cluster is large enough"),
-        (Resources(nodes=2), Wishes(), "2 nodes each"),
+        (Resources(nodes=11), Wishes(), "no node of the cluster is large enough"),
         (Resources(time_s=7_200.0), Wishes(), "is too short"),
         (Resources(time_s=600.0), Wishes(walltime_s=600.0), "is too short"),
         (Resources(), Wishes(partition="gpu"), "unknown partition 'gpu'; the cluster has main"),
@@ -303,3 +304,48 @@ def test_the_script_is_valid_shell_and_quotes_what_it_is_given() -> None:
     assert shlex.quote(PLACE.settings) in script and "module load x" in script
     assert {"--mem=4M", "--gres=gpu:2", "--account=bio", "--partition=long", "--no-requeue", "--signal=TERM@90",
             "--time=01:00:00", "--chdir=/data/it's"} <= set(sbatch_options("buoy.r1.1.x", made, PLACE))  # fmt: skip
+
+
+def test_a_requeue_is_found_once_and_its_allocation_waits_again() -> None:
+    seat = RunnerSeat("r1", "a1", "7", 0)
+    active = state(allocation(), (c.AllocationActive("a1"),))
+    found = find_orphans(active, {"a1": [row("PENDING", restart=1)]}, [seat])
+    assert [(each.code, each.runners) for each in found.found] == [("J6", ("r1",))]
+    assert found.changes == (c.AllocationRequeued("a1", 1),)
+    later = active.after(found.changes)
+    assert (later.allocations["a1"].status, later.allocations["a1"].restart) == (AllocationStatus.PENDING, 1)
+    assert find_orphans(later, {"a1": [row("PENDING", restart=1)]}, []).found == ()
+    again = find_orphans(later, {"a1": [row("RUNNING", restart=1)]}, [RunnerSeat("r2", "a1", "7", 1)])
+    assert (again.found, again.changes) == ((), (c.AllocationActive("a1", 1),))
+
+
+def test_an_allocation_that_waits_is_surplus_when_no_pending_job_could_run_in_it() -> None:
+    cluster = state(allocation())
+    assert [each.name for each in surplus([job("a", JobStatus.COMPLETED), job("b", JobStatus.RUNNING)], cluster)] == [
+        "a1"
+    ]
+    assert [each.name for each in surplus([job("a", JobStatus.READY, Resources(cpus=4))], cluster)] == ["a1"]
+    for status in (JobStatus.READY, JobStatus.BLOCKED, JobStatus.PENDING, JobStatus.TERMINATED):
+        assert surplus([job("a", status)], cluster) == []
+    assert surplus([], state(allocation("a1", c.AllocationActive("a1")))) == [], "it has started, and ends by itself"
+    assert surplus([], state((scheduler(), c.AllocationPlanned("a1", "c1mg0n1t")))) == [], "it is not at Slurm"
+
+
+def test_a_job_of_several_nodes_gets_an_allocation_of_its_own_and_one_runner() -> None:
+    jobs = [job(f"a{each}", JobStatus.READY, Resources(cpus=2, nodes=3, time_s=1_500.0)) for each in range(5)]
+    found = plan(jobs, state())
+    (made,) = [each for each in found.changes if isinstance(each, c.SchedulerAdded)]
+    assert (made.nodes, made.places, made.rounds, made.cpus, len(found.names)) == (3, 1, 2, 2, 3)
+    assert "srun" not in batch_script("r1", "a1", made, PLACE)
+    assert "--nodes=3" in sbatch_options("a1", made, PLACE)
+    (one,) = [each for each in plan([job("a")], state()).changes if isinstance(each, c.SchedulerAdded)]
+    assert "exec srun --ntasks-per-node=1 " in batch_script("r1", "a1", one, PLACE)
+
+
+def test_a_hundred_thousand_pending_jobs_are_planned_in_ten_seconds_of_processor_time() -> None:
+    jobs = [job(f"a{each}") for each in range(90_000)]
+    jobs += [job(f"b{each}", JobStatus.BLOCKED, Resources(cpus=2), f"a{each}") for each in range(10_000)]
+    began = time.process_time()
+    found = plan(jobs, state(), Wishes(allocations_max=10_000))
+    assert (found.pending, len(found.names)) == (100_000, 4_500)
+    assert time.process_time() - began < 10.0

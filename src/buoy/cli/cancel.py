@@ -10,8 +10,10 @@ from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations import messages
 from buoy.operations.messages import RequestMade
-from buoy.operations.slurm.allocations import cancel_allocations
+from buoy.operations.slurm.allocations import end_allocations
 from buoy.operations.slurm.recover import is_on_slurm
+from buoy.operations.slurm.sync import sync_status
+from buoy.operations.slurm.tend import END_S
 from buoy.slurm_wiring import open_slurm
 
 
@@ -24,7 +26,7 @@ def cancel(run_id: str, names: tuple[str, ...], reason: str | None, store: str |
     """Cancel a run: its code sees a cancellation, cleans up, and the run ends as cancelled.
 
     With names of jobs, cancel only those jobs of a batch run. Jobs that need them wait. Allocations of a run on Slurm
-    that have not started are cancelled, too; those that have end with the run.
+    are cancelled, too: those that wait at once, the others when their jobs have been stopped, or after 45 s.
 
     \b
     Example:
@@ -44,5 +46,7 @@ async def _cancel(run_id: str, reason: str | None, store: str | None) -> Request
         on_slurm = document.placement == "batch" and await is_on_slurm(client, document.run_id)
         made = await messages.cancel(client, run_id, reason)
         if on_slurm:
-            await cancel_allocations(client, open_slurm(), document.run_id, waiting_only=True)
+            slurm = open_slurm()
+            await end_allocations(client, slurm, document.run_id, END_S)
+            await sync_status(client, slurm, document.run_id, missed=())
         return made

@@ -14,6 +14,7 @@ from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.inspect.explanation import explain_run
 from buoy.operations.inspect.troubles import TroubleList, all_troubles
+from buoy.slurm_wiring import cluster_facts
 
 
 @click.command()
@@ -23,7 +24,8 @@ from buoy.operations.inspect.troubles import TroubleList, all_troubles
 def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> int:
     """Explain in plain words what a run is doing or waiting for.
 
-    Names what is wrong and the evidence for it, what Buoy does next and when, and what you can do now.
+    Names what is wrong and the evidence for it, what Buoy does next and when, and what you can do now. For a batch run
+    with allocations Slurm is asked once, where its commands are.
 
     \b
     Example:
@@ -46,7 +48,8 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
 
 async def _explained(run_id: str, store: str | None) -> Explanation:
     async with connected(store) as client:
-        return await explain_run(client, run_id, wording(store, local))
+        cluster = await cluster_facts(client, run_id)
+        return await explain_run(client, run_id, wording(store, local), cluster)
 
 
 def _show(found: Explanation) -> None:

@@ -55,7 +55,7 @@ class Slurm:
             )
         return job_id, cluster
 
-    async def states(self, names: Collection[str], age_s: float) -> SchedulerAnswer:
+    async def states(self, names: Collection[str], age_s: float, *, accounts: bool = True) -> SchedulerAnswer:
         found: list[SlurmJob] = []
         for part in _parts(sorted(names)):
             words = ["squeue", "-h", "-r", "-t", "all", f"--name={part}", "-O", SQUEUE_FIELDS]
@@ -65,8 +65,8 @@ class Slurm:
             found += rows.jobs
         queued = by_name(found)
         wanted = [name for name in names if all(job.phase is Phase.ENDED for job in queued.get(name, ()))]
-        accounts = await self._accounts(wanted, age_s)
-        return SchedulerAnswer(with_accounts(queued, accounts or ()), accounts is not None and bool(wanted))
+        told = await self._accounts(wanted, age_s) if accounts else None
+        return SchedulerAnswer(with_accounts(queued, told or ()), told is not None and bool(wanted))
 
     async def _accounts(self, names: Collection[str], age_s: float) -> list[SlurmJob] | None:
         """What accounting has about these names; None: there is none, or it cannot be read whole now."""

@@ -47,10 +47,10 @@ class BatchSystem(Protocol):
         """The job id and the cluster. Raises `Unavailable` if the scheduler refused or did not answer: look by name."""
         ...
 
-    async def states(self, names: Collection[str], age_s: float) -> SchedulerAnswer:
+    async def states(self, names: Collection[str], age_s: float, *, accounts: bool = True) -> SchedulerAnswer:
         """What the scheduler knows about jobs of these names, none of which is older than that.
 
-        Raises `Unavailable` if that cannot be told.
+        `accounts` False: only the queue is asked. Raises `Unavailable` if that cannot be told.
         """
         ...
 

@@ -15,6 +15,8 @@ from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.regenerate import PlannedGroup
 from buoy.core.batch.sizing import ALLOCATIONS_MAX, Wishes
 from buoy.core.batch.slurm_text import span_text
+from buoy.core.diagnosis.allocation_rules import allocation_findings
+from buoy.core.diagnosis.findings import Finding
 from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.wording import counted
 from buoy.operations.slurm.allocate import Allocated
@@ -98,9 +100,8 @@ def group_line(group: PlannedGroup) -> str:
 
 def orphan_lines(orphans: Iterable[ClusterOrphan], *, dry_run: bool) -> list[str]:
     """Findings about allocations, for a person."""
-    return [_orphan_line(each, dry_run=dry_run) for each in orphans] or [
-        "no orphans: every allocation is accounted for"
-    ]
+    found = [_orphan_line(each, dry_run=dry_run) for each in allocation_findings(tuple(orphans))]
+    return found or ["no orphans: every allocation is accounted for"]
 
 
 def tended_lines(tended: Tended, *, as_json: bool) -> list[str]:
@@ -142,15 +143,8 @@ def action_line(action: ClusterAction) -> str:
     return f"{action.action}  {action.trigger}  {action.kind}{scheduler}  {done}{recovery}"
 
 
-def _orphan_line(orphan: ClusterOrphan, *, dry_run: bool) -> str:
-    jobs = f"; {counted(len(orphan.jobs), 'job')} lost with it" if orphan.jobs else ""
-    state = f" ({orphan.state})" if orphan.state else ""
-    what = {
-        "J1": f"allocation {orphan.allocation} ended: {orphan.cause}{state}{jobs}",
-        "J2": f"allocation {orphan.allocation} ended before a runner started: {orphan.cause}{state}",
-        "J3": f"runner {', '.join(orphan.runners)} was lost with allocation {orphan.allocation}{jobs}",
-        "J5": f"allocation {orphan.allocation} is job {orphan.job_id}; its id was not recorded",
-        "J6": f"allocation {orphan.allocation} was queued again under its id{jobs}",
-        "J7": "jobs are ready, and no allocation is there or asked for; run `buoy slurm regenerate RUN --submit`",
-    }[orphan.code]
-    return f"{orphan.code} {'would correct: ' if dry_run and orphan.code != 'J7' else ''}{what}"
+def _orphan_line(finding: Finding, *, dry_run: bool) -> str:
+    if finding.code == "J7":
+        return f"{finding.text()}; run `buoy slurm regenerate RUN --submit`"
+    would = "would correct: " if dry_run and finding.trouble else ""
+    return f"{finding.code} {would}{finding.reason}"

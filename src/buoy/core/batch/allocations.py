@@ -155,6 +155,8 @@ class ClusterState:
                 self._change(change.name, job_id=change.job_id, cluster=change.cluster)
             case c.AllocationActive():
                 self._change(change.name, status=AllocationStatus.ACTIVE, restart=change.restart)
+            case c.AllocationRequeued():
+                self._change(change.name, status=AllocationStatus.PENDING, restart=change.restart)
             case c.AllocationEnded():
                 self._change(
                     change.name,

@@ -19,7 +19,10 @@ OrphanCode: TypeAlias = Literal["J1", "J2", "J3", "J5", "J6", "J7"]
 
 
 class ClusterOrphan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One finding about an allocation. `runners`: those that are proven dead by it; `jobs`: those that they ran."""
+    """One finding about an allocation. `runners`: those that are proven dead by it; `jobs`: those that they ran.
+
+    `claimed`: jobs that they had claimed and not begun (J4).
+    """
 
     code: OrphanCode
     allocation: str | None = None
@@ -28,6 +31,7 @@ class ClusterOrphan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tru
     state: str | None = None
     runners: tuple[str, ...] = ()
     jobs: tuple[str, ...] = ()
+    claimed: tuple[str, ...] = ()
 
 
 class RunnerSeat(msgspec.Struct, frozen=True):
@@ -90,6 +94,8 @@ class _Search:
                 self.changes.append(c.AllocationActive(allocation.name, restart))
                 self._requeued(allocation, row, restart)
             case Phase.WAITING:
+                if restart > allocation.restart:
+                    self.changes.append(c.AllocationRequeued(allocation.name, restart))
                 self._requeued(allocation, row, restart)
 
     def _row(self, allocation: Allocation) -> SlurmJob | None:

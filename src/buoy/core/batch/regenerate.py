@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from buoy.core.batch.allocations import ClusterState
+from buoy.core.batch.allocations import Allocation, AllocationStatus, ClusterState
 from buoy.core.batch.graph import GraphJob, GroupKey, SchedulerGroup, WorkflowGraph
 from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView
 from buoy.core.batch.resources import envelope, group_name
@@ -204,6 +204,13 @@ def _same_actions(changes: Sequence[c.ClusterChange], cluster: ClusterState) -> 
     )
     new = any(isinstance(each, c.SchedulerAdded) for each in changes)
     return wanted == waiting and not new
+
+
+def surplus(jobs: Sequence[PendingJob], cluster: ClusterState) -> list[Allocation]:
+    """The allocations that wait at Slurm although no pending job is left that could run in them."""
+    shapes = {job.resources for job in jobs if job.pending}
+    waiting = [each for each in cluster.live if each.status is AllocationStatus.PENDING and each.job_id is not None]
+    return [each for each in waiting if not any(cluster.serves(each, shape) for shape in shapes)]
 
 
 def scheduler_name(resources: Resources, *, deferred: bool) -> str:

@@ -48,21 +48,20 @@ def scheduler_for(
     name: str, needed: Resources, jobs: int, *, deferred: bool, wishes: Wishes, partitions: Sequence[Partition]
 ) -> SchedulerAdded:
     """The kind of allocation that serves so many jobs with these resources; a refusal if no node is large enough."""
-    if needed.nodes > 1:
-        raise BadInput(f"jobs of {group_name(needed)} need {needed.nodes} nodes each; a job has one node at most")
     partition = partition_for(needed, wishes, partitions)
     walltime_s = _walltime_s(needed, wishes, partition)
-    at_once = max(1, min(jobs, _places(needed, partition)))
+    # A job of several nodes has all nodes of its allocation for itself.
+    at_once = 1 if needed.nodes > 1 else max(1, min(jobs, _places(needed, partition)))
     rounds = max(1, int((walltime_s - WALLTIME_MARGIN_S) // (needed.time_s or min(JOB_GUESS_S, walltime_s))))
-    nodes = 1
-    if wishes.single:
+    nodes = needed.nodes
+    if wishes.single and nodes == 1:
         nodes = min(max(1, partition.nodes), math.ceil(jobs / (at_once * rounds)))
     return SchedulerAdded(
         name=name,
         group=group_name(needed),
         deferred=deferred,
         walltime_s=walltime_s,
-        places=at_once * nodes,
+        places=at_once * (1 if needed.nodes > 1 else nodes),
         rounds=rounds,
         nodes=nodes,
         cpus=at_once * needed.cpus,
@@ -108,6 +107,8 @@ def _wait(each: Partition, needed: Resources) -> tuple[bool, bool, int, int, flo
 
 
 def _places(needed: Resources, partition: Partition) -> int:
+    if needed.nodes > partition.nodes:
+        return 0
     found = [partition.cpus // needed.cpus]
     if needed.memory_bytes:
         found.append(partition.memory_bytes // needed.memory_bytes)

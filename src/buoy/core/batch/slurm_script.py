@@ -1,4 +1,4 @@
-"""The batch script of an allocation: one runner per node, started again if it was killed, and the options of sbatch.
+"""The batch script of an allocation: its runners, started again if they were killed, and the options of sbatch.
 
 Invariants: no secret is in the script or on a command line: store and token come from a private file. Every value is
 quoted. Slurm queues the job again only if a person wants that: else Buoy asks for a new allocation.
@@ -11,6 +11,7 @@ import shlex
 
 import msgspec
 
+from buoy.core.batch.resources import group_resources
 from buoy.core.batch.slurm_text import span_text
 from buoy.core.log.cluster_changes import SchedulerAdded
 
@@ -55,7 +56,11 @@ def sbatch_options(name: str, scheduler: SchedulerAdded, place: ScriptPlace) -> 
 
 
 def batch_script(run_id: str, name: str, scheduler: SchedulerAdded, place: ScriptPlace) -> str:
-    """What the first node of an allocation executes."""
+    """What the first node of an allocation executes: a runner on each node, or one that has all of them."""
+    # A runner that fails does not end those of the other nodes.
+    launcher = "srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 "
+    if group_resources(scheduler.group).nodes > 1:
+        launcher = ""
     return "\n".join(
         [
             "#!/bin/sh",
@@ -63,9 +68,7 @@ def batch_script(run_id: str, name: str, scheduler: SchedulerAdded, place: Scrip
             f". {shlex.quote(place.settings)} || exit 1",
             f"export BUOY_ALLOCATION={shlex.quote(name)}",
             *scheduler.prologue.splitlines(),
-            # A runner that fails does not end those of the other nodes.
-            "exec srun --ntasks-per-node=1 --kill-on-bad-exit=0 --wait=0 /bin/sh -c "
-            + shlex.quote(node_script(run_id, scheduler, place)),
+            f"exec {launcher}/bin/sh -c {shlex.quote(node_script(run_id, scheduler, place))}",
             "",
         ]
     )

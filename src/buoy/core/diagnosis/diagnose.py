@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from buoy.core.diagnosis.allocation_rules import allocation_findings
 from buoy.core.diagnosis.case import Case, open_case
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.diagnosis.crash_loops import crashes, poison_finding
@@ -51,6 +52,7 @@ def _findings(facts: Facts, state: State | None) -> Iterator[Finding]:
         lambda: version_findings(case),
         lambda: _poison(case),
         lambda: care_findings(case),
+        lambda: allocation_findings(() if facts.cluster is None else facts.cluster.orphans),
         lambda: healthy_findings(case),
     )
     for part in parts:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
+from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
@@ -146,6 +147,22 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     free_bytes: int | None = None
 
 
+class UnfinishedAction(msgspec.Struct, frozen=True):
+    """Commands of an action that were claimed, and whose end is not recorded."""
+
+    action: str
+    by: str | None
+    at: float
+
+
+class ClusterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a batch run has at its cluster. `unasked`: why the scheduler gave no answer."""
+
+    orphans: tuple[ClusterOrphan, ...] = ()
+    unfinished: tuple[UnfinishedAction, ...] = ()
+    unasked: str | None = None
+
+
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """One run, who holds it, and who else is there."""
 
@@ -189,6 +206,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stale_after_s: float | None = None
     # Set if the store took no data just now. None: it did, or that was not tried.
     store: StoreFacts | None = None
+    # Of a batch run with allocations, if its cluster was looked at.
+    cluster: ClusterFacts | None = None
 
     @property
     def steps(self) -> tuple[str, ...] | None:

@@ -20,6 +20,7 @@ from buoy.core.explain.by_status import TELLERS, wait_line
 from buoy.core.explain.elsewhere import seen_from_afar
 from buoy.core.explain.evidence import crash_count, evidence_lines
 from buoy.core.explain.findings import child_troubles, policy_words, with_findings
+from buoy.core.explain.jobs import with_cluster
 from buoy.core.explain.narrative import Narrative, answers, bring_back, signals, stops, take_up, under_way
 from buoy.core.explain.phrases import Wording
 from buoy.core.explain.stalled import stalled
@@ -60,7 +61,7 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
     if verdict.health is not Health.UNKNOWN:
         narrative = child_troubles(with_findings(narrative, facts, findings, words), facts, words)
         narrative = seen_from_afar(with_standstill(narrative, facts, words), facts, words)
-        narrative = with_store(narrative, facts, verdict.health)
+        narrative = with_cluster(with_store(narrative, facts, verdict.health), facts, words)
     document = facts.document
     advice = (*narrative.you_can, *_events(facts, words))
     return Explanation(

@@ -24,7 +24,10 @@ from buoy.core.log.lifecycle import Status
 from buoy.core.remedy.policy import POLICIES, decide
 
 # Codes that status and health alone do not explain.
-_TOLD_HERE = frozenset({"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"})
+_TOLD_HERE = frozenset(
+    {"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"}
+    | {"J1", "J2", "J3", "J5", "J6", "J7"}
+)
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
 # Codes whose cause a person could not guess.
 _HOW_TOLD = frozenset({"A1", "A2", "A3", "A4", "D2"})

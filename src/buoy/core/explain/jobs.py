@@ -5,6 +5,8 @@ Invariant: the text names the cause, the machine and the time of a failed job be
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from buoy.core.advice import Advice
 from buoy.core.batch.allocations import AllocationStatus, ClusterState, recorded
 from buoy.core.batch.jobs import cause_of
@@ -55,7 +57,7 @@ def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
         headline=f"{run_id} has {counted(open_jobs, 'job')} on offer in {counted(lots, 'lot')}{failed}.",
         now=" ".join([*(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]), *_allocations(facts)])
         + _more(held),
-        wrong=(*missing, *_begun(facts, words)),
+        wrong=tuple(missing),
         next=("It continues as runners tell how their jobs ended.",),
         you_can=(
             *(_help(facts, words) if missing else []),
@@ -88,13 +90,18 @@ def _allocations(facts: Facts) -> list[str]:
     return [f"All of its allocations at Slurm have ended: {causes}."]
 
 
-def _begun(facts: Facts, words: Wording) -> list[str]:
-    """Commands of actions that were claimed, and whose end is not recorded."""
-    return [
-        f"{entry.by or 'a command'} began the commands of action {action} {words.past(entry.at, facts.now)}, and their "
-        "end is not recorded: they run now, or were cut short"
-        for action, entry in _cluster(facts).begun.items()
-    ]
+def with_cluster(narrative: Narrative, facts: Facts, words: Wording) -> Narrative:
+    """Adds commands of actions whose end is not recorded, and why the scheduler was not asked."""
+    if facts.cluster is None:
+        return narrative
+    begun = tuple(
+        f"{each.by or 'a command'} began the commands of action {each.action} {words.past(each.at, facts.now)}, and "
+        "their end is not recorded: they run now, or were cut short"
+        for each in facts.cluster.unfinished
+    )
+    unasked = facts.cluster.unasked
+    evidence = () if unasked is None else (f"Slurm was not asked about its allocations: {unasked}",)
+    return replace(narrative, wrong=(*narrative.wrong, *begun), evidence=(*narrative.evidence, *evidence))
 
 
 def _cluster(facts: Facts) -> ClusterState:

@@ -99,6 +99,13 @@ class AllocationActive(msgspec.Struct, frozen=True, tag="allocation_active"):
     restart: int = 0
 
 
+class AllocationRequeued(msgspec.Struct, frozen=True, tag="allocation_requeued"):
+    """It waits again under its id. `restart`: how often it was queued again by now."""
+
+    name: str
+    restart: int
+
+
 class AllocationEnded(msgspec.Struct, frozen=True, tag="allocation_ended", omit_defaults=True):
     """`cause`: see `core.batch.slurm_text.Cause`. `state`: the scheduler's own word.
 
@@ -121,6 +128,7 @@ ClusterChange: TypeAlias = (
     | AllocationPlanned
     | AllocationSubmitted
     | AllocationActive
+    | AllocationRequeued
     | AllocationEnded
 )
 

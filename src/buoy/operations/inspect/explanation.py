@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from buoy.core.diagnosis.facts import ClusterFacts
 from buoy.core.explain.explain import Explanation, explain, explain_broken
 from buoy.core.explain.phrases import Wording
 from buoy.core.limits import STALE_AFTER_S
@@ -12,13 +13,13 @@ from buoy.errors import CorruptLog
 from buoy.recovery.evidence import facts_of_run, read_fleet, store_facts
 
 
-async def explain_run(client: Client, run_id: str, words: Wording) -> Explanation:
-    """One run in plain words; one that cannot be read is explained as that."""
+async def explain_run(client: Client, run_id: str, words: Wording, cluster: ClusterFacts | None = None) -> Explanation:
+    """One run in plain words; one that cannot be read is explained as that. `cluster`: what it has at a scheduler."""
     try:
         record = await client.record(run_id)
     except CorruptLog as error:
         return explain_broken(run_id, str(error), words)
     fleet = await read_fleet(client.store, client.liveness)
     facts, _ = await facts_of_run(client.store, fleet, record, stale_after_s=STALE_AFTER_S)
-    facts = replace(facts, store=await store_facts(client.store))
+    facts = replace(facts, store=await store_facts(client.store), cluster=cluster)
     return explain(facts, words)

@@ -5,21 +5,27 @@ Invariant: only allocations that the run's own log names are cancelled, by id an
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from buoy.core.batch.allocations import Allocation, ClusterAction, ClusterState
 from buoy.core.batch.jobs import JobStatus
-from buoy.core.batch.regenerate import PendingJob
+from buoy.core.batch.regenerate import PendingJob, surplus
 from buoy.core.batch.resources import group_name
 from buoy.core.batch.slurm_text import Phase
 from buoy.core.ids import RunId
-from buoy.core.log.cluster_changes import ActionsReset, SchedulerAdded
+from buoy.core.log.cluster_changes import ActionsReset, AllocationEnded, SchedulerAdded
 from buoy.engine.client.client import Client
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.slurm.allocate import jobs_of
 from buoy.operations.slurm.cluster_log import change_cluster, read_cluster, read_view, run_age_s
 from buoy.ports.batch import BatchSystem
+
+# The cause of an allocation that was cancelled because no job was left for it.
+SURPLUS = "surplus"
+_LOOK_S = 1.0
 
 
 class ClusterReport(msgspec.Struct, frozen=True):
@@ -105,6 +111,44 @@ async def cancel_allocations(
     ids = tuple(job.job_id for jobs in found.values() for job in jobs if job.phase in phases)
     await batch.cancel(ids)
     return AllocationsCancelled(run_id, ids)
+
+
+async def cancel_surplus(client: Client, batch: BatchSystem, run_id: RunId) -> tuple[str, ...]:
+    """Cancels allocations that wait at Slurm although no job is left for them. Those that run end by themselves."""
+    view = await read_view(client, run_id)
+    names = [each.name for each in surplus(jobs_of(view), view.cluster)]
+    if not names:
+        return ()
+    found = (await batch.states(names, run_age_s(client, view.batch))).jobs
+    waiting = {
+        name: [job.job_id for job in jobs]
+        for name, jobs in found.items()
+        if all(job.phase is Phase.WAITING for job in jobs)
+    }
+    ids = tuple(job_id for each in waiting.values() for job_id in each)
+    await batch.cancel(ids)
+    ended = [AllocationEnded(name, SURPLUS) for name in waiting]
+    if ended:
+        await change_cluster(client, run_id, lambda view: ended)
+    return ids
+
+
+async def end_allocations(client: Client, batch: BatchSystem, run_id: RunId, patience_s: float) -> tuple[str, ...]:
+    """Ends all that a run has at its cluster: what waits at once, what runs after its jobs ended or were stopped.
+
+    Runners of a run that ended stop their jobs and leave by themselves. What is left after that time is cancelled.
+    """
+    names = {each.name for each in (await read_cluster(client, await read_batch(client, run_id))).live}
+    if not names:
+        return ()
+    ids = (await cancel_allocations(client, batch, run_id, waiting_only=True)).job_ids
+    until = client.clock.monotonic() + patience_s
+    while client.clock.monotonic() < until:
+        runners = await client.store.runners()
+        if not any(each.info.allocation and each.info.allocation.name in names for each in runners):
+            break
+        await asyncio.sleep(min(_LOOK_S, patience_s))
+    return (*ids, *(await cancel_allocations(client, batch, run_id)).job_ids)
 
 
 async def reset_actions(client: Client, run_id: RunId) -> ClusterReport:

@@ -100,13 +100,29 @@ async def change_cluster(client: Client, run_id: RunId, plan: Plan) -> tuple[Clu
         changes = tuple(plan(view))
         if not changes:
             return view, ()
-        number = view.cluster.number + 1
-        body = codec.encode(ChangeCluster(number, changes), "changes of a cluster")
-        receipt = await client.store.send(Message(run_id, KIND, f"{KIND}:{number}", body, by=client.actor))
         # A message that was sent again after a lost answer is a duplicate of itself.
-        if not receipt.duplicate or await _stands(client, run_id, number, changes):
+        number = view.cluster.number + 1
+        if await _send(client, run_id, number, changes) or await _stands(client, run_id, number, changes):
             return view, changes
     raise Unavailable(f"the allocations of run {run_id} change all the time: {_TRIES} tries; try again")
+
+
+async def add_change(client: Client, run_id: RunId, change: ClusterChange, number: int) -> int:
+    """Records a change that depends on no other. `number`: that of the last change which the caller knows.
+
+    Its own number. If no other process has recorded anything since, the run is not read.
+    """
+    if await _send(client, run_id, number + 1, (change,)):
+        return number + 1
+    view, _ = await change_cluster(client, run_id, lambda view: [change])
+    return view.cluster.number + 1
+
+
+async def _send(client: Client, run_id: RunId, number: int, changes: tuple[ClusterChange, ...]) -> bool:
+    """Whether this message has the number; False: some message had it before."""
+    body = codec.encode(ChangeCluster(number, changes), "changes of a cluster")
+    receipt = await client.store.send(Message(run_id, KIND, f"{KIND}:{number}", body, by=client.actor))
+    return not receipt.duplicate
 
 
 async def _stands(client: Client, run_id: RunId, number: int, changes: tuple[ClusterChange, ...]) -> bool:

@@ -21,7 +21,7 @@ from buoy.core.log import cluster_changes as c
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
 from buoy.operations.batch.jobs import read_batch
-from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view, run_age_s
+from buoy.operations.slurm.cluster_log import ClusterView, add_change, change_cluster, read_view, run_age_s
 from buoy.ports.batch import BatchSystem
 from buoy.ports.host import Shell
 
@@ -68,7 +68,11 @@ async def submit_planned(
         planned = [each for each in view.cluster.live if each.job_id is None]
     if planned:
         await asyncio.to_thread(write_settings, Path(site.place.settings), site.variables, site.token)
-    return [await _submit(site, run_id, view, each) for each in planned]
+    found, number = [], view.cluster.number
+    for each in planned:
+        made, number = await _submit(site, run_id, view, each, number)
+        found.append(made)
+    return found
 
 
 async def _look_twice(site: Site, run_id: RunId, names: Collection[str], apart_s: float) -> bool:
@@ -96,19 +100,20 @@ async def _look(site: Site, run_id: RunId, names: Collection[str]) -> bool:
     return len(changes) == len(names)
 
 
-async def _submit(site: Site, run_id: RunId, view: ClusterView, allocation: Allocation) -> SubmittedAllocation:
-    scheduler = view.cluster.schedulers.get(allocation.scheduler)
+async def _submit(
+    site: Site, run_id: RunId, view: ClusterView, allocation: Allocation, number: int
+) -> tuple[SubmittedAllocation, int]:
+    """What became of it, and the number of the last change by then."""
+    scheduler, name = view.cluster.schedulers.get(allocation.scheduler), allocation.name
     if scheduler is None:
-        return SubmittedAllocation(allocation.name, problem=f"its scheduler {allocation.scheduler} is not recorded")
-    name = allocation.name
+        return SubmittedAllocation(name, problem=f"its scheduler {allocation.scheduler} is not recorded"), number
     try:
         options = sbatch_options(name, scheduler, site.place)
         job_id, cluster = await site.batch.submit(options, batch_script(run_id, name, scheduler, site.place))
     except Unavailable as error:
-        return await _failed(site, run_id, name, str(error))
+        return await _failed(site, run_id, name, str(error)), number
     change = c.AllocationSubmitted(name, job_id, cluster)
-    await change_cluster(site.client, run_id, lambda view: [change])
-    return SubmittedAllocation(name, job_id)
+    return SubmittedAllocation(name, job_id), await add_change(site.client, run_id, change, number)
 
 
 async def _failed(site: Site, run_id: RunId, name: str, problem: str) -> SubmittedAllocation:

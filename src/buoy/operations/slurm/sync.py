@@ -22,8 +22,6 @@ from buoy.operations.slurm.submission import LOOKS_APART_S
 from buoy.ports.batch import BatchSystem, SchedulerAnswer
 from buoy.ports.records import Evidence, RunnerRecord
 
-_HELD = (JobStatus.RUNNING, JobStatus.PENDING)
-
 
 class Synced(msgspec.Struct, frozen=True):
     """What was found, and corrected unless it was a dry run. `stuck`: jobs are ready and nothing will run them (J7)."""
@@ -48,10 +46,15 @@ async def sync_status(
     age_s = run_age_s(client, view.batch)
     answer = await _answer(batch, view, age_s)
     found = find_orphans(view.cluster, answer.jobs, seats, absent)
-    if missed is None and found.missing:
-        absent = set(found.missing)
+    # An intent without an id may be submitted right now: that it is not there says nothing about it.
+    submitted = {each.name for each in view.cluster.live if each.job_id is not None}
+    absent &= submitted
+    if missed is None and (gone := submitted & set(found.missing)):
+        absent = gone
         await asyncio.sleep(LOOKS_APART_S)
-        answer = await _answer(batch, view, age_s)
+        # Accounting had no end of them. The queue has to say it twice.
+        again = await batch.states(gone, age_s, accounts=False)
+        answer = SchedulerAnswer({**answer.jobs, **again.jobs}, answer.accounted)
         found = find_orphans(view.cluster, answer.jobs, seats, absent)
     orphans = _with_jobs(found.found, view)
     live = len(view.cluster.live) - sum(isinstance(each, AllocationEnded) for each in found.changes)
@@ -66,7 +69,7 @@ async def sync_status(
     stuck = not live and _has_ready(view, orphans)
     if stuck:
         orphans = (*orphans, ClusterOrphan(code="J7"))
-    missing = tuple(each.name for each in view.cluster.live if each.name not in answer.jobs)
+    missing = tuple(sorted(name for name in submitted if name not in answer.jobs))
     return Synced(run_id, dry_run, orphans, live, stuck), missing
 
 
@@ -101,12 +104,16 @@ def seats_of(runners: Sequence[RunnerRecord]) -> list[RunnerSeat]:
 
 
 def _with_jobs(found: Sequence[ClusterOrphan], view: ClusterView) -> tuple[ClusterOrphan, ...]:
-    held: dict[str, list[str]] = {}
-    for job in views_of(view):
-        if job.runner is not None and job.status in _HELD:
-            held.setdefault(job.runner, []).append(job.job)
+    held: dict[tuple[str, JobStatus], list[str]] = {}
+    for job in views_of(view) if any(each.runners for each in found) else ():
+        if job.runner is not None:
+            held.setdefault((job.runner, job.status), []).append(job.job)
+
+    def of(orphan: ClusterOrphan, status: JobStatus) -> tuple[str, ...]:
+        return tuple(job for runner in orphan.runners for job in held.get((runner, status), ()))
+
     return tuple(
-        msgspec.structs.replace(each, jobs=tuple(job for runner in each.runners for job in held.get(runner, ())))
+        msgspec.structs.replace(each, jobs=of(each, JobStatus.RUNNING), claimed=of(each, JobStatus.PENDING))
         for each in found
     )
 
@@ -120,5 +127,6 @@ def _has_ready(view: ClusterView, orphans: Sequence[ClusterOrphan]) -> bool:
     if view.batch.document.ended or view.batch.state.pause is not None:
         return False
     waiting = (JobStatus.UNINITIALIZED, JobStatus.READY, JobStatus.TERMINATED)
-    lost = any(each.cause == ALLOCATION_LOST for each in views_of(view))
-    return lost or any(each.status in waiting for each in views_of(view)) or any(each.jobs for each in orphans)
+    if any(each.jobs or each.claimed for each in orphans):
+        return True
+    return any(each.status in waiting or each.cause == ALLOCATION_LOST for each in views_of(view))

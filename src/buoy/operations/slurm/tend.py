@@ -11,17 +11,20 @@ import asyncio
 
 import msgspec
 
+from buoy.core.batch.allocations import AllocationStatus
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
+from buoy.core.batch.slurm_text import Phase
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded
+from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
 from buoy.operations.batch.recover import plan_recovery, send_resets
 from buoy.operations.slurm.actions import fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate
-from buoy.operations.slurm.allocations import cancel_allocations
+from buoy.operations.slurm.allocations import cancel_surplus, end_allocations
 from buoy.operations.slurm.cluster_log import read_view
 from buoy.operations.slurm.recover import recover_slurm_jobs
 from buoy.operations.slurm.submission import Site, SubmittedAllocation
@@ -29,7 +32,20 @@ from buoy.operations.slurm.sync import sync_status, views_of
 
 # How often, and how far apart, the allocations of a run that ended are looked at until Slurm has ended them.
 _END_LOOKS = 10
+# After so many quick checks in a row comes a full look: another command may have changed something by message alone.
+_QUICK_LOOKS = 5
+_PHASES = {AllocationStatus.PENDING: Phase.WAITING, AllocationStatus.ACTIVE: Phase.ACTIVE}
 _END_LOOK_S = 2.0
+# How long runners of a run that ended have to stop their jobs and leave; jobs may have 30 s for that.
+END_S = 45.0
+
+
+class _LastLook(msgspec.Struct, frozen=True):
+    """What the last full look left: the end of the log, and phase and restarts of each allocation."""
+
+    head_seq: int
+    standing: dict[str, tuple[Phase, int]]
+    quick: int = 0
 
 
 class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +80,7 @@ class Tender:
         self._options = options
         self._missed: tuple[str, ...] = ()
         self._told_unfinished = False
+        self._last: _LastLook | None = None
         self.recoveries = 0
 
     async def look(self) -> Tended:
@@ -77,10 +94,41 @@ class Tender:
         document = (await site.client.record(run_id)).document
         if document.ended:
             return await self._ended()
+        if await self._is_unchanged(document):
+            return Tended()
+        tended = await self._full(document)
+        await self._remember(document, tended)
+        return tended
+
+    async def _is_unchanged(self, document: Document) -> bool:
+        """The quick check: the run's log and the queue are as the last full look left them."""
+        last = self._last
+        if last is None or last.head_seq != document.head_seq or last.quick >= _QUICK_LOOKS:
+            return False
+        self._last = msgspec.structs.replace(last, quick=last.quick + 1)
+        answer = await self._site.batch.states(last.standing, 0.0, accounts=False)
+        found = {name: (jobs[0].phase, jobs[0].restart or 0) for name, jobs in answer.jobs.items()}
+        return found == last.standing
+
+    async def _remember(self, document: Document, tended: Tended) -> None:
+        """Only a look that found nothing to do is worth remembering."""
+        self._last = None
+        if tended != Tended():
+            return
+        live = (await read_view(self._site.client, self._run_id)).cluster.live
+        if live and not self._missed and all(each.job_id for each in live):
+            self._last = _LastLook(
+                document.head_seq, {each.name: (_PHASES[each.status], each.restart) for each in live}
+            )
+
+    async def _full(self, document: Document) -> Tended:
+        site, run_id = self._site, self._run_id
         synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
         orphans = synced.orphans
+        cancelled = await cancel_surplus(site.client, site.batch, run_id) if synced.live else ()
         if document.status is Status.PAUSED:
-            return await self._paused(orphans, synced.live)
+            paused = await self._paused(orphans, synced.live - len(cancelled))
+            return msgspec.structs.replace(paused, cancelled=cancelled)
         unfinished = await self._unfinished()
         reset = await self._raise_limits()
         fired = await fire_actions(site, run_id, self._options.wishes)
@@ -88,7 +136,12 @@ class Tender:
         if synced.stuck and not submitted:
             submitted = (await self._regenerate()).submitted
         return Tended(
-            orphans=orphans, reset=reset, submitted=submitted, actions=fired.ended, unfinished=unfinished
+            orphans=orphans,
+            reset=reset,
+            submitted=submitted,
+            cancelled=cancelled,
+            actions=fired.ended,
+            unfinished=unfinished,
         )  # fmt: skip
 
     async def _ended(self) -> Tended:
@@ -96,7 +149,7 @@ class Tender:
         site, run_id = self._site, self._run_id
         unfinished = await self._unfinished()
         fired = await fire_actions(site, run_id, self._options.wishes)
-        cancelled = (await cancel_allocations(site.client, site.batch, run_id)).job_ids
+        cancelled = await end_allocations(site.client, site.batch, run_id, END_S)
         for look in range(_END_LOOKS):
             synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
             if not synced.live:

@@ -1,0 +1,24 @@
+"""A look at what a run has at its cluster, for an explanation: nothing is changed, and nothing has to answer."""
+
+from __future__ import annotations
+
+from buoy.core.diagnosis.facts import ClusterFacts, UnfinishedAction
+from buoy.core.ids import RunId
+from buoy.engine.client.client import Client
+from buoy.errors import Problem
+from buoy.operations.slurm.cluster_log import read_view
+from buoy.operations.slurm.sync import sync_status
+from buoy.ports.batch import BatchSystem
+
+
+async def look_at_cluster(client: Client, run_id: RunId, batch: BatchSystem | None) -> ClusterFacts:
+    """What the log, the inbox and the scheduler say. A scheduler that gives no answer leaves only its reason."""
+    cluster = (await read_view(client, run_id)).cluster
+    begun = tuple(UnfinishedAction(action, entry.by, entry.at) for action, entry in cluster.begun.items())
+    if batch is None:
+        return ClusterFacts(unfinished=begun, unasked="no Slurm commands are on this machine")
+    try:
+        synced, _ = await sync_status(client, batch, run_id, dry_run=True, missed=())
+    except Problem as error:
+        return ClusterFacts(unfinished=begun, unasked=str(error))
+    return ClusterFacts(orphans=synced.orphans, unfinished=begun)
