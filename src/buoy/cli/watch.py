@@ -132,7 +132,7 @@ async def _watch(
                 click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
             if once or _over(found, tended):
                 return _ENDS.get(Status(found.status), Exit.NOT_ENDED)
-            await asyncio.sleep(poll_s)
+            await asyncio.sleep(max(poll_s, watching.rest_s))
 
 
 def _over(found: BatchProgress, tended: Tended | None) -> bool:

@@ -81,11 +81,24 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     blocked_by: str | None = None
 
 
-def job_views(run_id: RunId, plan: SpecPlan, log: Sequence[e.Event], lots: Mapping[int, LotFacts]) -> list[JobView]:
-    """All jobs of a run, in the order of its spec."""
-    state = fold(run_id, log)
-    results = {event.body.leaf: event.body for event in visible(log) if isinstance(event.body, e.StepCompleted)}
-    ends = {event.body.leaf: event.at for event in visible(log) if isinstance(event.body, e.StepCompleted | e.JobHeld)}
+def job_views(
+    run_id: RunId,
+    plan: SpecPlan,
+    log: Sequence[e.Event],
+    lots: Mapping[int, LotFacts],
+    state: State | None = None,
+) -> list[JobView]:
+    """All jobs of a run, in the order of its spec. `state`: what the log amounts to, if the caller has it."""
+    state = fold(run_id, log) if state is None else state
+    results: dict[LeafId, e.StepCompleted] = {}
+    ends: dict[LeafId, float] = {}
+    for event in log if state.sees_all else visible(log):
+        body = event.body
+        if type(body) is e.StepCompleted:
+            results[body.leaf] = body
+            ends[body.leaf] = event.at
+        elif type(body) is e.JobHeld:
+            ends[body.leaf] = event.at
     found = [_view(state, planned.id, results, lots) for planned in plan.steps]
     found = [_dated(view, ends) for view in found]
     return _with_blocks(plan, state, found)

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from buoy.core.batch.jobs import JobStatus, JobView, job_views
+from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.lots import JobsMessage, ResetJobs, StopJobs
 from buoy.core.ids import RunId, leaf_id
 from buoy.core.log import codec
@@ -19,7 +19,7 @@ from buoy.core.spec.problems import names
 from buoy.engine.client.client import Client
 from buoy.engine.client.requests import waits_for_whom
 from buoy.errors import BadInput, WrongState
-from buoy.operations.batch.jobs import BatchLog, read_batch, read_lots
+from buoy.operations.batch.jobs import BatchLog, read_batch, views_of
 from buoy.ports.records import Message
 
 Change: TypeAlias = Literal["reset", "cancel", "disable"]
@@ -42,7 +42,7 @@ async def change_jobs(
     batch = await read_batch(client, run_id)
     if batch.document.ended:
         raise WrongState(f"run {run_id} is {batch.document.status}; its jobs are over")
-    views = {view.job: view for view in job_views(run_id, batch.plan, batch.log, await read_lots(client, batch.state))}
+    views = {view.job: view for view in await views_of(client, batch)}
     for name in jobs:
         _check(batch, views, name, change)
     leaves = tuple(leaf_id("", name, 1) for name in jobs)

@@ -14,6 +14,7 @@ from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, counts, job_views
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
+from buoy.core.log.lineage import is_plain
 from buoy.core.log.state import State, fold
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.read_log import read_log
@@ -49,13 +50,19 @@ class Jobs(msgspec.Struct, frozen=True):
     counts: dict[JobStatus, int]
 
 
-async def read_batch(access: StoreAccess, run_id: RunId) -> BatchLog:
-    """The log and the plan of a batch run; a refusal for any other run."""
+async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None = None) -> BatchLog:
+    """The log and the plan of a batch run; a refusal for any other run. `known`: what an earlier look has read."""
     record = await access.store.run(run_id)
     if record is None:
         raise UnknownRun(f"no run {run_id!r} in {access.store.name}; `buoy ps --all` lists all runs")
     if record.document.placement != "batch":
         raise WrongState(f"run {run_id} is no batch run; only a run of `buoy submit` has jobs")
+    if known is not None and known.state.sees_all:
+        more = await read_log(access.store, run_id, known.state.head_seq)
+        if is_plain(more):
+            known.log.extend(more)
+            known.state.apply_all(more)
+            return msgspec.structs.replace(known, document=record.document)
     log = await read_log(access.store, run_id)
     state = fold(run_id, log)
     data = await access.store.definition(state.version)
@@ -71,12 +78,17 @@ async def list_jobs(
 ) -> Jobs:
     """The jobs of a run, or those with these statuses or names."""
     batch = await read_batch(access, run_id)
-    lots = await read_lots(access, batch.state)
-    views = job_views(run_id, batch.plan, batch.log, lots)
+    views = await views_of(access, batch)
     shown = [
         view for view in views if (not statuses or view.status in statuses) and (not names or view.job in names)
     ]  # fmt: skip
     return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views))
+
+
+async def views_of(access: StoreAccess, batch: BatchLog) -> list[JobView]:
+    """All jobs of a run, as its log and its open lots have them."""
+    lots = await read_lots(access, batch.state)
+    return job_views(batch.document.run_id, batch.plan, batch.log, lots, batch.state)
 
 
 async def read_lots(access: StoreAccess, state: State) -> dict[int, LotFacts]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from buoy.core.batch.jobs import SETTLED, JobStatus, JobView
+from buoy.core.batch.jobs import SETTLED, JobStatus, JobView, counts
 from buoy.core.ids import RunId
 from buoy.operations.access import StoreAccess
-from buoy.operations.batch.jobs import list_jobs
+from buoy.operations.batch.jobs import BatchLog, read_batch, views_of
 
 _FAILURES_SHOWN = 5
 # The rate is that of the last looks.
 _LOOKS_KEPT = 30
+_REST_MAX_S = 30.0
 
 
 class RunnerJobs(msgspec.Struct, frozen=True):
@@ -41,25 +42,34 @@ class JobWatch:
         self._access = access
         self._run_id = run_id
         self._looks: list[tuple[float, int]] = []
+        self._known: BatchLog | None = None
+        # After a look: looks of many jobs that rest so long in between leave the machine to the jobs.
+        self.rest_s = 0.0
 
     async def look(self) -> BatchProgress:
-        found = await list_jobs(self._access, self._run_id)
+        """Reads what the log has since the last look."""
+        began = self._access.clock.monotonic()
+        self._known = await read_batch(self._access, self._run_id, self._known)
+        views = await views_of(self._access, self._known)
+        self.rest_s = min(_REST_MAX_S, 9 * (self._access.clock.monotonic() - began))
+        return self._progress(str(self._known.state.status), views)
+
+    def _progress(self, status: str, views: list[JobView]) -> BatchProgress:
         running: dict[str, list[JobView]] = {}
-        for job in found.jobs:
+        for job in views:
             if job.status is JobStatus.RUNNING and job.runner is not None:
                 running.setdefault(job.runner, []).append(job)
         runners = tuple(
             RunnerJobs(runner, jobs[0].host, tuple(job.job for job in jobs)) for runner, jobs in sorted(running.items())
         )
-        failed = sorted(
-            (job for job in found.jobs if job.status is JobStatus.FAILED), key=lambda job: -(job.since or 0)
-        )
-        rate_s = self._rate(found.counts.get(JobStatus.COMPLETED, 0))
-        left = sum(count for status, count in found.counts.items() if status not in SETTLED)
+        failed = sorted((job for job in views if job.status is JobStatus.FAILED), key=lambda job: -(job.since or 0))
+        tally = counts(views)
+        rate_s = self._rate(tally.get(JobStatus.COMPLETED, 0))
+        left = sum(count for status, count in tally.items() if status not in SETTLED)
         return BatchProgress(
             run_id=self._run_id,
-            status=found.status,
-            counts=found.counts,
+            status=status,
+            counts=tally,
             runners=runners,
             failures=tuple(failed[:_FAILURES_SHOWN]),
             per_minute=None if rate_s is None else round(60 * rate_s, 1),
