@@ -5,8 +5,10 @@
 there, and the next call continues: a million commits can be made in pieces of some minutes each.
 `filled`: a new store and one with the rows of so many commits, in turns, so that the load of the machine cancels out.
 Each store has a process of its own (`postgres_rounds.py`).
+`aged`: a process and its store that make so many real commits, beside processes and stores that are new at each turn.
+What grows with the commits of one process shows here; `filled` shows what grows with the rows of the store.
 
-Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | filled [--commits N]
+Usage: python benchmarks/postgres_scale.py idle [--runs N] [--seconds S] | filled [--commits N] | aged [--commits N]
        python benchmarks/postgres_scale.py growth [--commits N] [--minutes M] [--folder DIR]
 """
 
@@ -155,6 +157,25 @@ def filled(server: Server, commits: int) -> str:
     return "\n".join([head, *_compared(*found), *_sizes(large, "large")])
 
 
+def aged(server: Server, commits: int) -> str:
+    new: list[Round] = []
+    old: list[Round] = []
+    with Player(server, server.url("old")) as worker:
+        worker.play(ROUND)
+        for turn in range(commits // (2 * ROUND_COMMITS)):
+            with Player(server, server.url(f"new{turn}")) as other:
+                other.play(ROUND)
+                for _ in range(2):
+                    new.append(other.play(ROUND))
+                    old.append(worker.play(ROUND))
+    half = len(old) // 2
+    head = (
+        f"a new process and store, and one that makes {len(old) * ROUND_COMMITS} commits in turns with them, per step;"
+    )
+    halves = [*_compared(new[:half], old[:half]), "the second half:", *_compared(new[half:], old[half:])]
+    return "\n".join([head, "the first half:", *halves, *_sizes(server.url("old"), "old")])
+
+
 async def _make(url: str) -> None:
     async with buoy.connect(url) as client:
         await client.store.counts()
@@ -185,8 +206,8 @@ def main() -> int:
     idles = commands.add_parser("idle")
     idles.add_argument("--runs", type=int, default=100_000)
     idles.add_argument("--seconds", type=float, default=60.0)
-    for name in ("growth", "filled"):
-        commands.add_parser(name).add_argument("--commits", type=int, default=1_000_000)
+    for name, commits in (("growth", 1_000_000), ("filled", 1_000_000), ("aged", 200_000)):
+        commands.add_parser(name).add_argument("--commits", type=int, default=commits)
     grows = commands.choices["growth"]
     grows.add_argument("--minutes", type=float, default=30.0, help="stop after so long, even with fewer commits")
     grows.add_argument("--folder", type=Path, help="where the server and its rounds stay; a short path")
@@ -198,6 +219,8 @@ def main() -> int:
             found = idle(server, args.runs, args.seconds)
         elif args.what == "growth":
             found = growth(server, args.commits, args.minutes)
+        elif args.what == "aged":
+            found = aged(server, args.commits)
         else:
             found = filled(server, args.commits)
     finally:

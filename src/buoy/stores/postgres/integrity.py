@@ -77,7 +77,7 @@ class PostgresIntegrity:
         found = await self._reader.read(lambda c: server_checks(c, self._opened))
         missing = await self._missing_indexes()
         here = f"{len(self._indexes) - len(missing)} of {len(self._indexes)} are there"
-        text = here if not missing else f"{here}; missing: {', '.join(missing)}; run `buoy doctor --rebuild`"
+        text = here if not missing else f"{here}; missing: {', '.join(missing)}; run `buoy doctor --fix`"
         return [*found, StoreCheck("indexes", not missing, text)]
 
     async def refusal(self) -> Refusal | None:
