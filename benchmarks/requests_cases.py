@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 from counting_bucket import Requests
+from requests_flows import far, gates, waiting, walk, walk_far
 from requests_many import looks_at_many, sweep_of_many
 from requests_world import (
     World,
@@ -20,7 +21,6 @@ from requests_world import (
     take_all,
 )
 
-import buoy
 from buoy.core.ids import RunId
 from buoy.core.limits import SWEEP_ORPHANS_MAX
 from buoy.engine.process.runner import Runner
@@ -39,52 +39,6 @@ _OUT_OF_STEP_S = 600.5
 _LONG_S = 31.0
 
 Found = dict[str, Requests]
-
-
-class Gates:
-    """Steps that wait until they are let through."""
-
-    def __init__(self) -> None:
-        self.began: dict[int, asyncio.Event] = {}
-        self.open: dict[int, asyncio.Event] = {}
-
-    def close(self, *numbers: int) -> None:
-        self.began = {number: asyncio.Event() for number in numbers}
-        self.open = {number: asyncio.Event() for number in numbers}
-
-    async def passed(self, number: int) -> None:
-        if number in self.open:
-            self.began[number].set()
-            await self.open[number].wait()
-
-
-gates = Gates()
-
-
-@buoy.step
-async def same(number: int) -> int:
-    await gates.passed(number)
-    return number
-
-
-@buoy.step(queue="far")
-async def far(number: int) -> int:
-    return number
-
-
-@buoy.workflow
-async def walk(number: int) -> int:
-    return sum([await same(each) for each in range(1, number + 1)])
-
-
-@buoy.workflow
-async def walk_far(number: int) -> int:
-    return sum([await far(each) for each in range(number)])
-
-
-@buoy.workflow
-async def waiting() -> object:
-    return await buoy.wait_signal("go")
 
 
 async def life_of_a_run(world: World) -> Found:
@@ -187,6 +141,22 @@ async def remote_steps(world: World) -> Found:
         assert not owner.executions, "the run has ended"
         spent.append(span.requests)
     return {"a remote step": spent[2] - spent[1]}
+
+
+async def takeover(world: World) -> Found:
+    """What the takeover of one run of a dead worker costs, of several that it held in the middle of a step."""
+    gates.close(2)
+    dead, heir = await world.worker("dead", walk), await world.worker("heir", walk)
+    for number in range(RUNS):
+        await client_of(dead).start_as(run_of(number), walk, 3)
+    await world.settle()
+    with world.counted() as span:
+        await heir.store.declare_dead(dead.id, "proven dead", cause="taken_over", evidence={"proof": "killed"})
+        await take_all(world, heir)
+    assert len(heir.executions) == RUNS
+    gates.open[2].set()
+    await world.settle()
+    return {f"takeover of {RUNS} runs of a dead worker": span.requests}
 
 
 async def _plant_waiting(world: World, *, parked: bool) -> Runner:
@@ -298,6 +268,7 @@ CASES: dict[str, Callable[[World], Awaitable[Found]]] = {
     "driven": driven_here,
     "signals": signals,
     "remote": remote_steps,
+    "takeover": takeover,
     "lists": lists,
     "idle": idle,
     "pickup": pickup,

@@ -41,17 +41,25 @@ async def raw_rate(url: str) -> float:
 
 def measure(between: Proxy, runs: int) -> dict[str, float]:
     counts: dict[str, dict[str, int]] = {}
+    busy_s: dict[str, float] = {}
 
     def at(moment: str) -> None:
         counts[moment] = dict(between.counts)
+        busy_s[moment] = between.busy_s
+        between.most_busy = between.busy if moment == "killed" else between.most_busy
 
     before = asyncio.run(raw_rate(between.url("raw-before")))
     found = measure_at(between.url("takeover"), runs, at)
+    most_busy = between.most_busy
     rate = (before + asyncio.run(raw_rate(between.url("raw-after")))) / 2
     spent = {kind: counts["again"][kind] - counts["killed"].get(kind, 0) for kind in counts["again"]}
     limit_s = METERED_PACE.fleet_s + runs * REQUESTS_EACH / rate
     each = sum(spent.values()) / runs
-    return {**found, "limit_s": limit_s, "raw_per_s": rate, "requests_each": each, **spent}
+    at_once = (busy_s["again"] - busy_s["killed"]) / found["seconds"]
+    return {
+        **found, "limit_s": limit_s, "raw_per_s": rate, "requests_each": each, **spent, "at_once": at_once,
+        "at_once_most": most_busy,
+    }  # fmt: skip
 
 
 def main() -> int:
@@ -69,8 +77,11 @@ def main() -> int:
     verdict = "met" if found["seconds"] <= found["limit_s"] and not found["repeated"] else "MISSED"
     sys.stdout.write(
         f"load {load:.1f}: {args.runs} runs of a killed worker execute again after {found['seconds']:.1f} s "
-        f"(at most {found['limit_s']:.1f} s at {found['raw_per_s']:.0f} PUT/s), {found['requests_each']:.1f} requests "
-        f"for each, completed steps repeated: {found['repeated']:.0f}: {verdict}\n"
+        f"(at most {found['limit_s']:.1f} s: {METERED_PACE.fleet_s:.0f} s to find it and {REQUESTS_EACH} requests "
+        f"for each at {found['raw_per_s']:.0f} PUT/s), completed steps repeated: {found['repeated']:.0f}: {verdict}\n"
+        f"requests for each: {found['requests_each']:.1f} ("
+        + ", ".join(f"{found[kind] / args.runs:.1f} {kind}" for kind in ("PUT", "GET", "LIST", "DELETE"))
+        + f"); under way at once: {found['at_once']:.1f} on average, {found['at_once_most']:.0f} at most\n"
     )
     return 0
 

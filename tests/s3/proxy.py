@@ -63,6 +63,9 @@ class Proxy:
         self.plan: Plan = lambda request: PASS
         self.counts: Counter[str] = Counter()
         self.struck: Counter[str] = Counter()
+        # Requests under way now, and the seconds that all of them took together.
+        self.busy = self.most_busy = 0
+        self.busy_s = 0.0
         self.lock = threading.Lock()
         handler = type("Handler", (_Handler,), {"proxy": self})
         self._http = _Server(("127.0.0.1", 0), handler)
@@ -100,6 +103,18 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet."""
 
     def _any(self) -> None:
+        between, began = self.proxy, time.monotonic()
+        with between.lock:
+            between.busy += 1
+            between.most_busy = max(between.most_busy, between.busy)
+        try:
+            self._one()
+        finally:
+            with between.lock:
+                between.busy -= 1
+                between.busy_s += time.monotonic() - began
+
+    def _one(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         request = self._describe()
         act = self.proxy.plan(request)

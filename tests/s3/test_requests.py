@@ -14,7 +14,7 @@ from tests.stores.test_requests import ROOT, SCRIPT, WANTED
 
 from .seaweed import Seaweed, credentials
 
-EXACT = ("life", "driven", "signals", "remote", "looks")
+EXACT = ("life", "driven", "signals", "remote", "takeover", "looks")
 MORE = ("lists", "sweep", "sweep-held", "sweep-parked", "sweep-many")
 # A read that got no answer is sent again by itself, and billed: then the count is taken again.
 TRIES = 6

@@ -78,7 +78,8 @@ class Claims:
         taken: dict[RunId, Task] = {}
         try:
             await self._deliver(runner, taken)
-            await self._look(runner, wants, limit, taken)
+            async with self._index.gathered():
+                await self._look(runner, wants, limit, taken)
             if taken and await self._runners.why_not_living(runner) is not None:
                 await each(list(taken), lambda run_id: self._give_back(run_id, runner))
                 taken.clear()
@@ -191,7 +192,7 @@ class Claims:
         self, runner: RunnerId, wants: Wants, now: float, candidate: Candidate, taken: dict[RunId, Task]
     ) -> None:
         run_id = candidate.run_id
-        view = await self._runs.look(run_id)
+        view = self._fresh(candidate) or await self._runs.look(run_id)
         if isinstance(view, Broken):
             return
         if view is None:
@@ -215,6 +216,15 @@ class Claims:
         self._runs.seen.pop(run_id, None)
         by_clock = due.kind == "due" and not due.at_once and not self._clock.own
         taken[run_id] = claimed_task(view, task, now, by_clock=by_clock)
+
+    def _fresh(self, candidate: Candidate) -> StoredRun | None:
+        """The run as this process itself made it due a moment ago. If it has moved on since, the claim fails."""
+        view = None if isinstance(candidate, Woken) else self._runs.known_lately(candidate.run_id)
+        if view is None or isinstance(candidate, Woken) or view.etag is None:
+            return None
+        return (
+            view if view.task.kind == "due" and view.task.version == candidate.version == view.saved_version else None
+        )
 
     async def _doubt(self, candidate: Candidate) -> None:
         entries = candidate.entries if isinstance(candidate, Woken) else [candidate]

@@ -8,8 +8,8 @@ only if the same observer saw it so twice, long apart; a writer that was held up
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import TypeAlias, TypeVar
 
 from buoy.errors import StoreUnusable, Unavailable
@@ -27,7 +27,9 @@ LATE_AFTER_S = 60.0
 # Doubtful entries that are remembered between two looks; others are met again.
 DOUBTS_MAX = 10_000
 # Requests under way at once for one call of the store.
-WIDTH = 16
+WIDTH = 32
+# Entries that wait to be removed together. More would make other processes meet many that the truth has passed.
+GATHERED_MAX = 64
 
 
 class Index:
@@ -38,6 +40,7 @@ class Index:
         self._clock = clock
         self._doubts: dict[str, float] = {}
         self._undone: list[str] = []
+        self._gathering = 0
         # What could not be tidied up after a commit. Another process will meet it; `buoy status` shows the number.
         self.leftovers = 0
         self.last_error: str | None = None
@@ -55,7 +58,10 @@ class Index:
 
     async def drop(self, keys: Iterable[str | None]) -> None:
         """Removes entries that the truth has passed. What fails is only a leftover, and is tried again next time."""
-        waiting = [*self._undone, *(key for key in keys if key is not None)]
+        waiting = list(dict.fromkeys([*self._undone, *(key for key in keys if key is not None)]))
+        if self._gathering and len(waiting) < GATHERED_MAX:
+            self._undone = waiting
+            return
         self._undone = []
         try:
             if len(waiting) == 1:
@@ -65,6 +71,16 @@ class Index:
         except (Unavailable, StoreUnusable) as error:
             self.note(error)
             self._undone = [*self._undone, *waiting][-DOUBTS_MAX:]
+
+    @asynccontextmanager
+    async def gathered(self) -> AsyncIterator[None]:
+        """Inside, entries are removed together: one request for many of them."""
+        self._gathering += 1
+        try:
+            yield
+        finally:
+            self._gathering -= 1
+            await self.drop([])
 
     async def doubt(self, key: str) -> None:
         """The truth of this entry is positively absent. Reaps it at the second such look, if that is late enough."""
@@ -96,11 +112,19 @@ async def each(items: Iterable[T], work: Callable[[T], Awaitable[R]]) -> list[R]
     waiting = list(items)
     if len(waiting) == 1:
         return [await work(waiting[0])]
-    done: list[R] = []
-    for begin in range(0, len(waiting), WIDTH):
-        found = await asyncio.gather(*(work(item) for item in waiting[begin : begin + WIDTH]), return_exceptions=True)
-        for result in found:
-            if isinstance(result, BaseException):
-                raise result
-            done.append(result)
-    return done
+    done: dict[int, R] = {}
+    failed: dict[int, BaseException] = {}
+    places = iter(range(len(waiting)))
+
+    async def lane() -> None:
+        """The next item as soon as there is room: a slow one holds up no other."""
+        while not failed and (place := next(places, None)) is not None:
+            try:
+                done[place] = await work(waiting[place])
+            except BaseException as error:  # noqa: BLE001 - raised below, when the others have ended
+                failed[place] = error
+
+    await asyncio.gather(*(lane() for _ in range(min(WIDTH, len(waiting)))))
+    if failed:
+        raise failed[min(failed)]
+    return [done[place] for place in range(len(waiting))]

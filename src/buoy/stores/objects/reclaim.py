@@ -59,7 +59,8 @@ class Sweeps:
             freed = [await self._free(entry, cause, evidence) for entry in entries]
             return any(freed)
 
-        return sum(await each(by_run.values(), one_run))
+        async with self._index.gathered():
+            return sum(await each(by_run.values(), one_run))
 
     async def _held(self, prefix: str) -> list[layout.HeldEntry]:
         keys = await self._bucket.list(prefix)
@@ -67,8 +68,8 @@ class Sweeps:
 
     async def _free(self, entry: layout.HeldEntry, cause: str, evidence: Evidence) -> bool:
         """Makes due what this entry's runner holds. Whether it held it."""
-        for _ in range(MOVES_MAX):
-            view = await self._runs.look(entry.run_id)
+        for number in range(MOVES_MAX):
+            view = await (self._runs.look(entry.run_id) if number else self._runs.look_again(entry.run_id))
             if isinstance(view, Broken):
                 return False  # its entry stays, so that it is found again once the run can be read
             if view is None:

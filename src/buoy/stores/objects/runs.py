@@ -93,6 +93,16 @@ class Runs(Logs):
         except UNREADABLE as error:
             return self.met.note(broken("run", run_id, layout.run_prefix(run_id), error))
 
+    async def look_again(self, run_id: RunId) -> StoredRun | Broken | None:
+        """As `look`. If this process read the run a moment ago, only what the log got since then is asked for.
+
+        For callers that compare and swap `state.json` next, which fails if that has changed.
+        """
+        known = self.known_lately(run_id)
+        if known is not None and known.etag is not None and not await self.commits(run_id, known.head_seq):
+            return known
+        return await self.look(run_id)
+
     async def load(self, run_id: RunId) -> StoredRun | None:
         """The run as it is now, or None if there is positively none."""
         before = self._known.get(check_run_id(run_id))
