@@ -8,13 +8,13 @@ from itertools import count
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
-from buoy.ports.records import Released, RunQuery
+from buoy.ports.records import Ended, FencedOut, Released, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.reclaim import LOOKS_MAX
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
-from buoy.testing.contracts.harness import ANY, Author, message, register
+from buoy.testing.contracts.harness import ANY, Author, committed, message, register
 
 RUNS = 40
 PARK = Released(due_at=None, now=0.0)
@@ -120,6 +120,39 @@ def test_a_commit_that_pauses_a_parked_run_moves_its_entry() -> None:
         await world.authors[0].append(world.store, e.Paused(reason="user"))
         (after,) = world.parked()
         assert after.startswith(layout.PARKED_PAUSED) and before.startswith(layout.PARKED_WAITS)
+
+    asyncio.run(test())
+
+
+def test_a_pause_that_another_writer_fenced_leaves_no_entry() -> None:
+    async def test() -> None:
+        world = World()
+        await world.plant(number=1, paused=0)
+        (author,) = world.authors
+        late = ObjectStore(MemoryBucket(world.data), world.clock)
+        await late.run(author.run_id)
+        pause = author.draft(e.Paused(reason="user"), task=PARK)
+        await author.append(world.store, e.SignalWaited(leaf=LeafId("more#1"), name="more"))
+        assert isinstance(await committed(late, pause), FencedOut)
+        (left,) = world.parked()
+        assert left.startswith(layout.PARKED_WAITS)
+
+    asyncio.run(test())
+
+
+def test_a_look_for_orphans_removes_entries_that_a_crash_left_behind() -> None:
+    async def test() -> None:
+        world = World()
+        await world.plant(number=3, paused=0)
+        ended, moved, _ = world.parked()
+        await world.authors[0].append(world.store, e.WorkflowCompleted(), task=Ended())
+        await world.authors[1].append(world.store, e.Paused(reason="user"))
+        there = MemoryBucket(world.data)
+        for key in (ended, moved):
+            await there.create(key, b"{}")
+        assert len(world.parked()) == 4
+        assert await world.store.orphans(10) == []
+        assert len(world.parked()) == 2 and not {ended, moved} & set(world.parked())
 
     asyncio.run(test())
 

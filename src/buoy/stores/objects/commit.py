@@ -19,7 +19,7 @@ from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.index import Entry, Index, each
-from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, task_after
+from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, passed, task_after
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
 
@@ -90,6 +90,9 @@ class Commits:
         made = await self._create(write, log)
         if made is None:
             now = await self._runs.load(write.run_id)
+            entry = entry_of(write.document, task)
+            if now is not None and entry is not None and passed(entry[0], task.version, now):
+                await self._index.drop([entry[0]])  # the writer that was quicker does not know it
             return FencedOut(0 if now is None else now.head_seq)
         await self._finish(write, base, made, last_seq)
         await self._runs.segments.committed(write.run_id, made, write.after_seq + 1)

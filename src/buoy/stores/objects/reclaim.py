@@ -144,7 +144,8 @@ class Sweeps:
         if not entries:
             return
         listed.update(*[await self._bucket.list(prefix) for prefix in (layout.TASKS, layout.PARKED)])
-        announced = set(map(_announced, listed))
+        announced = Counter(map(_announced, listed))
+        await self._tidy_parked(listed, announced, {entry.run_id for entry in entries})
         times = Counter(entry.run_id for entry in entries)
         suspects = [entry for entry in entries if entry.run_id not in announced or times[entry.run_id] > 1]
         others = [entry for entry in entries if entry.run_id in announced and times[entry.run_id] == 1]
@@ -155,6 +156,17 @@ class Sweeps:
             return
         part, self._place = _from(others, self._place, LOOKS_MAX)
         await self._judge_all(part, living, listed, limit, found)
+
+    async def _tidy_parked(self, listed: set[str], announced: Counter[RunId | None], active: set[RunId]) -> None:
+        """Removes entries of `parked/` that a crash left behind. Claims read `tasks/` only, and burials `held/`."""
+        found = [entry for key in sorted(listed) if (entry := layout.parked_entry(key)) is not None]
+        doubtful = [entry for entry in found if entry.run_id not in active or announced[entry.run_id] > 1]
+        for entry in doubtful[:LOOKS_MAX]:
+            view = await self._runs.look(entry.run_id)
+            if view is None:
+                await self._index.doubt(entry.key)
+            elif not isinstance(view, Broken) and passed(entry.key, entry.version, view):
+                await self._index.drop([entry.key])
 
     async def _judge_all(
         self, entries: list[layout.RunEntry], living: set[RunnerId], listed: set[str], limit: int,
