@@ -22,10 +22,11 @@ RIGHT = [line.split(" | ", 1)[1] for line in PAGE.splitlines() if line.startswit
 CODES = [code for cell in RIGHT for code in re.findall(r"`([^`]+)`", cell)]
 CALLS = sorted({code for code in CODES if code.startswith("await ")})
 COMMANDS = sorted({code for code in CODES if code.startswith("buoy ")})
-# They run until they are stopped: their words are checked, and nothing is started.
+# They run until they are stopped, or ask a cluster: their words are checked, and nothing is started.
 STAYING = {
     "buoy runner --run nightly-7c2a --time-left 2h", "buoy sweeper --interval 300", "buoy sweeper --stale-after 600",
-    "buoy watch nightly-7c2a", "buoy worker flows.py --start-delay 2m",
+    "buoy slurm regenerate nightly-7c2a --account bio --submit", "buoy submit nightly.yaml --slurm --account bio",
+    "buoy sync-status nightly-7c2a", "buoy watch nightly-7c2a --recover", "buoy worker flows.py --start-delay 2m",
 }  # fmt: skip
 NIGHTLY = "name: nightly\nsteps:\n  - {id: train, run: echo trained}\n"
 FLOWS = """
