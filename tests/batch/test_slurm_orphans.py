@@ -154,3 +154,36 @@ def test_a_watch_without_an_answer_changes_nothing(played: Played) -> None:
     (played.slurm / "away").touch()
     ((tended, _),) = asyncio.run(looks(played, [{}]))
     assert tended.unknown is not None and "squeue failed" in tended.unknown
+
+
+def test_jobs_that_no_live_allocation_could_run_are_stuck_although_others_live(played: Played) -> None:
+    made = spec(1)
+    made["steps"].append({"id": "large", "needs": [], "run": "sleep 600", "resources": {"cpus": 3}})
+    played.submit(made)
+    played("submit", "spec.yaml", "--id", "r1", "--slurm")
+    assert len(played.queue) == 2
+    large = next(number for number, each in enumerate(played.queue) if "--cpus-per-task=3" in each["options"])
+    played.set(large, state="PREEMPTED")
+    found = played.json("sync-status", "r1", code=1)
+    assert (found["stuck"], found["live"], [each["code"] for each in found["orphans"]]) == (True, 1, ["J2", "J7"])
+    played("watch", "r1", "--auto-schedule", "--once", code=4)
+    assert ["--cpus-per-task=3" in each["options"] for each in played.queue].count(True) == 2
+
+
+def test_a_watch_gives_up_allocations_that_fail_before_a_runner_starts(played: Played) -> None:
+    submit(played, "--prologue", "module load nothing")
+
+    async def fail_all() -> list[Tended]:
+        found: list[Tended] = []
+        async with open_client(played.store, actor="me") as client:
+            site = slurm_site(client, played.store, RunId("r1"), (await read_batch(client, RunId("r1"))).plan)
+            tender = Tender(site, RunId("r1"), TendOptions(wishes=Wishes(), rule=Correction()))
+            while len(found) < 20 and not (found and found[-1].over):
+                for number in range(len(played.queue)):
+                    played.set(number, state="FAILED")
+                found.append(await tender.look())
+        return found
+
+    found = asyncio.run(fail_all())
+    assert len(played.queue) == 5 and found[-1].over
+    assert "5 allocations in a row failed before a runner started" in (found[-1].given_up or "")

@@ -111,6 +111,8 @@ def tended_lines(tended: Tended, *, as_json: bool) -> list[str]:
     lines = [] if not tended.orphans else orphan_lines(tended.orphans, dry_run=False)
     if tended.unknown is not None:
         lines.append(f"nothing was changed: {tended.unknown}")
+    if tended.given_up is not None:
+        lines.append(f"no further allocation is asked for: {tended.given_up}")
     if tended.reset:
         lines.append(f"reset {counted(len(tended.reset), 'job')}: {', '.join(tended.reset[:5])}")
     lines += [f"asked for {each.name}: {each.job_id or each.problem}" for each in tended.submitted]

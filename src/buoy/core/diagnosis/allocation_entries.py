@@ -63,8 +63,8 @@ ALLOCATION_ENTRIES = (
     Entry(
         code="J7",
         word="no allocation left",
-        title="Jobs are ready, but no allocation is there or asked for",
-        how="All allocations have ended, and no command looks after the run.",
+        title="Jobs are ready, but no allocation that could run them is there or asked for",
+        how="The allocations that could run them have ended, and no command looks after the run.",
         remedy="`buoy watch RUN --recover` asks for allocations by itself; `sync-status` only reports it.",
         you_can=(Hint("ask for allocations", ("slurm", "regenerate", "RUN", "--submit")),),
     ),

@@ -22,8 +22,9 @@ from buoy.core.ids import RunId, leaf_id
 from buoy.core.limits import SPEC_ACTIONS_MAX
 from buoy.core.log.cluster_changes import ActionEnded, ActionExecuted, ClusterChange
 from buoy.errors import CommandFailed
-from buoy.operations.slurm.allocate import jobs_of, namer, partitions_of
+from buoy.operations.slurm.allocate import namer, partitions_of
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.slurm.pending_jobs import jobs_of
 from buoy.operations.slurm.submission import Site, SubmittedAllocation, submit_planned
 from buoy.ports.host import Command
 

@@ -17,13 +17,12 @@ from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, re
 from buoy.core.batch.resources import ONE_CPU
 from buoy.core.batch.sizing import Wishes
 from buoy.core.batch.slurm_text import Partition
-from buoy.core.ids import RunId, leaf_id
+from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded, ClusterChange
-from buoy.core.spec.model import Resources
 from buoy.core.spec.plan import SpecPlan
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
+from buoy.operations.slurm.pending_jobs import jobs_of
 from buoy.operations.slurm.submission import Site, SubmittedAllocation, submit_planned
-from buoy.operations.slurm.sync import views_of
 
 
 class Allocated(msgspec.Struct, frozen=True):
@@ -107,26 +106,3 @@ def _plan(
 def namer(site: Site, run_id: RunId) -> Callable[[int], str]:
     """Names that no other job of the cluster has."""
     return lambda number: f"buoy.{run_id}.{number}.{site.client.ids.nonce()[:12]}"
-
-
-def jobs_of(view: ClusterView) -> list[PendingJob]:
-    """The jobs of a run, with the resources that they need now. Those that are reset count as ready."""
-    plan, found = view.batch.plan, []
-    for number, job in enumerate(views_of(view)):
-        leaf = leaf_id("", job.job, 1)
-        resources = plan.steps[number].step.resources or ONE_CPU
-        for changed in (view.batch.state.limits.get(leaf), view.resets.get(leaf)):
-            if changed is not None:
-                resources = _changed(resources, changed.memory_bytes, changed.time_s)
-        if leaf in view.resets and job.status in (JobStatus.FAILED, JobStatus.CANCELLED, JobStatus.DISABLED):
-            job = msgspec.structs.replace(job, status=JobStatus.READY)
-        found.append(PendingJob(job, resources, tuple(plan.steps[each].id for each in plan.needs[number])))
-    return found
-
-
-def _changed(resources: Resources, memory_bytes: int | None, time_s: float | None) -> Resources:
-    return msgspec.structs.replace(
-        resources,
-        memory_bytes=resources.memory_bytes if memory_bytes is None else memory_bytes,
-        time_s=resources.time_s if time_s is None else time_s,
-    )

@@ -19,8 +19,8 @@ from buoy.core.log.cluster_changes import ActionsReset, AllocationEnded, Schedul
 from buoy.engine.client.client import Client
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import read_batch
-from buoy.operations.slurm.allocate import jobs_of
 from buoy.operations.slurm.cluster_log import change_cluster, read_cluster, read_view, run_age_s
+from buoy.operations.slurm.pending_jobs import jobs_of
 from buoy.ports.batch import BatchSystem
 
 # The cause of an allocation that was cancelled because no job was left for it.

@@ -17,8 +17,9 @@ from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, plan_recovery, send_resets
 from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.cluster_log import read_cluster, read_view
+from buoy.operations.slurm.pending_jobs import views_of
 from buoy.operations.slurm.submission import Site
-from buoy.operations.slurm.sync import Synced, sync_status, views_of
+from buoy.operations.slurm.sync import Synced, sync_status
 
 
 class SlurmRecovered(msgspec.Struct, frozen=True):

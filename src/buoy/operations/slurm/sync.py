@@ -12,12 +12,14 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus, JobView, job_views
+from buoy.core.batch.allocations import ClusterState
+from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus
 from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
 from buoy.engine.client.client import Client
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view, run_age_s
+from buoy.operations.slurm.pending_jobs import jobs_of, views_of
 from buoy.operations.slurm.submission import LOOKS_APART_S
 from buoy.ports.batch import BatchSystem, SchedulerAnswer
 from buoy.ports.records import Evidence, RunnerRecord
@@ -66,7 +68,7 @@ async def sync_status(
         await change_cluster(client, run_id, changes)
         await _declare_dead(client, found.found)
         await batch.cancel(found.twins)
-    stuck = not live and _has_ready(view, orphans)
+    stuck = _is_stuck(view, view.cluster.after(found.changes), orphans)
     if stuck:
         orphans = (*orphans, ClusterOrphan(code="J7"))
     missing = tuple(sorted(name for name in submitted if name not in answer.jobs))
@@ -118,15 +120,15 @@ def _with_jobs(found: Sequence[ClusterOrphan], view: ClusterView) -> tuple[Clust
     )
 
 
-def views_of(view: ClusterView) -> list[JobView]:
-    """The jobs of a run."""
-    return job_views(view.batch.document.run_id, view.batch.plan, view.batch.log, view.lots)
-
-
-def _has_ready(view: ClusterView, orphans: Sequence[ClusterOrphan]) -> bool:
+def _is_stuck(view: ClusterView, cluster: ClusterState, orphans: Sequence[ClusterOrphan]) -> bool:
+    """Whether a job could run, and no allocation that is there or asked for could run it."""
     if view.batch.document.ended or view.batch.state.pause is not None:
         return False
     waiting = (JobStatus.UNINITIALIZED, JobStatus.READY, JobStatus.TERMINATED)
-    if any(each.jobs or each.claimed for each in orphans):
-        return True
-    return any(each.status in waiting or each.cause == ALLOCATION_LOST for each in views_of(view))
+    lost = {job for each in orphans for job in (*each.jobs, *each.claimed)}
+    shapes = {
+        each.resources
+        for each in jobs_of(view)
+        if each.view.status in waiting or each.view.cause == ALLOCATION_LOST or each.view.job in lost
+    }
+    return not all(any(cluster.serves(each, shape) for each in cluster.live) for shape in shapes)

@@ -15,7 +15,7 @@ from buoy.core.batch.allocations import AllocationStatus
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
-from buoy.core.batch.slurm_text import Phase
+from buoy.core.batch.slurm_text import Cause, Phase
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.document import Document
@@ -26,14 +26,17 @@ from buoy.operations.slurm.actions import fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_surplus, end_allocations
 from buoy.operations.slurm.cluster_log import read_view
+from buoy.operations.slurm.pending_jobs import views_of
 from buoy.operations.slurm.recover import recover_slurm_jobs
 from buoy.operations.slurm.submission import Site, SubmittedAllocation
-from buoy.operations.slurm.sync import sync_status, views_of
+from buoy.operations.slurm.sync import sync_status
 
 # How often, and how far apart, the allocations of a run that ended are looked at until Slurm has ended them.
 _END_LOOKS = 10
 # After so many quick checks in a row comes a full look: another command may have changed something by message alone.
 _QUICK_LOOKS = 5
+# A batch script that fails before its runner starts fails again: a module that is not there, a disk that is full.
+_FALSE_STARTS_MAX = 5
 _PHASES = {AllocationStatus.PENDING: Phase.WAITING, AllocationStatus.ACTIVE: Phase.ACTIVE}
 _END_LOOK_S = 2.0
 # How long runners of a run that ended have to stop their jobs and leave; jobs may have 30 s for that.
@@ -67,6 +70,8 @@ class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     # Actions whose commands ran, and those that were begun before and whose end is not recorded.
     actions: tuple[ActionEnded, ...] = ()
     unfinished: tuple[str, ...] = ()
+    # Why nothing more is asked for: a person has to look first.
+    given_up: str | None = None
     unknown: str | None = None
     over: bool = False
 
@@ -81,6 +86,7 @@ class Tender:
         self._missed: tuple[str, ...] = ()
         self._told_unfinished = False
         self._last: _LastLook | None = None
+        self._false_starts = 0
         self.recoveries = 0
 
     async def look(self) -> Tended:
@@ -132,10 +138,12 @@ class Tender:
         unfinished = await self._unfinished()
         reset = await self._raise_limits()
         fired = await fire_actions(site, run_id, self._options.wishes)
-        submitted = fired.submitted
-        if synced.stuck and not submitted:
+        submitted, given_up = fired.submitted, self._false_start(orphans)
+        if given_up is None and (synced.stuck or reset) and not submitted:
             submitted = (await self._regenerate()).submitted
         return Tended(
+            over=given_up is not None,
+            given_up=given_up,
             orphans=orphans,
             reset=reset,
             submitted=submitted,
@@ -143,6 +151,18 @@ class Tender:
             actions=fired.ended,
             unfinished=unfinished,
         )  # fmt: skip
+
+    def _false_start(self, orphans: tuple[ClusterOrphan, ...]) -> str | None:
+        """Why no further allocation is asked for: those before it failed before a runner started."""
+        failed = [each for each in orphans if each.code == "J2" and each.cause == Cause.APPLICATION]
+        if failed:
+            self._false_starts += len(failed)
+        elif any(each.code == "J1" for each in orphans):
+            self._false_starts = 0
+        if self._false_starts < _FALSE_STARTS_MAX:
+            return None
+        folder = self._site.place.output_folder
+        return f"{self._false_starts} allocations in a row failed before a runner started; see their output in {folder}"
 
     async def _ended(self) -> Tended:
         """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
