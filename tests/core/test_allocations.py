@@ -349,3 +349,10 @@ def test_a_hundred_thousand_pending_jobs_are_planned_in_ten_seconds_of_processor
     found = plan(jobs, state(), Wishes(allocations_max=10_000))
     assert (found.pending, len(found.names)) == (100_000, 4_500)
     assert time.process_time() - began < 10.0
+
+
+@pytest.mark.parametrize(("needed", "asked"), [(GIB, 4 * GIB + 256 * 2**20), (2 * GIB, 8 * GIB), (8 * GIB, 8 * GIB)])
+def test_an_allocation_has_room_for_its_runner_unless_its_jobs_take_the_whole_node(needed: int, asked: int) -> None:
+    made = plan([job(str(each), resources=Resources(memory_bytes=needed)) for each in range(4)], state())
+    (scheduler,) = (each for each in made.changes if isinstance(each, c.SchedulerAdded))
+    assert scheduler.memory_bytes == asked

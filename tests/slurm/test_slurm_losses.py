@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -88,3 +90,31 @@ def _under_way(scenario: Scenario, store_url: str, *words: str) -> str:
     scenario.until_active()
     (job_id,) = scenario.slurm.ids()
     return job_id
+
+
+# Takes so much memory as no limit of the first try allows, and notes its start and its end.
+_HUNGRY = "echo begun {{k}} >> witness; {python} -c 'bytearray({size} * 2**20).count(1)' && echo done {{k}} >> witness"
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_a_job_that_is_out_of_memory_gets_more_once_and_succeeds(scenario: Scenario, store_url: str) -> None:
+    """The runner enforces the limit of the job; the rest of the allocation is not touched."""
+    scenario.slurm.store = store_url
+    command = _HUNGRY.format(python=shlex.quote(sys.executable), size=150)
+    scenario.submit(sweep(1, command, resources={"memory": "128MiB"}))
+    scenario.watch()
+    scenario.ended(twice={"1"})
+    assert scenario.told().count("reset 1 job") == 1
+
+
+@pytest.mark.parametrize("store_url", ["http"], indirect=True)
+def test_an_allocation_that_is_out_of_memory_is_replaced_by_a_larger_one(scenario: Scenario, store_url: str) -> None:
+    """The job has no limit of its own: the kernel kills it, and Slurm calls the allocation FAILED."""
+    if not scenario.slurm.cluster.limits_memory:
+        pytest.skip("this machine has no control groups of version 1 that limit memory")
+    scenario.slurm.store = store_url
+    command = _HUNGRY.format(python=shlex.quote(sys.executable), size=300)
+    scenario.submit(sweep(1, command))
+    scenario.watch()
+    scenario.ended(twice={"1"})
+    assert scenario.told().count("reset 1 job") == 1

@@ -23,6 +23,8 @@ WALLTIME_S = 3_600.0
 # A runner gives jobs back before its time is over, and takes none that needs longer than what is left.
 WALLTIME_MARGIN_S = 180.0
 ALLOCATIONS_MAX = 50
+# What a runner and its guard take beside their jobs. Slurm counts it: without it a job is killed below its own limit.
+RUNNER_BYTES = 256 * 2**20
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,13 +67,21 @@ def scheduler_for(
         rounds=rounds,
         nodes=nodes,
         cpus=at_once * needed.cpus,
-        memory_bytes=None if needed.memory_bytes is None else at_once * needed.memory_bytes,
+        memory_bytes=_memory_bytes(needed, at_once, partition),
         gpus=at_once * needed.gpus,
         account=wishes.account,
         partition=wishes.partition or (None if partition.default else partition.name),
         prologue=wishes.prologue,
         requeue=wishes.requeue,
     )
+
+
+def _memory_bytes(needed: Resources, at_once: int, partition: Partition) -> int | None:
+    """The memory of its jobs, and that of the runner as far as the node has it."""
+    if needed.memory_bytes is None:
+        return None
+    jobs = at_once * needed.memory_bytes
+    return max(jobs, min(jobs + RUNNER_BYTES, partition.memory_bytes))
 
 
 def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, allocations_max: int) -> int:

@@ -154,6 +154,7 @@ class JobShell:
         self._folder = folder.absolute()
         self._store = store
         self._starting = asyncio.Lock()
+        self._oom_kills = oom_kills()
         self._guard: _Guard | None = None
 
     @property
@@ -164,7 +165,8 @@ class JobShell:
         name = log_name(command.leaf, command.attempt)
         log = f"{self._folder}/{check_run_id(command.run_id)}/{name}"
         result = f"{log.removesuffix('.log')}.result"
-        killed_before = oom_kills() if command.memory_max_bytes else 0
+        # A job without a limit costs no look at its start: the last one that was needed counts.
+        killed_before = oom_kills() if command.memory_max_bytes else self._oom_kills
         mark = f"{self._store} {command.variables.get('BUOY_IDEMPOTENCY_KEY', '')}"
         told = await asyncio.to_thread(_told_before, Path(result), mark) if command.again else None
         if told is None:
@@ -179,11 +181,15 @@ class JobShell:
             duration_s=told.duration_s,
             log=name,
             tail=told.tail,
-            out_of_memory=oom_kills() > killed_before if told.number and command.memory_max_bytes else False,
+            out_of_memory=self._killed_since(killed_before) if told.number else False,
             result=await asyncio.to_thread(read_result, Path(result)) if told.result else None,
             stopped=told.stopped,
             over_memory=told.over_memory,
         )
+
+    def _killed_since(self, before: int) -> bool:
+        self._oom_kills = oom_kills()
+        return self._oom_kills > before
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         return await asyncio.to_thread(missing_paths, directory, paths)

@@ -194,14 +194,18 @@ def read_result(path: Path) -> bytes | None:
         raise BadInput(f"the result file cannot be read: {error}") from error
 
 
-def oom_kills() -> int:
+def oom_kills(own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/fs/cgroup")) -> int:
     """How often the kernel killed a process of our control group out of memory; 0 if unknown."""
     try:
-        own = Path("/proc/self/cgroup").read_text().splitlines()[-1].rpartition(":")[2].lstrip("/")
-        for place in (Path("/sys/fs/cgroup") / own, Path("/sys/fs/cgroup")):
-            events = place / "memory.events"
-            if events.is_file():
-                return sum(int(line.split()[1]) for line in events.read_text().splitlines() if "oom_kill " in line)
+        for line in reversed(own.read_text().splitlines()):
+            _, controllers, group = line.split(":", 2)
+            # Version 1 has a tree for memory alone, version 2 one tree without names.
+            first = controllers == "memory"
+            tree, name = (groups / "memory", "memory.oom_control") if first else (groups, "memory.events")
+            for events in (tree / group.lstrip("/") / name, tree / name):
+                if (first or not controllers) and events.is_file():
+                    told = events.read_text().splitlines()
+                    return sum(int(each.split()[1]) for each in told if each.startswith("oom_kill "))
     except (OSError, ValueError, IndexError):
         return 0
     return 0

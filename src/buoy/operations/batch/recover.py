@@ -119,7 +119,8 @@ class _Planner:
                 return made
             why = "more resources do not help; correct its cause, then reset it, or add --retry-unknown"
             return replace(made, reset=False, why=why)
-        raised = self._raised(made, old, old, found.shortage, evidence.peak_memory_bytes)
+        base = old if place is None else self._guessed(old, place, 1)
+        raised = self._raised(made, old, base, found.shortage, evidence.peak_memory_bytes)
         if raised is not None:
             return raised
         has_limit = old.memory_bytes if found.shortage == "memory" else old.time_s

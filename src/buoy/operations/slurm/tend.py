@@ -200,8 +200,12 @@ class Tender:
             submitted = () if live else (await self._regenerate()).submitted
             return Tended(orphans=orphans, submitted=submitted)
         plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown, cluster=view.cluster)
-        if pause.reason != "jobs" or self.recoveries >= options.recoveries_max or not any(each.reset for each in plan):
+        if pause.reason != "jobs" or self.recoveries >= options.recoveries_max:
             return Tended(orphans=orphans, over=True)
+        if not any(each.reset for each in plan):
+            # Slurm has not told yet why an allocation ended, and with it perhaps the job.
+            ending = any(each.status is AllocationStatus.ACTIVE for each in view.cluster.live)
+            return Tended(orphans=orphans, over=not ending)
         self.recoveries += 1
         reset = await self._reset()
         allocated = await self._regenerate()
