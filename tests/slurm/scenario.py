@@ -65,8 +65,8 @@ class Scenario:
     def open_gate(self) -> None:
         (self.slurm.folder / "gate").touch()
 
-    def ended(self, *, twice: Collection[str] = ()) -> None:
-        """The run completes under the watch, and nothing is left of it. `twice`: jobs that were under way when lost."""
+    def completed(self) -> Counter[str]:
+        """The run completes under the watch, and every job ran to its end. How often each began."""
         assert self._watching is not None
         assert self._watching.wait(PATIENCE_S) == 0, self.told()
         self._watching = None
@@ -74,6 +74,11 @@ class Scenario:
         assert {job["status"] for job in found.values()} == {"completed"}, self.told()
         begun, done = Counter(self.begun()), Counter(each for each in self.slurm.seen() if each.startswith("done "))
         assert len(done) == len(found) == len(begun), f"every job ran to its end: {done}\n{self.told()}"
+        return begun
+
+    def ended(self, *, twice: Collection[str] = ()) -> None:
+        """The run completes, and nothing is left of it. `twice`: jobs that were under way when lost."""
+        begun = self.completed()
         assert {job: count for job, count in begun.items() if count > 1} == dict.fromkeys(twice, 2), self.told()
         self.clean()
 
