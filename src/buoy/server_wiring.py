@@ -8,9 +8,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from buoy.config import buoy_version, configured_env, configured_stack, configured_store, store_path
+from buoy.config import (
+    buoy_version,
+    configured_env,
+    configured_stack,
+    configured_store,
+    is_server_url,
+    store_path,
+)
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
+from buoy.errors import BadInput
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.inspection import liveness_of
@@ -68,6 +76,8 @@ async def open_served(url: str | None) -> ServedStore:
     """The store of that URL, or the configured one."""
     clock = SystemClock()
     place = url or configured_store()
+    if is_server_url(place):
+        raise BadInput(f"{place} is a server; name the store behind it, or put a proxy in front of it")
     listener = trace_of_environment()
     return ServedStore(traced(await _with_clock(place, clock), clock, listener), clock)
 

@@ -147,6 +147,9 @@ async def test_a_bulk_action_does_what_its_preview_showed_and_no_more(served: Se
         for number in (0, 1, 2, 4):
             await until(lambda run=f"r{number}": is_in(served, run, "cancelled"), "the end")  # type: ignore[misc]
         assert await served.status_of("r3") == "waiting_signal" and await served.status_of("r9") == "awaiting_input"
+        wanted = {"action": "cancel", "runs": {"workflow": "flow"}}
+        _, shown = await served.ask("POST", "/bulk/preview", wanted)
+        assert sorted(shown["sample"]) == ["r3", "r9"], "runs that have ended would refuse it"
 
 
 async def test_a_bulk_action_continues_on_another_server_after_the_first_died(served: Served) -> None:

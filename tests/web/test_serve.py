@@ -98,8 +98,24 @@ def test_a_worker_that_reaches_only_the_server_drives_a_run_to_its_end(place: Pl
     place.serve()
     place.buoy("start", "flows.py:flow", "--arg", "n=3", "--id", "r1", "--store", place.url)
     place.buoy("worker", "flows.py", "--until-idle", "--store", place.url)
-    assert place.buoy("result", "r1", "--store", place.url).strip() == "12"
+    # The token is found under either name of loopback.
+    assert place.buoy("result", "r1", "--store", f"http://localhost:{place.port}").strip() == "12"
     assert place.end() == 0
+
+
+def test_a_server_on_any_free_port_and_on_ipv6_names_its_url(place: Place) -> None:
+    words = ["serve", "--store", "sqlite:///runs.db", "--host", "::1", "--port", "0"]
+    place.server = subprocess.Popen(
+        [sys.executable, "-m", "buoy", *words],
+        cwd=place.folder,
+        env=place.environment,
+        text=True,
+        stdout=subprocess.PIPE,
+    )
+    assert place.server.stdout is not None
+    url = next(line.split()[1] for line in place.server.stdout if line.startswith("serving"))
+    assert url.startswith("http://[::1]:") and not url.endswith(":0")
+    assert "no active runs" in place.buoy("ps", "--store", url)
 
 
 def test_runs_survive_a_kill_of_the_server(place: Place) -> None:
@@ -133,6 +149,11 @@ def test_only_a_known_token_is_let_in(place: Place) -> None:
 )
 def test_what_would_let_strangers_in_is_refused(place: Place, words: list[str], text: str) -> None:
     assert text in place.buoy("serve", "--store", "sqlite:///runs.db", *words, code=2)
+
+
+def test_a_server_of_a_server_is_refused(place: Place) -> None:
+    """It could not read the tokens of the store behind the other one."""
+    assert "is a server" in place.buoy("serve", "--store", "http://127.0.0.1:1", "--port", "0", code=2)
 
 
 def test_a_token_file_that_others_can_read_is_refused(place: Place) -> None:

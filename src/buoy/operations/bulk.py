@@ -24,12 +24,14 @@ from buoy.core.times import StoreTime
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UserError
 from buoy.operations import recover, resume
-from buoy.operations.inspect.runs import RunFilter
+from buoy.operations.inspect.runs import NOT_ENDED, RunFilter
 from buoy.ports.records import RunQuery
 
 BulkAction: TypeAlias = Literal["pause", "resume", "cancel", "retry", "recover", "release"]
 ACTIONS: tuple[BulkAction, ...] = get_args(BulkAction)
 _SAMPLE = 20
+# What a run that has ended refuses.
+_OF_ACTIVE: frozenset[BulkAction] = frozenset({"pause", "resume", "cancel", "release"})
 
 
 class BulkOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +82,10 @@ async def preview(client: Client, order: BulkOrder) -> BulkPreview:
     if order.runs == RunFilter():
         raise BadInput("a bulk action needs a filter; name a status, a workflow, a text or an age")
     as_of = await client.store.now()
-    query = msgspec.structs.replace(order.runs.query(client.clock.now()), updated_before=as_of)
+    runs = order.runs
+    if order.action in _OF_ACTIVE and not runs.statuses:
+        runs = msgspec.structs.replace(runs, statuses=NOT_ENDED)  # the others would refuse it, each for itself
+    query = msgspec.structs.replace(runs.query(client.clock.now()), updated_before=as_of)
     token = _Token(order.action, query, float(as_of), client.ids.nonce(), order.reason)
     count, sample = 0, list[RunId]()
     async for run_id in _chosen(client, token):

@@ -58,13 +58,14 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def place(self) -> str:
         """What names this server among those of one user."""
-        return str(self.unix_socket) if self.unix_socket else f"{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return str(self.unix_socket) if self.unix_socket else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
         if self.unix_socket:
             return f"http+unix://{self.unix_socket}"
-        return f"{'https' if self.tls_cert else 'http'}://{self.host}:{self.port}"
+        return f"{'https' if self.tls_cert else 'http'}://{self.place}"
 
 
 def check(options: ServeOptions) -> None:
@@ -100,10 +101,12 @@ class Server:
 
     def run(self) -> None:
         """Serves until a signal ends it."""
-        options = self._options
-        if options.log_json:
+        if self._options.log_json:
             log_json()
-        listening = _listen(options)
+        listening = _listen(self._options)
+        if not self._options.port and self._options.unix_socket is None:
+            self._options = msgspec.structs.replace(self._options, port=listening.getsockname()[1])
+        options = self._options
         try:
             backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
             app = Application(
@@ -129,8 +132,10 @@ class Server:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, _stopped)
             server.run([listening])
-            if server.failed:
-                raise StoreUnusable(f"the server could not start: {server.failed}")
+            if isinstance(server.failed, BadInput):
+                raise server.failed
+            if server.failed is not None:
+                raise StoreUnusable(f"the server could not start: {server.failed}") from server.failed
         finally:
             listening.close()
             if options.unix_socket:
@@ -155,13 +160,13 @@ class _Uvicorn(uvicorn.Server):
         super().__init__(config)
         self._backend = backend
         self._ready = ready
-        self.failed = ""
+        self.failed: Exception | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             await self._backend.opened()
         except Exception as error:  # noqa: BLE001 - shown by the caller as why the server did not start
-            self.failed = str(error)
+            self.failed = error
             self.should_exit = True
             return
         await super().startup(sockets)
