@@ -273,9 +273,7 @@ TOKEN_FILE_VARIABLE = "BUOY_TOKEN_FILE"  # noqa: S105
 
 def token_file(place: str) -> Path:
     """Where the token of a server of this user is kept. `place`: its host and port, or the path of its socket."""
-    host, mark, port = place.rpartition(":")
-    # A client may write either name for a server on loopback.
-    return _state_folder() / "tokens" / _file_name(f"127.0.0.1{mark}{port}" if host == "localhost" else place)
+    return _state_folder() / "tokens" / _file_name(place.replace("localhost:", "127.0.0.1:"))  # either names loopback
 
 
 def is_server_url(url: str) -> bool:

@@ -13,6 +13,7 @@ from buoy.server_wiring import ServedStore
 from buoy.web.app import Application
 from buoy.web.auth import KnownTokens, grant_of
 from buoy.web.backend import Backend
+from buoy.web.protocol import ServerConnection
 from buoy.web.serve import _Uvicorn
 from buoy.web.store_tokens import StoreTokens
 from tests.patience import PATIENCE_S
@@ -35,7 +36,7 @@ class LiveServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.port = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(app, log_level="error", timeout_keep_alive=75, ws="none")
+        config = uvicorn.Config(app, http=ServerConnection, log_level="error", timeout_keep_alive=75, ws="none")
         # As `buoy serve` does: streams end as soon as the server is to stop.
         self._server = _Uvicorn(config, self.backend, lambda: None)
         self._thread = threading.Thread(target=self._serve, daemon=True)

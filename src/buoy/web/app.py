@@ -36,6 +36,7 @@ from buoy.web.problems import problem, problem_of
 from buoy.web.redaction import Redaction
 from buoy.web.routes import API, ENDPOINTS
 from buoy.web.stream import EventStream, all_stream, run_stream
+from buoy.web.wire import Wire
 
 _LOG = logging.getLogger("buoy.web")
 # A group of commits with what JSON adds to it; base64 in definitions.
@@ -52,6 +53,7 @@ class Application:
         self._backend = backend
         self._limits = limits or ServerLimits()
         self._redaction = Redaction(redact)
+        self._wire = Wire(self._redaction)
         self._clock = server_clock()
         self.metrics = Metrics()
         self.guard = RequestGuard(authenticate, self._limits, self._clock, self.metrics)
@@ -109,7 +111,7 @@ class Application:
 
     async def _stream(
         self,
-        make: Callable[[Backend, Request, Grant, Redaction], Awaitable[EventStream]],
+        make: Callable[[Backend, Request, Grant, Wire], Awaitable[EventStream]],
         request: Request,
         grant: Grant,
     ) -> Response:
@@ -118,7 +120,7 @@ class Application:
             return problem(problems.TOO_MANY_STREAMS, f"{most.streams:,} streams are open")
         if self._streams.get(grant.name, 0) >= most.streams_per_caller:
             return problem(problems.TOO_MANY_STREAMS, f"this caller has {most.streams_per_caller:,} streams open")
-        stream = await make(self._backend, request, grant, self._redaction)
+        stream = await make(self._backend, request, grant, self._wire)
         stream.dropped = self.metrics.dropped.inc
         stream.counted = (self._streams, grant.name)
         # An ASGI application of its own, as every response is.

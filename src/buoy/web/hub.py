@@ -10,19 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
-import msgspec
-
 from buoy.core.ids import RunId
-from buoy.core.log import events as e
 from buoy.errors import Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.records import Progress, RunRecord
 from buoy.ports.store import Store
+from buoy.web.tail import Frame, Tail, Take, Waiter, frame_of, progress_frame
 
 _LOG = logging.getLogger("buoy.web")
 T = TypeVar("T")
@@ -35,64 +31,11 @@ _QUIET_LOOKS = 40
 PROGRESS_LOOK_S = 1.0
 # A tail looks by itself after this long, since the feed may miss a move.
 TAIL_LOOK_S = 5.0
+# How often a reader of a quiet run hears that the server is still there. Proxies end what is silent for 30 s or more.
+PULSE_S = 15.0
 PAGE = 500
-# So many events of a run stay at hand for its readers.
-KEPT_MAX = 1_000
 # So many runs have a latest summary for readers of all runs.
 SUMMARIES_MAX = 10_000
-
-
-class Frame(NamedTuple):
-    """One message about a run, encoded once for all readers. `ends`: no later event of this run is expected.
-
-    `seq`: the number of its event. 0: it is no event, but the latest progress of a step.
-    """
-
-    seq: int
-    name: str
-    data: bytes
-    ends: bool
-
-
-def frame_of(event: e.Event) -> Frame:
-    return Frame(event.seq, event.type, msgspec.json.encode(event), isinstance(event.body, e.ENDINGS))
-
-
-def progress_frame(progress: Progress) -> Frame:
-    return Frame(0, "progress", msgspec.json.encode(progress), ends=False)
-
-
-class _Tail:
-    """The end of one watched log, and the latest progress of the run's steps."""
-
-    def __init__(self, run_id: RunId, now: float) -> None:
-        self.run_id = run_id
-        self.readers = 0
-        self.kept: deque[Frame] = deque(maxlen=KEPT_MAX)
-        self.head: int | None = None
-        self.looked_at = now
-        self.quiet = False
-        self.grew = asyncio.Event()
-        self.progress: Progress | None = None
-
-    def after(self, seq: int) -> list[Frame] | None:
-        """The kept frames after that number; None: some of them are no longer kept."""
-        if self.head is None or seq >= self.head:
-            return []
-        first = self.kept[0].seq if self.kept else self.head + 1
-        if seq + 1 < first:
-            return None
-        return list(islice(self.kept, seq + 1 - first, None))
-
-    def add(self, frames: list[Frame]) -> None:
-        self.kept.extend(frames)
-        self.head = frames[-1].seq
-        self.wake()
-
-    def wake(self) -> None:
-        self.quiet = False
-        grew, self.grew = self.grew, asyncio.Event()
-        grew.set()
 
 
 class Summary(NamedTuple):
@@ -108,7 +51,7 @@ class Hub:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._tails: dict[RunId, _Tail] = {}
+        self._tails: dict[RunId, Tail] = {}
         self._watchers = 0
         self._cursor: str | None = None
         self._number = 0
@@ -133,7 +76,7 @@ class Hub:
         """Ends all streams."""
         self.closing.set()
         for tail in self._tails.values():
-            tail.grew.set()
+            tail.wake_all()
         self._summed_up.set()
         tasks = [each for each in (self._task, self._pulse_task) if each is not None]
         for each in tasks:
@@ -143,36 +86,50 @@ class Hub:
 
     # ---- one run
 
-    async def follow(self, run_id: RunId, after: int) -> AsyncIterator[list[Frame]]:
-        """Events after that number, in groups; an empty group now and then: still there. Ends with the server."""
-        tail = self._tails.setdefault(run_id, _Tail(run_id, self._clock.monotonic()))
+    async def follow(self, run_id: RunId, after: int, take: Take | None = None) -> AsyncIterator[list[Frame]]:
+        """Events after that number, in groups; an empty group now and then: still there. Ends with the server.
+
+        `take`: while the reader waits here, what comes is written by it, and not returned. If the run ends by what
+        was written, this ends, too.
+        """
+        tail = self._tails.setdefault(run_id, Tail(run_id, self._clock.monotonic()))
         tail.readers += 1
         self._wake()
         shown: Progress | None = None
-        woken = False
         try:
             while not self.closing.is_set():
-                grew = tail.grew
-                found = tail.after(after) if tail.head is not None else None
+                head = tail.head
+                found = tail.after(after) if head is not None else None
                 if found is None:
-                    found = [frame_of(event) for event in await self._store.events(run_id, after, PAGE)]
-                    if tail.head is None and len(found) < PAGE:
-                        tail.head = found[-1].seq if found else after
+                    found = await self._read(tail, after)
                 if found:
-                    after, woken = found[-1].seq, False
+                    after = found[-1].seq
                     yield found
-                elif tail.progress is not None and tail.progress != shown:
-                    shown, woken = tail.progress, False
+                    continue
+                if tail.progress is not None and tail.progress != shown:
+                    shown = tail.progress
                     yield [progress_frame(shown)]
-                elif woken:
-                    woken = False
+                    continue
+                if tail.head != head or self.closing.is_set():
+                    continue  # it grew while the store was read
+                waiter = Waiter(after, shown, take)
+                await tail.wait(waiter)
+                after, shown = waiter.after, waiter.shown
+                if waiter.ended:
+                    return
+                if waiter.pulsed:
                     yield []
-                else:
-                    woken = await grew.wait()
         finally:
             tail.readers -= 1
             if not tail.readers and self._tails.get(run_id) is tail:
                 del self._tails[run_id]
+
+    async def _read(self, tail: Tail, after: int) -> list[Frame]:
+        """From the store: what the tail does not have, or its very end if no reader came before."""
+        found = [frame_of(event) for event in await self._store.events(tail.run_id, after, PAGE)]
+        if tail.head is None and len(found) < PAGE:
+            tail.head = found[-1].seq if found else after
+        return found
 
     # ---- all runs
 
@@ -188,7 +145,7 @@ class Hub:
                 if news:
                     seen = max(each.number for each in news)
                     yield [each.record for each in news]
-                elif not await _within(waiting, TAIL_LOOK_S):
+                elif not await _within(waiting, PULSE_S):
                     yield []
         finally:
             self._watchers -= 1
@@ -204,11 +161,9 @@ class Hub:
 
     async def _pulse(self) -> None:
         """Wakes the readers of quiet runs now and then. One timer for all: 1,000 readers with one each cost more."""
-        while self.streams and not await _within(self.closing, TAIL_LOOK_S):
-            for tail in self._tails.values():
-                if tail.quiet:
-                    tail.wake()
-                tail.quiet = True
+        while self.streams and not await _within(self.closing, PULSE_S):
+            for tail in list(self._tails.values()):
+                await tail.pulse()
 
     async def _work(self) -> None:
         quiet = 0
@@ -242,15 +197,14 @@ class Hub:
             for run_id, progress in runner.beat.progress.items():
                 tail = self._tails.get(run_id)
                 if tail is not None and progress != tail.progress:
-                    tail.progress = progress
-                    tail.wake()
+                    await tail.show(progress)
 
-    async def _extend(self, tail: _Tail, now: float) -> None:
+    async def _extend(self, tail: Tail, now: float) -> None:
         tail.looked_at = now
         if tail.head is None:
             return
         while found := await self._store.events(tail.run_id, tail.head, PAGE):
-            tail.add([frame_of(event) for event in found])
+            await tail.add([frame_of(event) for event in found])
             if len(found) < PAGE:
                 return
 

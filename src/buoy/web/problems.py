@@ -52,6 +52,7 @@ KINDS: dict[type[BaseException], Kind] = {
     errors.UserError: Kind("refused", 422, "Correct the request."),
     errors.Problem: Kind("problem", 500, "Look at the server's log."),
 }
+BAD_REQUEST = Kind("bad_request", 400, "Send a request as RFC 9112 has it.")
 UNAUTHENTICATED = Kind("unauthenticated", 401, "Send a token: `Authorization: Bearer ...`.")
 FORBIDDEN = Kind("forbidden", 403, "Use a token with the scope that this call needs.")
 NOT_FOUND = Kind("not_found", 404, "Check the path; /api/v1/openapi.json lists all of them.")

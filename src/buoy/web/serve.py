@@ -27,6 +27,7 @@ from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, rea
 from buoy.web.backend import Backend
 from buoy.web.json_log import log_json
 from buoy.web.limits import ServerLimits
+from buoy.web.protocol import ServerConnection
 from buoy.web.store_tokens import StoreTokens
 
 # Longer than clients keep a connection that is idle.
@@ -114,6 +115,7 @@ class Server:
             ).build()
             config = uvicorn.Config(
                 app,
+                http=ServerConnection,
                 log_level="warning",
                 log_config=None if options.log_json else uvicorn.config.LOGGING_CONFIG,
                 timeout_keep_alive=KEEP_ALIVE_S,

@@ -24,8 +24,8 @@ from buoy.operations.watch import WatchedRun, watch_run
 from buoy.ports.records import RunRecord
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend, OpenedServer
-from buoy.web.hub import Frame
-from buoy.web.redaction import Redaction
+from buoy.web.tail import Frame, Take
+from buoy.web.wire import CHUNKS, STILL_THERE, ChunkWriter, Wire, message
 
 RETRY_MS = 2_000
 # A reader that takes nothing for so long is dropped.
@@ -34,7 +34,6 @@ PART_BYTES = 256 * 1024
 _SNAPSHOT_RUNS = 500
 # Runs over one connection: the id of each message names all of them.
 JOINED_MAX = 20
-STILL_THERE = b": still there\n\n"
 SERVER_STOPS = b": the server stops\n\n"
 # Part of the first message: some clients hand on a block without data as an event of its own.
 _RETRY = b"retry: %d\n" % RETRY_MS
@@ -50,8 +49,6 @@ class EventStream:
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
-        # When the part that is being sent began; None: the reader has taken all.
-        self._sending_since: float | None = None
         # Called when a slow reader is dropped.
         self.dropped: Callable[[], None] = lambda: None
         # Open streams by caller, and the caller.
@@ -62,22 +59,21 @@ class EventStream:
         counts[caller] = counts.get(caller, 0) + 1
         left = asyncio.ensure_future(_left(receive))
         writer = asyncio.ensure_future(self._write(send))
-        slow = asyncio.ensure_future(self._slow())
         try:
-            await asyncio.wait([left, writer, slow], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([left, writer], return_when=asyncio.FIRST_COMPLETED)
             if writer.done():
                 writer.result()
-            elif slow.done():
-                self.dropped()  # it comes back with the number of its last event
+        except _TooSlow:
+            self.dropped()  # it comes back with the number of its last event
         except OSError:
             return
         finally:
             counts[caller] -= 1
             if not counts[caller]:
                 del counts[caller]
-            for each in (left, writer, slow):
+            for each in (left, writer):
                 each.cancel()
-            await asyncio.wait([left, writer, slow])
+            await asyncio.wait([left, writer])
             await self._chunks.aclose()
 
     async def _write(self, send: Send) -> None:
@@ -86,22 +82,20 @@ class EventStream:
             # In parts: the server waits for the reader before a part, so only one part is in memory for a slow one.
             for start in range(0, len(chunk), PART_BYTES):
                 part = chunk[start : start + PART_BYTES]
-                await self._send_part(send, {"type": "http.response.body", "body": part, "more_body": True})
-        await self._send_part(send, {"type": "http.response.body", "body": b""})
+                await _send_part(send, {"type": "http.response.body", "body": part, "more_body": True})
+        await _send_part(send, {"type": "http.response.body", "body": b""})
 
-    async def _send_part(self, send: Send, part: Message) -> None:
-        self._sending_since = asyncio.get_running_loop().time()
-        await send(part)
-        self._sending_since = None
 
-    async def _slow(self) -> None:
-        """Ends when the reader takes nothing for too long. One timer for many parts: a timer for each costs more."""
-        while True:
-            since, now = self._sending_since, asyncio.get_running_loop().time()
-            left_s = SEND_MAX_S if since is None else since + SEND_MAX_S - now
-            if left_s <= 0:
-                return
-            await asyncio.sleep(left_s)
+class _TooSlow(Exception):
+    """The reader took nothing for too long."""
+
+
+async def _send_part(send: Send, part: Message) -> None:
+    try:
+        async with asyncio.timeout(SEND_MAX_S):
+            await send(part)
+    except TimeoutError as error:
+        raise _TooSlow from error
 
 
 async def _left(receive: Receive) -> None:
@@ -109,22 +103,21 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-def message(name: str, data: bytes, number: int | None = None) -> bytes:
-    """One server-sent event. JSON has no line breaks of its own."""
-    head = b"" if number is None else b"id: %d\n" % number
-    return head + b"event: %s\ndata: %s\n\n" % (name.encode(), data)
-
-
 class Source(NamedTuple):
     """What a stream reads from, and for which caller."""
 
     opened: OpenedServer
     client: Client
-    redaction: Redaction
+    wire: Wire
     may_recover: bool
+    # The connection, if it takes chunks at any time.
+    chunks: ChunkWriter | None
 
-    def frames(self, frames: list[Frame]) -> bytes:
-        return b"".join(message(each.name, self.redaction.apply(each.data), each.seq or None) for each in frames)
+    @property
+    def take(self) -> Take | None:
+        """Writes to the reader while its task sleeps."""
+        wire, chunks = self.wire, self.chunks
+        return None if chunks is None else lambda frames: chunks.write_chunk(wire.chunk(frames))
 
     async def watched(self, run_id: str) -> WatchedRun:
         """How a run is. For a caller that may operate, a server that sweeps also brings back a run without a runner."""
@@ -133,10 +126,10 @@ class Source(NamedTuple):
 
     async def snapshot(self) -> bytes:
         page = await list_runs(self.client, RunFilter(statuses=NOT_ENDED), limit=_SNAPSHOT_RUNS)
-        return message("snapshot", self.redaction.apply(codec.encode_plain(page.listed())))
+        return message("snapshot", self.wire.redaction.apply(codec.encode_plain(page.listed())))
 
     def summaries(self, records: list[RunRecord]) -> bytes:
-        data = [self.redaction.apply(codec.encode_plain(each.document)) for each in records]
+        data = [self.wire.redaction.apply(codec.encode_plain(each.document)) for each in records]
         return b"".join(message("run", each) for each in data)
 
 
@@ -147,9 +140,10 @@ def after_of(text: str) -> int:
     return int(text)
 
 
-async def _source(backend: Backend, grant: Grant, redaction: Redaction) -> Source:
+async def _source(backend: Backend, request: Request, grant: Grant, wire: Wire) -> Source:
     opened = await backend.opened()
-    return Source(opened, opened.served.client(grant.name), redaction, grant.allows("operate"))
+    chunks = request.scope.get("extensions", {}).get(CHUNKS)
+    return Source(opened, opened.served.client(grant.name), wire, grant.allows("operate"), chunks)
 
 
 def last_id(request: Request) -> str:
@@ -157,10 +151,10 @@ def last_id(request: Request) -> str:
     return request.headers.get("last-event-id") or request.query_params.get("after") or ""
 
 
-async def run_stream(backend: Backend, request: Request, grant: Grant, redaction: Redaction) -> EventStream:
+async def run_stream(backend: Backend, request: Request, grant: Grant, wire: Wire) -> EventStream:
     """The log of one run from a number on, and then as it grows. Ends with the run."""
     after = after_of(last_id(request) or "0")
-    source = await _source(backend, grant, redaction)
+    source = await _source(backend, request, grant, wire)
     return EventStream(_run_chunks(source, await source.watched(request.path_params["run_id"]), after))
 
 
@@ -168,22 +162,21 @@ async def _run_chunks(source: Source, found: WatchedRun, after: int) -> AsyncGen
     yield _RETRY + message("health", msgspec.json.encode(found))
     if found.ended and after >= found.head_seq:
         return
-    async for frames in source.opened.hub.follow(check_run_id(found.run_id), after):
-        if not frames:
-            yield STILL_THERE
-            continue
-        yield source.frames(frames)
+    hub = source.opened.hub
+    async for frames in hub.follow(check_run_id(found.run_id), after, source.take):
+        yield source.wire.text(frames) if frames else STILL_THERE
         if any(frame.ends for frame in frames):
             return
-    yield SERVER_STOPS
+    if hub.closing.is_set():
+        yield SERVER_STOPS
 
 
-async def all_stream(backend: Backend, request: Request, grant: Grant, redaction: Redaction) -> EventStream:
+async def all_stream(backend: Backend, request: Request, grant: Grant, wire: Wire) -> EventStream:
     """Summaries of all runs: those under way first, then each run that moves, its latest state only.
 
     With `runs` in the query: the logs of these runs over one connection, and the summaries if `all` is there, too.
     """
-    source = await _source(backend, grant, redaction)
+    source = await _source(backend, request, grant, wire)
     if "runs" in request.query_params:
         return EventStream(await joined(source, request))
     return EventStream(_all_chunks(source, await source.snapshot()))
@@ -255,5 +248,5 @@ async def _joined_chunks(
 def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Frame) -> bytes:
     places[run_id] = frame.seq or places[run_id]
     place = ",".join(f"{each}:{number}" for each, number in places.items())
-    data = b'{"run_id":%s,"event":%s}' % (msgspec.json.encode(run_id), source.redaction.apply(frame.data))
+    data = b'{"run_id":%s,"event":%s}' % (msgspec.json.encode(run_id), source.wire.redaction.apply(frame.data))
     return b"id: %s\n" % place.encode() + message(frame.name, data)
