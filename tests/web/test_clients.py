@@ -97,4 +97,5 @@ async def test_an_application_of_another_framework_mounts_the_server(tmp_path: P
     async with httpx.AsyncClient(transport=transport, base_url="http://x", headers=HEADERS) as client:
         assert (await client.get(f"/jobs{API}/runs")).json()["runs"] == []
         assert (await client.get("/jobs/healthz")).json() == {"status": "ok"}
+        assert (await client.get(f"/jobs{API}/openapi.json")).json()["servers"] == [{"url": "/jobs"}]
         assert (await client.get(f"/jobs{API}/runs", headers={"Authorization": ""})).status_code == 401

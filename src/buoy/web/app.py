@@ -126,8 +126,9 @@ class Application:
         # An ASGI application of its own, as every response is.
         return cast(Response, stream)
 
-    async def _openapi(self, _: Request) -> Response:
-        return Response(msgspec.json.encode(document(buoy_version())), media_type="application/json")
+    async def _openapi(self, request: Request) -> Response:
+        found = document(buoy_version(), request.scope.get("root_path", ""))
+        return Response(msgspec.json.encode(found), media_type="application/json")
 
     async def _healthy(self, _: Request) -> Response:
         """The process answers."""

@@ -14,6 +14,7 @@ from buoy.web.routes import API, ENDPOINTS
 
 _TEMPLATE = "#/components/schemas/{name}"
 _ALWAYS = (
+    problems.BAD_REQUEST,
     problems.UNAUTHENTICATED,
     problems.FORBIDDEN,
     problems.RATE_LIMITED,
@@ -23,8 +24,8 @@ _ALWAYS = (
 _PLACE = re.compile(r"{(\w+)}")
 
 
-def document(version: str) -> dict[str, Any]:
-    """The OpenAPI 3.1 document."""
+def document(version: str, base: str = "") -> dict[str, Any]:
+    """The OpenAPI 3.1 document. `base`: the path below which another application has mounted this one."""
     types = [ProblemBody, *(each.result for each in ENDPOINTS)]
     types += [each.query for each in ENDPOINTS] + [each.body for each in ENDPOINTS if each.body is not None]
     unique: list[Any] = []
@@ -39,6 +40,7 @@ def document(version: str) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "Buoy", "version": version},
+        "servers": [{"url": base or "/"}],
         "paths": paths,
         "components": {
             "schemas": components,
