@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +13,15 @@ from starlette.requests import Request
 
 from buoy.config import person
 from buoy.operations.tokens import create_token, list_tokens, revoke_token
+from buoy.recovery.recover import recover_run
 from buoy.web.auth import Grant, grant_of
 from buoy.wiring import open_client
 from tests.patience import until
 
 from .live_server import LiveServer
-from .served import Served, flow, is_in
+from .served import Served, flow, is_in, waiting
 from .test_serve import Place, place
+from .test_streams import killed_worker
 
 __all__ = ["place"]
 
@@ -90,6 +94,29 @@ async def test_a_client_of_the_store_cannot_act_under_another_name(
         _, log = await served.ask("GET", "/runs/a/events")
         bodies = {each["body"]["type"]: each["body"] for each in log["events"]}
         assert bodies["workflow_created"]["by"] == bodies["interaction_response"]["by"] == "ci/boss"
+
+
+async def test_requests_that_a_client_appends_to_a_log_bear_the_name_of_its_token(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served.worker() as app:
+        made = await create_token(app, "ci", ["runner"])
+        await waiting(served, app, "a")
+    await asyncio.to_thread(killed_worker, tmp_path)  # it leaves a run of its own in the same store
+    monkeypatch.setenv("BUOY_TOKEN", made.token)
+    async with open_client(served.server.url, actor="boss") as remote:
+        # No worker lives, so the client appends what it asks for.
+        assert (await remote.pause("a", "look")).done
+        assert (await recover_run(remote, "left")).action == "resume"
+    for run_id, kinds in (("a", ("claimed", "paused")), ("left", ("claimed",))):
+        _, log = await served.ask("GET", f"/runs/{run_id}/events")
+        last = [each["body"] for each in log["events"]][-len(kinds) :]
+        assert [each["type"] for each in last] == list(kinds)
+        assert last[0]["runner"] == "ci/boss" and last[-1].get("by", "ci/boss") == "ci/boss"
+    _, audit = await served.ask("GET", "/recoveries")
+    assert [(each["run_id"], each["actor"]) for each in audit["recoveries"]] == [("left", "ci/boss")]
+    _, report = await served.ask("POST", "/doctor", {})
+    assert "R2" not in report["counts"], "the documents say what the logs say"
 
 
 async def test_the_store_has_the_hash_of_a_token_and_not_the_token(served: Served) -> None:

@@ -1,7 +1,7 @@
 """Store API: the server half of `ports/rpc`. Carries out the calls of remote runners and clients on the store here.
 
 Invariants: a commit is answered when it is durable. Commits of all remote runners share the groups of one journal.
-A request to a run, and a run that is started, bear the name of the caller's token before what the client calls itself.
+A run that is started, a request and a recovery bear the name of the caller's token (`signatures`).
 A server that has just come up declares no runner dead for its silence: while the server was away no beat could arrive.
 """
 
@@ -15,21 +15,19 @@ from typing import Any
 import msgspec
 
 from buoy.core.limits import SUSPECT_AFTER_S
-from buoy.core.log import events as e
 from buoy.engine.services.journal import Journal
 from buoy.errors import BadInput, Problem
 from buoy.ports.host import Clock
-from buoy.ports.records import Message, Outcome, Write
+from buoy.ports.records import Outcome, Write
 from buoy.ports.rpc import CALLS, Failed, Hello, Look, Reply, Seen, error_name
 from buoy.ports.store import Store
 from buoy.web.problems import kind_of
+from buoy.web.signatures import signed, signed_write
 
 _LOG = logging.getLogger("buoy.web")
 VERSION = 1
 _WAIT_S = 30.0
 _LOOK_MAX_S = 60.0
-# What people and programs ask of a run. The other kinds are what runs tell each other.
-_SIGNED = frozenset({"signal", "answer", "pause", "resume", "cancel", "jump"})
 # So many broken index entries are reported at once; their repair makes room for the next.
 _TROUBLES_MAX = 1_000
 
@@ -90,7 +88,7 @@ class StoreApi:
         if name == "send":
             arguments["message"] = signed(arguments["message"], caller)
         elif name == "commit":
-            arguments["writes"] = [signed_start(write, caller) for write in arguments["writes"]]
+            arguments["writes"] = [signed_write(write, caller) for write in arguments["writes"]]
         result = await self._carry_out(call.part, call.method, arguments)
         return msgspec.json.encode(Reply(call.encode_result(result), self._store.met()))
 
@@ -141,27 +139,6 @@ class StoreApi:
             self._changes += 1
             waiting, self._changed = self._changed, asyncio.Event()
             waiting.set()
-
-
-def signed(message: Message, caller: str) -> Message:
-    """A request with the name of the token that sent it."""
-    if message.kind not in _SIGNED:
-        return message
-    return msgspec.structs.replace(message, by=_named(caller, message.by))
-
-
-def signed_start(write: Write, caller: str) -> Write:
-    """The first commit of a run with the name of the token that started it. A child was started by its parent."""
-    body = write.events[0].body if write.events and write.after_seq == 0 else None
-    if not isinstance(body, e.WorkflowCreated) or body.parent is not None:
-        return write
-    created = msgspec.structs.replace(body, by=_named(caller, body.by))
-    first = msgspec.structs.replace(write.events[0], body=created)
-    return msgspec.structs.replace(write, events=(first, *write.events[1:]))
-
-
-def _named(caller: str, claimed: str | None) -> str:
-    return caller if claimed is None or claimed == caller else f"{caller}/{claimed}"
 
 
 def _settle(future: asyncio.Future[Outcome], outcome: Outcome) -> None:
