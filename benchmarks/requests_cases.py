@@ -29,6 +29,7 @@ from buoy.operations.status import store_status
 STEPS = 50
 RUNS = 30
 IDLE_WORKERS = 5
+SENDERS, SENDERS_PUT_MAX = 100, 600
 # Within so many seconds an idle worker, or a busy one, has what another process started.
 IDLE_PICKUP_S, BUSY_PICKUP_S = 15.0, 2.0
 # After a quiet minute; then two whole sweeps of each worker, and two looks of its other loops.
@@ -159,6 +160,25 @@ async def takeover(world: World) -> Found:
     return {f"takeover of {RUNS} runs of a dead worker": span.requests}
 
 
+async def senders(world: World) -> Found:
+    """Many processes send to one run at the same moment; then its owner has read all of them."""
+    runner = await world.worker("worker", waiting)
+    await client_of(runner).start_as("run", waiting)
+    await world.settle()
+    clients = [await world.client() for _ in range(SENDERS)]
+    with world.counted() as span:
+        await asyncio.gather(*(client.signal("run", "other", dedupe=f"{n}") for n, client in enumerate(clients)))
+        await world.settle()
+    assert span.requests.put <= SENDERS_PUT_MAX, span.requests
+    await read_inboxes(world, runner)
+    await client_of(runner).signal("run", "go")
+    await read_inboxes(world, runner)
+    assert not runner.executions, "the run has ended"
+    with world.meter.outside.job():
+        assert not await world.bucket.list("wake/"), "no stale entries are left"
+    return {f"{SENDERS} senders to one run at once": span.requests}
+
+
 async def _plant_waiting(world: World, *, parked: bool) -> Runner:
     runner = await world.worker("worker", waiting)
     for number in range(RUNS):
@@ -269,6 +289,7 @@ CASES: dict[str, Callable[[World], Awaitable[Found]]] = {
     "signals": signals,
     "remote": remote_steps,
     "takeover": takeover,
+    "senders": senders,
     "lists": lists,
     "idle": idle,
     "pickup": pickup,

@@ -10,6 +10,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from tests.stores.test_requests import ROOT, SCRIPT, WANTED
 
 from .seaweed import Seaweed, credentials
@@ -48,3 +50,10 @@ def test_an_idle_worker_on_a_real_server_makes_one_request_in_five_seconds(serve
     found = _counted(server, "idle")
     assert sum(found["idle worker, ten minutes"]) <= 0.2 * IDLE_S
     assert sum(found["5 idle workers, ten minutes"]) <= 5 * 0.2 * IDLE_S
+
+
+@pytest.mark.slow
+def test_senders_that_meet_on_a_real_server_stay_within_their_budget(server: Seaweed) -> None:
+    """The case itself looks for stale entries."""
+    (puts, *_) = _counted(server, "senders")["100 senders to one run at once"]
+    assert 300 <= puts <= 600

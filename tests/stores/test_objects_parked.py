@@ -166,3 +166,25 @@ def test_a_list_costs_one_read_for_each_run_that_no_runner_holds() -> None:
         assert world.counts == {"get": 11, "list": 4}, "one more run tells that there is another page"
 
     asyncio.run(test())
+
+
+def test_a_timer_whose_entry_is_lost_is_found_at_the_next_look_among_many() -> None:
+    """Listings show it, however many runs are active: it need not wait for its turn among them."""
+
+    async def test() -> None:
+        world = World()
+        await world.plant(number=300)
+        now = world.clock.now()
+        author = await Author(RunId("lost"), world.clock, count(9_000), {}).create(world.store, PARK)
+        timer = e.TimerStarted(leaf=LeafId("sleep#1"), due_at=now + 60.0)
+        await author.append(world.store, timer, task=Released(due_at=now + 60.0, now=now))
+        (entry,) = [key for key in world.data.keys if key.startswith(layout.TASKS)]
+        await world.store.bucket.delete(entry)
+        world.clock.advance(61.0)
+        (found,) = await world.store.orphans(100)
+        assert found.run_id == "lost"
+        assert await world.store.requeue_orphan(found)
+        runner = await register(world.store, "r1")
+        assert [task.run_id for task in await world.store.claim_tasks(runner, ANY, 10)] == ["lost"]
+
+    asyncio.run(test())

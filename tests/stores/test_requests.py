@@ -29,6 +29,7 @@ WANTED = {
     "the next look for work": (0, 0, 2, 0),
     "a remote step": (13, 12, 12, 3),
     "takeover of 30 runs of a dead worker": (154, 154, 153, 3),
+    "100 senders to one run at once": (300, 334, 300, 0),
     "list page of 60 runs": (0, 60, 34, 0),
     "counts, 30 ended, 30 waiting": (0, 40, 33, 0),
     "buoy status, 30 ended, 30 waiting": (0, 41, 39, 0),
