@@ -221,7 +221,8 @@ JOBS_COMMIT_MAX = 1_024
 JOB_SHORT_S = 0.05
 JOBS_QUEUED_MAX = 24
 JOBS_MEASURED = 8
-# While nothing tells how long jobs take, the first thousand are given so long to show it.
+# While nothing tells how long jobs take, so many are offered at a time, and given so long to show it.
+JOBS_GUESSED_MAX = 256
 JOBS_GUESSED_S = 2.0
 # Results that a runner sends to the owner at once, and how long the first of them waits for others.
 JOBS_SENT_MAX = 64

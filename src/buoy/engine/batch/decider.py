@@ -15,7 +15,7 @@ import msgspec
 
 from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf, lot_number
 from buoy.core.ids import LeafId, leaf_id
-from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_OFFERED_MAX
+from buoy.core.limits import JOBS_OFFERED_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.wording import counted
@@ -56,8 +56,8 @@ class BatchDecider(SpecDecider):
             return
         self._offers.cancel_timer()
         # At the bound, the few jobs that one message makes room for wait until they fill a lot.
-        more, ready = JOBS_OFFERED_MAX - len(self._offered) >= self._offers.size, list[int]()
-        while not self._ended and len(ready) < JOBS_COMMIT_MAX and (node := frontier.next(commands=more)) is not None:
+        more, wave, ready = JOBS_OFFERED_MAX - len(self._offered) >= self._offers.size, self._offers.wave, list[int]()
+        while not self._ended and len(ready) < wave and (node := frontier.next(commands=more)) is not None:
             if self._is_job(node):
                 frontier.take(node)
                 frontier.enter(Slot.COMMAND)
@@ -67,7 +67,7 @@ class BatchDecider(SpecDecider):
         for node, error in self._offers.make(ready, self._note_lot):
             self._offered.put(node, 0)
             self._hold(node, error)
-        if len(ready) == JOBS_COMMIT_MAX:
+        if len(ready) == wave:
             self._offers.later(self._go)
         elif not self._ended and frontier.done:
             self._ended = True

@@ -15,7 +15,7 @@ import msgspec
 from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, cut, lot_leaf, lot_size
 from buoy.core.batch.resources import ONE_CPU, job_queue
 from buoy.core.ids import LeafId, leaf_id
-from buoy.core.limits import JOBS_GUESSED_S
+from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_GUESSED_MAX, JOBS_GUESSED_S
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.spec.model import DIRECTORY, Resources, SpecStep
@@ -41,8 +41,8 @@ class Offers:
         self._measured: dict[Resources, JobTimes] = {}
         # How many jobs the last lot was meant for.
         self.size = 1
-        # Whether that was only a guess.
-        self._guessed = False
+        # Whether that was only a guess, or would be.
+        self._guessed = True
         self._timer: Timer | None = None
 
     def make(self, nodes: Sequence[int], on_lot: OnLot) -> Iterator[tuple[int, e.ErrorInfo]]:
@@ -50,13 +50,18 @@ class Offers:
         groups: dict[Resources, list[int]] = {}
         for node in nodes:
             groups.setdefault(self.resources(node), []).append(node)
-        self._guessed = False
+        self._guessed = self._guessed and not groups
         for resources, members in groups.items():
             measured = self._measured.get(resources)
             self._guessed |= measured is None and resources.time_s is None
             self.size = lot_size(resources, None if measured is None else measured.mean_s)
             for part in cut(members, self.size):
                 yield from self._lot(resources, part, on_lot)
+
+    @property
+    def wave(self) -> int:
+        """How many jobs one commit offers."""
+        return JOBS_GUESSED_MAX if self._guessed else JOBS_COMMIT_MAX
 
     def later(self, offer: Callable[[], None]) -> None:
         """Offers more after this commit, or a moment later if the size of the last lots was only a guess."""
