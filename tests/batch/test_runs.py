@@ -295,3 +295,21 @@ def test_a_cancellation_while_no_process_is_there_ends_the_lots_too(batch: Batch
     assert "cancelled" in batch("cancel", "r1")
     assert batch.json("ps", "--parent", "r1")["runs"] == []
     assert {each["document"]["status"] for each in batch.json("ps", "--all", "--parent", "r1")["runs"]} == {"cancelled"}
+
+
+def test_jobs_that_wait_name_what_failed_how_and_where(batch: Batch) -> None:
+    steps = [
+        {"id": "bad", "run": "exit 3"},
+        {"id": "waits", "needs": ["bad"], "run": "true"},
+        {"id": "goes", "needs": ["bad"], "run": "true", "cancel_with_needs": True},
+    ]
+    batch.submit({"name": "blocks", "steps": steps})
+    assert "start a runner of its jobs: buoy runner --run r1" in batch("why", "r1")
+    assert batch.runner().wait(PATIENCE_S) == 4
+    found = batch.jobs()
+    assert found["waits"]["blocked_by"] == found["goes"]["blocked_by"] == "bad"
+    assert found["waits"]["blocker"]["cause"] == "exit_code"
+    where = found["waits"]["blocker"]["host"]
+    said = batch("jobs", "r1")
+    assert f"blocked by bad, which failed on {where} at " in said
+    assert f"cancelled with bad, which failed on {where} at " in said

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from buoy.core.batch.jobs import JobStatus, JobView
+from buoy.cli.terminal.render import clock
+from buoy.core.batch.jobs import Blocker, JobStatus, JobView
 from buoy.core.durations import in_words
+from buoy.core.explain.jobs import CAUSES
 from buoy.operations.batch.recover import JobRecovery, JobsRecovered
 
 _HEADS = ("JOB", "STATUS", "TRY", "HOST", "EXIT", "TIME", "MEMORY", "CAUSE")
@@ -30,12 +32,21 @@ def counts_line(counts: Mapping[JobStatus, int]) -> str:
 def job_cause(job: JobView) -> str:
     """Why the job is where it is, if something is wrong."""
     if job.blocked_by is not None:
-        return f"blocked by {job.blocked_by}"
+        return f"{'cancelled with' if job.cause else 'blocked by'} {job.blocked_by}{_which(job.blocker)}"
     if job.cause is None:
         return ""
     first = (job.error or "").partition("\n")[0]
     text = f"{job.cause}: {first}" if first else job.cause
     return text if len(text) <= _CAUSE_CHARS else f"{text[: _CAUSE_CHARS - 1]}…"
+
+
+def _which(blocker: Blocker | None) -> str:
+    """What became of a job that keeps others waiting."""
+    if blocker is None:
+        return ""
+    what = "was cancelled" if blocker.status is JobStatus.CANCELLED else CAUSES.get(blocker.cause or "", "failed")
+    host = f" on {blocker.host}" if blocker.host else ""
+    return f", which {what}{host}" + (f" at {clock(blocker.at)[:5]}" if blocker.at else "")
 
 
 def size_text(count: int | None) -> str:

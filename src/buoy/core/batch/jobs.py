@@ -58,6 +58,15 @@ class LotFacts(msgspec.Struct, frozen=True):
     allocation: str | None = None
 
 
+class Blocker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of the job that keeps another one waiting."""
+
+    status: JobStatus
+    cause: str | None = None
+    host: str | None = None
+    at: float | None = None
+
+
 class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One job: `buoy jobs --json`."""
 
@@ -79,6 +88,7 @@ class JobView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     error: str | None = None
     # The job whose failure or stop keeps this one waiting, directly or not.
     blocked_by: str | None = None
+    blocker: Blocker | None = None
 
 
 def job_views(
@@ -145,7 +155,8 @@ def _view(state: State, name: str, results: Mapping[LeafId, e.StepCompleted], lo
         return _failed(name, leaf)
     if stopped is not None and (leaf is None or leaf.phase != "open"):
         status = JobStatus.DISABLED if stopped == "disabled" else JobStatus.CANCELLED
-        return JobView(job=name, status=status, attempt=0 if leaf is None else leaf.attempt)
+        cause = stopped if stopped == "dependency" else None
+        return JobView(job=name, status=status, attempt=0 if leaf is None else leaf.attempt, cause=cause)
     if leaf is not None and leaf.phase == "open" and leaf.kind == "job":
         return _offered(name, leaf, lots.get(leaf.lot, LotFacts()))
     if leaf is not None and leaf.phase == "open":
@@ -217,19 +228,22 @@ def _dated(view: JobView, ends: Mapping[LeafId, float]) -> JobView:
 def _with_blocks(plan: SpecPlan, state: State, views: list[JobView]) -> list[JobView]:
     """Tells what is ready from what waits, and for whom it waits."""
     order = topological(plan.needs) or []
-    blame: dict[int, str | None] = {}
+    blame: dict[int, JobView] = {}
     for node in order:
         view = views[node]
-        if view.status in (JobStatus.FAILED, JobStatus.CANCELLED):
-            blame[node] = view.job
-        if view.status is not JobStatus.BLOCKED:
+        with_need = view.status is JobStatus.CANCELLED and view.cause == "dependency"
+        if view.status in (JobStatus.FAILED, JobStatus.CANCELLED) and not with_need:
+            blame[node] = view
+        if view.status is not JobStatus.BLOCKED and not with_need:
             continue
         waits = [each for each in plan.needs[node] if views[each].status not in SETTLED]
-        blame[node] = next((name for each in waits if (name := blame.get(each)) is not None), None)
-        if not waits:
+        blamed = next((found for each in waits if (found := blame.get(each)) is not None), None)
+        if not waits and not with_need:
             views[node] = msgspec.structs.replace(view, status=_unoffered(state))
-        elif blame[node] is not None:
-            views[node] = msgspec.structs.replace(view, blocked_by=blame[node])
+        elif blamed is not None:
+            blame[node] = blamed
+            blocker = Blocker(blamed.status, blamed.cause, blamed.host, blamed.since)
+            views[node] = msgspec.structs.replace(view, blocked_by=blamed.job, blocker=blocker)
     return views
 
 

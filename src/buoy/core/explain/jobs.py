@@ -19,7 +19,7 @@ from buoy.core.log.wording import counted
 from buoy.core.spec.model import Resources
 
 _SHOWN_MAX = 5
-_CAUSES = {
+CAUSES = {
     "oom": "ran out of memory",
     "timeout": "met its time limit",
     "missing_output": "did not make a file that it should make",
@@ -147,7 +147,7 @@ def _failed_text(leaf: Leaf, facts: Facts, words: Wording) -> str:
     host = error.facts.get("host")
     ended = next((event.at for event in facts.log or () if event.seq == leaf.ended_seq), facts.now)
     place = f" on {host}" if host else ""
-    return f"Job {leaf.name} {_CAUSES.get(cause_of(error), 'failed')}{place}, {words.past(ended, facts.now)}."
+    return f"Job {leaf.name} {CAUSES.get(cause_of(error), 'failed')}{place}, {words.past(ended, facts.now)}."
 
 
 def _more(held: list[Leaf]) -> str:

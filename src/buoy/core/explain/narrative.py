@@ -103,8 +103,8 @@ def take_up(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     found: list[Advice] = []
     if what_is_missing(document, facts.runners) is not None:
         found.append(start_worker(facts, words))
-    if document.workflow.startswith(REMOTE_STEP):
-        return tuple(found)  # a part of another run: only a worker takes it
+    if document.workflow.startswith(REMOTE_STEP) or document.placement == "batch":
+        return tuple(found)  # a part of another run, or jobs: a terminal does not drive it
     target = Blank("FILE.yaml" if is_spec(document.workflow) else f"FILE.py:{document.workflow}")
     here = ("run", target, *_calls(facts), "--id", document.run_id)
     return (*found, words.advise("or drive it in this terminal", *here, env=scope))
@@ -113,6 +113,8 @@ def take_up(facts: Facts, words: Wording) -> tuple[Advice, ...]:
 def start_worker(facts: Facts, words: Wording, *more: str) -> Advice:
     """How to start a worker that can take this run."""
     document = facts.document
+    if document.placement == "batch":
+        return words.advise("start a runner of its jobs", "runner", "--run", document.run_id, env=_scope(facts))
     queue = () if document.queue == "default" else ("--queue", document.queue)
     file = () if is_spec(document.workflow) else (Blank("FILE.py"),)
     command = ("worker", *file, *more, *_calls(facts), *queue)
