@@ -186,4 +186,4 @@ def test_a_watch_gives_up_allocations_that_fail_before_a_runner_starts(played: P
 
     found = asyncio.run(fail_all())
     assert len(played.queue) == 5 and found[-1].over
-    assert "5 allocations in a row failed before a runner started" in (found[-1].given_up or "")
+    assert "allocations failed 5 times before a runner started" in (found[-1].given_up or "")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 import subprocess
 import time
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from buoy.core.batch.actions import ready_actions
@@ -304,6 +306,15 @@ def test_the_script_is_valid_shell_and_quotes_what_it_is_given() -> None:
     assert shlex.quote(PLACE.settings) in script and "module load x" in script
     assert {"--mem=4M", "--gres=gpu:2", "--account=bio", "--partition=long", "--no-requeue", "--signal=TERM@90",
             "--time=01:00:00", "--chdir=/data/it's"} <= set(sbatch_options("buoy.r1.1.x", made, PLACE))  # fmt: skip
+
+
+@pytest.mark.parametrize(("runner", "found"), [(0, 0), (1, 1), (2, 2), (3, 0), (4, 0), (5, 5)])
+def test_a_paused_or_cancelled_run_is_no_failure_of_its_allocation(tmp_path: Path, runner: int, found: int) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nexit {runner}\n")
+    python.chmod(0o755)
+    script = node_script("r1", scheduler(), msgspec.structs.replace(PLACE, python=str(python)))
+    assert subprocess.run(["sh", "-c", script], check=False).returncode == found
 
 
 def test_a_requeue_is_found_once_and_its_allocation_waits_again() -> None:

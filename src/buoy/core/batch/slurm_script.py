@@ -86,6 +86,8 @@ def node_script(run_id: str, scheduler: SchedulerAdded, place: ScriptPlace) -> s
             f"  BUOY_ALLOCATION_LAUNCH=$launch {command} --cpus {scheduler.cpus} --time-left ${{left}}s \\",
             "    ${SLURM_MEM_PER_NODE:+--memory ${SLURM_MEM_PER_NODE}MiB}",
             "  code=$?",
+            # Cancelled or paused is the end of the run, and no failure of the allocation.
+            "  case $code in 3|4) exit 0;; esac",
             f'  if [ "$stopped" ] || [ $code -lt 128 ] || [ $launch -ge {LAUNCHES_MAX} ]; then exit $code; fi',
             '  echo "the runner was killed (exit code $code); the next one takes over" >&2',
             "  launch=$((launch + 1))",

@@ -154,15 +154,14 @@ class Tender:
 
     def _false_start(self, orphans: tuple[ClusterOrphan, ...]) -> str | None:
         """Why no further allocation is asked for: those before it failed before a runner started."""
-        failed = [each for each in orphans if each.code == "J2" and each.cause == Cause.APPLICATION]
-        if failed:
-            self._false_starts += len(failed)
+        if any(each.code == "J2" and each.cause == Cause.APPLICATION for each in orphans):
+            self._false_starts += 1
         elif any(each.code == "J1" for each in orphans):
             self._false_starts = 0
         if self._false_starts < _FALSE_STARTS_MAX:
             return None
         folder = self._site.place.output_folder
-        return f"{self._false_starts} allocations in a row failed before a runner started; see their output in {folder}"
+        return f"allocations failed {self._false_starts} times before a runner started; see their output in {folder}"
 
     async def _ended(self) -> Tended:
         """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
