@@ -211,3 +211,76 @@ def test_a_span_is_written_in_whole_minutes_and_never_shorter(seconds: int) -> N
 def test_two_jobs_of_one_name_are_both_kept() -> None:
     rows = read_squeue("1|x|RUNNING|None|0|0|n1|pond|\n2|x|PENDING|None|0|0||pond|\n")
     assert [job.job_id for job in by_name(rows.jobs)["x"]] == ["1", "2"]
+
+
+# From a real cluster (22.05): preempted, queued again, held after a failed launch, out of memory, without its nodes.
+RECORDED = """\
+3|pre-req|PENDING|BeginTime|1|0||pond|
+22|stranger|PENDING|launch failed requeued held|1|0||pond|
+13|dep|PENDING|DependencyNeverSatisfied|0|0||pond|
+20|later|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|0|0||pond|
+23|down|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|0|0||pond|
+21|held|COMPLETING|None|0|15|n1|pond|
+24|again|RUNNING|None|1|0|n2|pond|
+2|pre-noreq|PREEMPTED|None|0|15|n1|pond|
+8|oom|OUT_OF_MEMORY|OutOfMemory|0|253|n1|pond|
+10|tlim|TIMEOUT|TimeLimit|0|15|n1|pond|
+12|bad|FAILED|NonZeroExitCode|0|1792|n3|pond|
+17|old|CANCELLED|None|0|9|n1|pond|
+16|arr|COMPLETED|None|0|0|n1|pond|
+"""
+
+
+def test_rows_of_a_real_cluster_are_read_whole() -> None:
+    found = read_squeue(RECORDED)
+    assert found.odd == ()
+    assert [(job.job_id, str(job.phase), job.cause and str(job.cause), job.restart) for job in found.jobs] == [
+        ("3", "waiting", None, 1),
+        ("22", "waiting", None, 1),
+        ("13", "waiting", None, 0),
+        ("20", "waiting", None, 0),
+        ("23", "waiting", None, 0),
+        ("21", "active", None, 0),
+        ("24", "active", None, 1),
+        ("2", "ended", "preempted", 0),
+        ("8", "ended", "oom", 0),
+        ("10", "ended", "timeout", 0),
+        ("12", "ended", "application", 0),
+        ("17", "ended", "cancelled", 0),
+        ("16", "ended", "completed", 0),
+    ]
+
+
+def test_tasks_of_an_array_that_are_shown_as_one_row_are_odd() -> None:
+    """`squeue -r` shows one row for each; a row for several has no id of a job."""
+    found = read_squeue("7_[2-5%2]|arr|PENDING|JobArrayTaskLimit|0|0||pond|\n7_1|arr|RUNNING|None|0|0|n1|pond|\n")
+    assert [job.job_id for job in found.jobs] == ["7_1"] and len(found.odd) == 1
+
+
+ACCOUNTS = """\
+12|crash|NODE_FAIL|0:0|n1|pond|5|
+12.batch|batch|CANCELLED||n1|pond|5|
+12.0|sh|CANCELLED||n1|pond|4|
+13|oomstep|FAILED|1:0|n2|pond|2|
+13.batch|batch|FAILED|1:0|n2|pond|2|10808K
+13.0|sh|OUT_OF_MEMORY|0:125|n2|pond|1|
+14|rq|REQUEUED|0:0|n2|pond|5|
+14.batch|batch|CANCELLED|0:15|n2|pond|5|3256K
+14|rq|RUNNING|0:0|n2|pond|6|
+14.batch|batch|RUNNING|0:0|n2|pond|6|
+22|waits|PENDING|0:0|None assigned|pond|0|
+"""
+
+
+def test_accounts_of_a_real_cluster_are_read_whole() -> None:
+    """A lost node leaves steps without an exit code; a step out of memory leaves its job FAILED."""
+    found = read_sacct(ACCOUNTS)
+    assert found.odd == ()
+    assert [(job.job_id, job.state, job.restart, job.elapsed_s) for job in found.jobs] == [
+        ("12", "NODE_FAIL", None, 5.0),
+        ("13", "FAILED", None, 2.0),
+        ("14", "RUNNING", 1, 6.0),
+        ("22", "PENDING", None, 0.0),
+    ]
+    # What accounting calls waiting or running, and the queue does not know, is not there: it lags, or never ends.
+    assert sorted(with_accounts({}, found.jobs)) == ["crash", "oomstep"]
