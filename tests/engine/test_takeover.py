@@ -14,9 +14,10 @@ import buoy
 from buoy.core.limits import POISON_CAP, SOLO_AFTER
 from buoy.core.log import events as e
 from buoy.core.log.document import document
+from buoy.core.log.questions import Question
 from buoy.core.log.state import fold
 from buoy.engine.run.run_time import carrying_due
-from buoy.ports.records import Held, Released, RunnerInfo, Write
+from buoy.ports.records import Held, Message, Released, RunnerInfo, Write
 from tests.patience import until
 
 from .harness import until_event
@@ -191,6 +192,33 @@ async def test_waiting_runs_leave_memory_for_one_that_must_be_alone(url: str) ->
         assert await (await app.get("r")).result() == 40
         await other.signal("go", "on")
         assert await other.result() == "on"
+
+
+async def test_of_several_answers_to_a_question_that_a_restart_hid_the_first_that_fits_counts(url: str) -> None:
+    """The second answer was forged by a program; both are unread again, and the question is asked under the same id."""
+
+    @buoy.workflow(recovery="restart")
+    async def asks(n: int) -> str:
+        await first(n)
+        return str(await buoy.ask("Ship it?", kind="text"))
+
+    question = e.InteractionRequested(leaf="ask#1", question_id="r/ask#1/0", question=Question("Ship it?", "text"))
+    async with buoy.open(url, workflows=[asks]) as app:
+        log = [
+            e.WorkflowCreated(workflow=asks.name, input=buoy_input(3), version=asks.version, policy="restart"),
+            e.Claimed(runner="dead", cause="created"),
+            e.StepStarted(leaf="first#1", name="first", args=buoy_input(3), key="r/first#1/0"),
+            e.StepCompleted(leaf="first#1", result=raw(b"4")),
+            question,
+            e.BranchCreated(branch=1, parent=0, cutoff_seq=0, kept=(), dropped=(), cause="restart"),
+        ]
+        await app.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
+        await store_log(app, "r", log)
+        for number, answer in enumerate((b'"yes"', b"17"), 1):
+            body = raw(b'{"question_id":"r/ask#1/0","answer":%s}' % answer)
+            await app.store.send(Message("r", "answer", f"d{number}", body))
+        assert await app.store.declare_dead("dead", "lock free", cause="taken_over", evidence=PROOF) == 1
+        assert await (await app.get("r")).result() == "yes"
 
 
 async def test_a_timer_of_a_run_that_must_be_alone_fires_by_the_time_that_its_task_carries(url: str) -> None:

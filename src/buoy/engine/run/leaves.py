@@ -136,7 +136,7 @@ class Leaves:
             return
         if kind == "child":
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
-            execution.mailbox.deliver_child_end("" if leaf.child is None else leaf.child.child)
+            execution.mailbox.give_kept("" if leaf.child is None else leaf.child.child)
         if execution.delivery_paused:
             execution.has_undelivered = True
         elif self.resuming:
@@ -144,7 +144,7 @@ class Leaves:
         elif (kind == "step" or kind == "module") and leaf.phase == "open":
             self._run_body(leaf)
         elif kind == "ask":
-            execution.mailbox.give_answer(leaf.question_id or "")
+            execution.mailbox.give_kept(leaf.question_id or "")
         elif kind == "signal" and execution.mailbox.give_signal(which, leaf.name):
             return
         elif leaf.due_at is not None:

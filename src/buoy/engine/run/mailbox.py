@@ -76,8 +76,8 @@ class Mailbox:
     def __init__(self, execution: Execution) -> None:
         self._execution = execution
         self._signals: dict[str, deque[tuple[int, msgspec.Raw]]] = {}
-        self._answers: dict[str, Message] = {}
-        self._ends: dict[str, Message] = {}
+        # For a question or a child that the code is about to ask for again, in the order of their numbers.
+        self._kept: dict[str, list[Message]] = {}
         self._first: dict[str, int] = {}
         self.seen = 0
 
@@ -181,7 +181,7 @@ class Mailbox:
         leaf = self._question(answer.question_id)
         if leaf is None and self._may_be_asked(answer.question_id):
             # A recovery hid the question and its answer: the code will ask again, under the same id.
-            self._answers[answer.question_id] = message
+            self._kept.setdefault(answer.question_id, []).append(message)
             return
         if leaf is None:
             self._refuse(
@@ -203,11 +203,11 @@ class Mailbox:
         leaf = state.names.now(LeafId(identity))
         return leaf not in state.leaves and question_id == state.key(leaf)
 
-    def give_answer(self, question_id: str) -> None:
-        """The question is asked (again): an answer that was there already counts."""
-        message = self._answers.pop(question_id, None)
-        if message is not None:
-            self._look_at(message)
+    def give_kept(self, wanted: str) -> None:
+        """The question is asked, or the child is started (again): what was there already counts, the oldest first."""
+        for message in self._kept.pop(wanted, ()):
+            if not self._execution.ended:
+                self._look_at(message)
 
     def _question(self, question_id: str) -> Leaf | None:
         for leaf in self._execution.state.open.values():
@@ -222,7 +222,7 @@ class Mailbox:
         leaf = self._child(end)
         if leaf is None and self._may_be_started(end):
             # A recovery hid the child and its end: the code will start it again, under the same id.
-            self._ends[end.child] = message
+            self._kept.setdefault(end.child, []).append(message)
             return
         if leaf is None or end.child != execution.state.child_id(leaf.id):
             self._refuse(message, f"the run no longer waits for child {end.child}")
@@ -242,12 +242,6 @@ class Mailbox:
         state = self._execution.state
         leaf = state.names.now(end.leaf)
         return leaf not in state.leaves and end.child == state.child_id(leaf)
-
-    def deliver_child_end(self, child: str) -> None:
-        """The child is started (again): an end that was there already counts."""
-        message = self._ends.pop(child, None)
-        if message is not None:
-            self._look_at(message)
 
     def _child(self, end: ChildEnd) -> Leaf | None:
         """The leaf that waits for it. The child knows it by the name that it had when the child was started."""
