@@ -10,9 +10,10 @@ import msgspec
 import pytest
 from simulator import process as process_module
 from simulator import seed as seed_module
+from simulator.host import Walls
 from simulator.kernel import bury_loops
 from simulator.mutants import Mutant
-from simulator.plan import LAB, Post, restricted
+from simulator.plan import LAB, Post, RunPlan, Slot, restricted
 from simulator.planning import make_plan
 from simulator.programs import Node
 from simulator.rest import adopters, has_ended, unrest
@@ -176,6 +177,27 @@ def test_a_burial_of_one_that_beats_on_another_machine_is_noticed(silent_s: floa
     other.spawn(bury)
     world.kernel.run_until(lambda: worker.gone, 2.0)
     assert _rules(world) == broken
+    _close(world)
+
+
+def test_who_only_started_a_run_leaves_no_time_by_its_own_clock_to_others() -> None:
+    """The clock of the starter is hours ahead, and it does not serve the queue of the run, which waits for a time."""
+    program = Node("seq", "main", (Node("sleep", "z1", takes_s=20.0), Node("step", "s1")))
+    run = RunPlan("run-1", 1.0, program, is_async=True, by_worker=True, twice=False, pick=0.9)
+    slots = [Slot("worker-1", ("default",)), Slot("worker-2", ("side",))]
+    plan = msgspec.structs.replace(
+        restricted(make_plan(1, "sqlite"), []), single_host=False, apart_s=10_800.0, store_clock=False, runs=[run],
+        slots=slots, waiting_runs_max=0,
+    )  # fmt: skip
+    seed = next(
+        seed for seed in range(100)
+        if Walls(seed, plan).of("worker-2").skew_s - Walls(seed, plan).of("worker-1").skew_s > 7_200.0
+    )  # fmt: skip
+    world = World(seed, plan, Mutant(), Story(whole=True))
+    world.faults.on = False
+    world.play()
+    assert world.witness.violations == []
+    assert any("worker-2" in line and "run-1: gave the task back" in line for line in world.story.lines())
     _close(world)
 
 

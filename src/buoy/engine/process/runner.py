@@ -18,7 +18,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.authoring.definitions import Registry, Workflow
-from buoy.engine.process.hand_over import release_of, used_by_other_hosts
+from buoy.engine.process.hand_over import never_returns, release_of, used_by_other_hosts
 from buoy.engine.process.intake import Intake
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner_options import RunnerOptions
@@ -256,7 +256,7 @@ class Runner:
 
     def _release(self, execution: Execution) -> None:
         """Forgets a run that nothing executes; the store wakes it when its time or a message comes."""
-        change = release_of(execution, self.clock, at_once=self._hands_over)
+        change = release_of(execution, self.clock, at_once=self._hands_over or never_returns(self, execution))
         head_seq = execution.ledger.durable_seq
         execution.detach()
         self._forget(execution)
