@@ -80,7 +80,7 @@ class AsyncCode:
             case "stubborn":
                 return await stubborn(node.id, node.fails)
             case "deadly":
-                return await deadly(node.id, node.fails)
+                return await deadly(node.id, node.fails, node.takes_s)
             case "mine":
                 blast(node.id, node.fails)
             case "errand":

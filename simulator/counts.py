@@ -23,6 +23,9 @@ _SOLO_CRASHES = 5
 _DRIVES_NOTHING = ("requested", "recovered")
 
 _STARTS = e.StepStarted | e.ModuleStarted
+_STEP_ENDS = (
+    e.StepCompleted | e.ModuleCompleted | e.StepFailed | e.ModuleFailed | e.RetryScheduled | e.LeafCancelled
+)  # fmt: skip
 
 
 def attempts_are_counted(found: Evidence) -> Iterator[str]:
@@ -145,16 +148,25 @@ def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
 
 
 def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
-    """A step that ends its process each time does so a bounded number of times."""
-    deaths, open_now = 0, False
+    """A step that ends its process each time does so a bounded number of times, also if its run begins again."""
+    deaths, kills, completed, executes = 0, False, set[str](), set[str]()
     for event in found.log:
         body = event.body
-        if isinstance(body, e.StepStarted) and body.name == "deadly":
-            deaths, open_now = 0, True
-        elif isinstance(body, e.Paused | e.Resumed | e.BranchCreated | e.StepCompleted | e.ModuleCompleted):
+        if isinstance(body, _STARTS):
+            kills |= isinstance(body, e.StepStarted) and body.name == "deadly"
+            executes.add(body.leaf)
+        elif isinstance(body, _STEP_ENDS):
+            executes.discard(body.leaf)
+            if isinstance(body, e.StepCompleted | e.ModuleCompleted) and body.leaf not in completed:
+                completed.add(body.leaf)
+                deaths = 0
+        elif isinstance(body, e.BranchCreated):
+            executes.clear()
+            deaths = 0 if body.cause in ("jump", "retry") else deaths
+        elif isinstance(body, e.Paused | e.Resumed):
             deaths = 0
-        elif open_now and isinstance(body, e.Claimed) and body.cause == "taken_over" and "orphan" not in body.evidence:
-            deaths += 1
+        elif isinstance(body, e.Claimed) and body.cause == "taken_over" and "orphan" not in body.evidence:
+            deaths += kills and bool(executes)
             if deaths > _SOLO_AFTER + _SOLO_CRASHES:
                 yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
     # Its first deaths may come before a runner has claimed it. A death without evidence of how is not charged to it.

@@ -113,6 +113,9 @@ def _wrong_branch(
         late = horizon is not None and part.begun.seq > horizon and part.begun.seq < event.seq
         if late and not answered and not leaf.endswith("!compensation"):
             yield f"event {event.seq} keeps {leaf}, which rests on what runs again"
+        fresh = branch.cutoff_seq < part.begun.seq < event.seq and branch.cause in ("jump", "retry")
+        if fresh and part.outcome != "completed" and not leaf.endswith("!compensation"):
+            yield f"event {event.seq} keeps {leaf}, which began after the cut and is {part.outcome}"
     if branch.cause in ("jump", "retry") and asked in after:
         yield f"event {event.seq} goes back to {asked}, which does not run again"
 

@@ -16,9 +16,23 @@ from buoy.core.limits import SUSPECT_AFTER_S
 from buoy.core.log.document import Document
 from buoy.core.log.events import Event, Interrupted
 from buoy.ports.maintenance import Archive, Tombstone
-from buoy.ports.records import Beat, Committed, Evidence, Held, Message, Orphan, Outcome, Receipt, Task, Wants, Write
+from buoy.ports.records import (
+    Beat,
+    Committed,
+    Evidence,
+    Held,
+    Message,
+    Orphan,
+    Outcome,
+    Receipt,
+    Released,
+    Task,
+    Wants,
+    Write,
+)  # fmt: skip
 from buoy.ports.store import Store
 from simulator.faults import CALL, Gate
+from simulator.hand_overs import DOCUMENT, DUE, wrong_document, wrong_due
 from simulator.witness import Acknowledged, Sent, Touched
 
 if TYPE_CHECKING:
@@ -127,6 +141,9 @@ class _Observed:
             if done:
                 self._given_back_and_driven(write.run_id)
         self._process.tell(f"{write.run_id} {write.after_seq + 1}: {kinds} -> {'durable' if done else 'fenced'}")
+        if done and write.document.open:
+            for text in wrong_document(self._world.look(write.run_id)[0], write.document):
+                self._world.witness.broken(DOCUMENT, f"{write.run_id}: {text}")
         if done and isinstance(write.task, Held):
             self._world.witness.holders.holds(write.run_id, write.task.runner)
 
@@ -177,6 +194,9 @@ class _Observed:
         changed = self._world.mutant.release(change)
         with self._world.witness.holders.moving(run_id):
             done = await self._store.release(run_id, runner, changed, head_seq)
+        if done and head_seq is not None and isinstance(changed, Released) and self._world.plan.one_clock:
+            for text in wrong_due(self._world.look(run_id)[0], changed):
+                self._world.witness.broken(DUE, f"{run_id}: {text}")
         if done and self._process.drives(run_id):
             self._given_back_and_driven(run_id)
         elif done and self._process.creates(run_id):

@@ -130,6 +130,11 @@ class Plan(msgspec.Struct):
         return sorted({act.who for act in self.acts})
 
     @property
+    def one_clock(self) -> bool:
+        """Whether all processes and the store go by the same clock, and no blow sets it."""
+        return self.single_host and not self.store_clock and all(blow.kind != "clock" for blow in self.blows)
+
+    @property
     def deploys(self) -> bool:
         return any(blow.kind in ("deploy", "rename") for blow in self.blows)
 

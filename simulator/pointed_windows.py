@@ -22,28 +22,38 @@ _JITTER_S = 0.5
 
 
 class Point(msgspec.Struct, frozen=True):
-    """`acts`: what one person does, and how long after the start. `aims`: the events after which the process dies."""
+    """`acts`: what one person does, and how long after the start; `crowd`: what several do at the same time.
+
+    `aims`: the events after which the process dies. `early`: it needs most of the time in which things go wrong.
+    """
 
     program: Node
     acts: tuple[tuple[str, float], ...] = ()
     aims: tuple[str, ...] = ()
+    crowd: tuple[tuple[str, float], ...] = ()
+    policy: str = "resume"
+    early: bool = False
 
 
 def pointed(plan: Plan, rng: Random) -> Plan:
-    """One or two of these in half of the seeds."""
-    if rng.random() >= 0.5:
+    """One to three of these in most seeds."""
+    if rng.random() >= 0.6:
         return plan
     runs, acts, strikes = list(plan.runs), list(plan.acts), list(plan.strikes)
-    for number in range(1, rng.randint(2, 3)):
-        name, at = f"point-{number}", rng.uniform(0.5, CHAOS_S / 3)
+    for number in range(1, rng.randint(2, 4)):
         point = rng.choice(_POINTS)(rng)
+        name, at = f"point-{number}", rng.uniform(0.5, 4.0 if point.early else CHAOS_S / 3)
         by_worker, pick = rng.random() < 0.6, rng.random()
-        runs.append(RunPlan(name, at, point.program, is_async=True, by_worker=by_worker, twice=False, pick=pick))
+        run = RunPlan(name, at, point.program, is_async=True, by_worker=by_worker, twice=False, pick=pick)
+        # A restart under other names, without a migration, has other keys.
+        again = point.policy == "restart" and plan.renames
+        runs.append(replace(run, policy="resume" if again else point.policy))
         for place, (kind, after_s) in enumerate(point.acts, 1):
             when = at + after_s + rng.uniform(0.0, _JITTER_S)
-            acts.append(
-                Act(f"act-{name}-{place}", when, f"person-of-{name}", kind, name, 0.0, rng.random())
-            )  # fmt: skip
+            acts.append(Act(f"act-{name}-{place}", when, f"person-of-{name}", kind, name, 0.0, rng.random()))
+        for place, (kind, after_s) in enumerate(point.crowd, 1):
+            who, when = f"visitor-{place}-of-{name}", at + after_s
+            acts.append(Act(f"crowd-{name}-{place}", when, who, kind, name, 0.0, rng.random()))
         strikes += [
             Strike(f"aim-{name}-{place}", f"event {event} of {name}", 1, after=True)
             for place, event in enumerate(point.aims, 1) if rng.random() < 0.8
@@ -97,11 +107,26 @@ def _spec_begins_again(rng: Random) -> Point:
         Node("ask", "s3", answer="any text", name="s2"),
         Node("kill", "s4", fails=rng.choice((1, 1, 2)), name="s3"),
     )
-    policy = rng.choice(("restart", "restart", "resume", "hold", "fail"))
+    policy = rng.choice(("restart", "restart", "restart", "restart", "resume", "hold", "fail"))
     program = Node("spec", f"graph-{policy}-{rng.randrange(1_000)}", steps, name=policy)
-    return Point(program, (("answer", 1.0), ("answer", 5.0), ("answer", 9.0), ("answer", 15.0)))
+    return Point(program, (("answer", 1.0), ("answer", 4.0), ("answer", 8.0), ("answer", 13.0)), early=True)
+
+
+def _kills_slowly(rng: Random) -> Point:
+    """A step that ends its process again and again, each time after others could have begun or failed beside it."""
+    deadly = Node("deadly", "d1", fails=20, takes_s=rng.choice((0.0, 0.1, 1.0, 3.0)))
+    beside = rng.choice(((), (Node("stubborn", "t1", fails=2),), (Node("step", "s2", takes_s=0.3, fails=2),)))
+    part = Node("gather", "g1", (deadly, *beside)) if beside else deadly
+    return Point(_main(Node("step", "s1"), part), policy=rng.choice(("resume", "restart")), early=True)
+
+
+def _crowded(rng: Random) -> Point:
+    """Several people say something to the same run at the same time."""
+    waits = tuple(Node("signal", f"w{place}", name="go") for place in range(4))
+    kinds = tuple((rng.choice(("burst", "burst", "pause", "resume")), 2.0) for _ in range(rng.randint(3, 5)))
+    return Point(_main(Node("sleep", "z1", takes_s=rng.choice((0.5, 4.0))), *waits), crowd=kinds)
 
 
 _POINTS: tuple[Callable[[Random], Point], ...] = (
-    _due_in_a_pause, _gives_up_and_dies, _gives_up_soon, _spec_begins_again
+    _due_in_a_pause, _gives_up_and_dies, _gives_up_soon, _spec_begins_again, _kills_slowly, _kills_slowly, _crowded
 )  # fmt: skip

@@ -97,9 +97,11 @@ async def reserve(id: str, takes_s: float) -> str:
 
 
 @buoy.step
-async def deadly(id: str, kills: int) -> str:
+async def deadly(id: str, kills: int, takes_s: float = 0.0) -> str:
     """Ends its process, so many times at most."""
     with here().body():
+        if takes_s:
+            await asyncio.sleep(takes_s)
         if here().dies(id, kills):
             await here().loop.create_future()
         return id

@@ -143,7 +143,9 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
+    ("what kills is set apart", lambda: _dies_and_begins_again(9)),
     ("what kills is set apart", lambda: _story(code_deaths=11)),
+    ("branches keep what stands", lambda: _story((DONE,), (OTHER_DONE[0],), _back(STEP, kept=(OTHER,)))),
     ("children of ended runs are notified", lambda: _story((_child(),), (FAILED,), born=frozenset({"run-1.c"}))),
     (
         "children of ended runs are notified",
@@ -220,6 +222,15 @@ def _undone_for_good(attempts: int) -> Evidence:
         bodies.append(e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=number))
         bodies.append(e.CompensationRetryScheduled(leaf=STEP, attempt=number, due_at=110.0, error=ERROR))
     return _story((*bodies[:-1], e.CompensationFailed(leaf=STEP, error=ERROR)))
+
+
+def _dies_and_begins_again(times: int) -> Evidence:
+    """A run whose policy is to restart, and whose step ends its process so many times."""
+    commits: list[tuple[e.Body, ...]] = []
+    for number in range(1, times + 1):
+        made = e.BranchCreated(branch=BranchId(number), parent=BranchId(number - 1), cutoff_seq=0, cause="restart")
+        commits += [DEADLY, (*_crash(solo=False), made)]
+    return _story(*commits)
 
 
 def _undone_beside(*open_now: tuple[e.Body, ...]) -> Evidence:
@@ -344,6 +355,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (e.Paused(reason="user"), e.Resumed()), LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
+    ("what kills is set apart", lambda: _dies_and_begins_again(8)),
     ("what kills is set apart", lambda: _story(code_deaths=9)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),
     (

@@ -1,0 +1,52 @@
+"""What a process writes when it lets a run rest is judged at once: documents, and the times at which runs are due."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from simulator.hand_overs import wrong_document, wrong_due
+
+from buoy.core.ids import LeafId, RunId
+from buoy.core.log import events as e
+from buoy.core.log.document import document
+from buoy.core.log.state import fold
+from buoy.ports.records import Released
+
+SOON = e.TimerStarted(leaf=LeafId("timer#1"), due_at=110.0)
+LATER = e.SignalWaited(leaf=LeafId("signal:go#1"), name="go", due_at=130.0)
+HELD = e.Paused(reason="rewind", detail="?", message=1, expires_at=120.0)
+
+
+def _log(*bodies: e.Body) -> list[e.Event]:
+    begins = (e.WorkflowCreated(workflow="w", input=msgspec.Raw(b"{}")), e.Claimed(runner="w1", cause="created"))
+    return [e.Event(number, 100.0, body) for number, body in enumerate((*begins, *bodies), 1)]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "due_at", "wrong"),
+    [
+        ((SOON, LATER), 110.0, False),
+        ((SOON, LATER), 100.0, False),
+        ((SOON, LATER), 130.0, True),
+        ((SOON, LATER), None, True),
+        ((SOON, e.TimerFired(leaf=LeafId("timer#1")), LATER), 130.0, False),
+        ((SOON, HELD), 120.0, False),
+        ((SOON, HELD), None, True),
+        ((SOON, e.Paused(reason="user")), None, False),
+        ((SOON, e.WorkflowFailed(error=e.ErrorInfo("E", "no"))), None, False),
+    ],
+)
+def test_a_run_that_rests_is_due_when_its_first_time_comes(
+    bodies: tuple[e.Body, ...], due_at: float | None, wrong: bool
+) -> None:
+    assert bool(list(wrong_due(_log(*bodies), Released(due_at=due_at, now=100.0)))) is wrong
+
+
+def test_a_document_of_a_run_that_waits_is_read_at_its_commit() -> None:
+    log = _log(SOON, LATER)
+    doc = document(fold(RunId("run-1"), log))
+    assert list(wrong_document(log, doc)) == []
+    assert "wake_at" in "; ".join(wrong_document(log, msgspec.structs.replace(doc, wake_at=None)))
+    # What came after the commit is no matter.
+    more = [*log, e.Event(5, 111.0, e.TimerFired(leaf=LeafId("timer#1")))]
+    assert list(wrong_document(more, doc)) == []
