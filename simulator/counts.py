@@ -144,7 +144,7 @@ def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
             crashes, alone = 0, 0
         elif isinstance(body, e.StepCompleted | e.ModuleCompleted) and body.leaf not in completed:
             completed.add(body.leaf)
-            crashes, alone = 0, 0
+            crashes, alone, driven_alone = 0, 0, False
 
 
 def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:

@@ -124,3 +124,8 @@ def test_a_branch_of_recovery_does_not() -> None:
 def test_what_a_branch_hides_is_not_under_way() -> None:
     assert read(*BEGUN, branched(1, 2), crash()).in_a_row == 0
     assert read(*BEGUN, branched(1, 3), crash()).in_a_row == 1
+
+
+def test_a_crash_after_progress_is_not_one_alone() -> None:
+    found = read(*BEGUN, crash(solo=True), completed("a#1"), started("b#1"), crash())
+    assert (found.in_a_row, found.solo) == (1, 0)

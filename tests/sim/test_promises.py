@@ -141,6 +141,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:3], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (DONE,), LAST)),
+    ("only what kills is set apart", lambda: _poison(FIVE[0], (DONE,), *TWO, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
     ("what kills is set apart", lambda: _dies_and_begins_again(9)),

@@ -130,7 +130,7 @@ class _Count:
                 self._quarantined = reason == "poison"
             case e.Resumed() if self._quarantined:
                 self._quarantined = False
-                self._found = Crashes()
+                self._forgive()
             case e.BranchCreated() as body:
                 self._branched(place, body)
             case e.CompensationStarted(leaf=leaf):
@@ -156,11 +156,15 @@ class _Count:
         self._waits.pop(leaf, None)
         if completed and leaf not in self._completed:
             self._completed.add(leaf)
-            self._found = Crashes()
+            self._forgive()
+
+    def _forgive(self) -> None:
+        """The count begins again. What made progress is no longer alone, so its next crash is not one alone."""
+        self._found, self._solo = Crashes(), False
 
     def _branched(self, place: int, body: e.BranchCreated) -> None:
         if body.cause in ("jump", "retry"):
-            self._found = Crashes()
+            self._forgive()
         try:
             shown = fold(RunId(""), self._log[: place + 1])
         except CorruptLog:
