@@ -24,6 +24,8 @@ async def test_a_run_is_listed_shown_explained_answered_and_signalled(served: Se
         await waiting(served, app)
         code, page = await served.ask("GET", "/runs?status=awaiting_input&workflow=flow")
         assert code == 200 and [each["document"]["run_id"] for each in page["runs"]] == ["r1"]
+        listed = page["runs"][0]
+        assert listed["age_s"] >= listed["unchanged_s"] >= 0.0
         assert (await served.ask("GET", "/counts"))[1] == {"awaiting_input": 1}
         code, why = await served.ask("GET", "/runs/r1/why")
         assert code == 200 and "Ship it?" in why["headline"] + why["now"]

@@ -11,11 +11,14 @@ from buoy.core.log.document import Document
 
 
 class RunView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A run as `--json` gives it."""
+    """A run as `--json` gives it. The process that reads the store counts the ages: a reader needs no clock."""
 
     document: Document
     health: Health
     reasons: tuple[str, ...]
+    # Since the run was created, and since its last event.
+    age_s: float
+    unchanged_s: float
     runner: str | None = None
     pid: int | None = None
     host: str | None = None
@@ -31,6 +34,8 @@ def run_view(facts: Facts) -> RunView:
         document=facts.document,
         health=verdict.health,
         reasons=verdict.reasons,
+        age_s=max(facts.now - facts.document.created_at, 0.0),
+        unchanged_s=max(facts.now - facts.document.updated_at, 0.0),
         runner=None if holder is None else holder.id,
         pid=None if holder is None else holder.pid or None,
         host=None if holder is None else holder.host or None,
