@@ -238,16 +238,11 @@ class Cluster:
         found = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")])
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-500:]}" for path in found)
 
-    def settle(self) -> None:
-        """Every node is idle again. Slurm drains one that got a job with an id that runs there already."""
-        wait_until(self._settled, "idle nodes")
-
-    def _settled(self) -> bool:
-        states = {name: self._node_state(name) for name in self.nodes}
-        for name, state in states.items():
-            if state.startswith(("drain", "down")):
+    def resume_drained(self) -> None:
+        """Slurm drains a node that got a job with an id that runs there already."""
+        for name in self.nodes:
+            if self._node_state(name).startswith("drain"):
                 self.run("scontrol", "update", f"nodename={name}", "state=resume", check=False)
-        return set(states.values()) == {"idle"}
 
     def _all_idle(self) -> bool:
         return [self._node_state(name) for name in self.nodes] == ["idle"] * len(self.nodes)

@@ -91,7 +91,7 @@ class SlurmBatch(Batch):
         if queued:
             self.cluster.run("scancel", *queued)
         wait_until(lambda: not self.cluster.run("squeue", "-h", "-o", "%i").stdout.split(), "an empty queue")
-        self.cluster.settle()
+        self.cluster.resume_drained()
 
 
 @pytest.fixture
