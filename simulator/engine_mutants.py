@@ -113,7 +113,7 @@ class ForgetOutcome(Mutant):
     """A fold forgets some outcomes: their leaves count as open, and are taken up again."""
 
     name = "forget-an-outcome"
-    rules = ("executed again", "the document is the folded log", "a sound log")
+    rules = ("executed again", "the document is the folded log", "a sound log", "documents tell what runs wait for")
     enough = 20
 
     def install(self, world: World) -> None:
@@ -146,7 +146,7 @@ class ConsumeTwice(Mutant):
     """The engine forgets which messages were consumed."""
 
     name = "consume-twice"
-    rules = ("messages are consumed once", "signals have one effect")
+    rules = ("messages are consumed once", "signals have one effect", "documents tell what runs wait for")
     enough = 20
 
     def install(self, world: World) -> None:

@@ -70,7 +70,7 @@ NEAR: dict[str, dict[str, int]] = {
     "reuse-a-key": {"objects": 1},
     "rewrite-history": {"objects": 1, "sqlite": 1},
     "saga-by-start": {"objects": 1, "sqlite": 1},
-    "seen-before-take": {"sqlite": 296},
+    "seen-before-take": {"sqlite": 203},
     "settle-before-firing": {"sqlite": 8},
     "signals-last-first": {"objects": 3, "sqlite": 5},
     "skip-at-a-page-border": {"objects": 3},

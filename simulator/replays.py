@@ -41,7 +41,7 @@ class _Papers:
 
 def _reader(kernel: Kernel) -> Runner:
     """A runner that was never started: it only reads."""
-    info = RunnerInfo(RunnerId("reader"), "host", "boot", "ns", 1, "1", "reader")
+    info = RunnerInfo(RunnerId("reader"), "host", "boot", "ns", 1, "1", "reader", queues=())
     clock, ids = SimClock(kernel), SimIds("reader")
     options = RunnerOptions(calls=CALLS)
     reader = Runner(cast(Store, None), Registry(), info, clock=clock, ids=ids, threads=None, options=options)

@@ -86,15 +86,13 @@ class Holders:
     def takes(self, run_id: str, runner: str, alive: set[str], since: int = 0) -> str | None:
         """A process gets the task. Returns the living process that has it already, if there is one.
 
-        `since`: the moves there had been when it asked. One that came since then may have taken the task away again.
-        Then the answer to a process that was declared dead is only late: it froze after the store had claimed for it.
+        `since`: the moves there had been when it asked. One that came since then may have taken the task away again:
+        a burial, or a request that a client recorded itself. Then the answer is only late, and the log fences.
         """
         before = self._names.get(run_id)
-        moved = self._moved.get(run_id, 0) > since
-        if not moved:
-            self.holds(run_id, runner)
-        if moved and runner not in alive:
+        if self._moved.get(run_id, 0) > since:
             return None
+        self.holds(run_id, runner)
         return before if before in alive and before != runner else None
 
     @contextmanager
