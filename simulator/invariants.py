@@ -125,13 +125,14 @@ def code_and_log_agree(found: Evidence) -> Iterator[str]:
 
 def disagreements(log: Sequence[e.Event], *, deployed: bool) -> Iterator[str]:
     """Pauses that the engine made by itself: a replay diverged, or it broke. Another release may not fit, and a run at
-    whose side many processes died may be held; one whose policy is to hold, at the first time."""
+    whose side many processes died may be held; one whose policy is to hold, at the first time. A batch run rests
+    when jobs have failed for good."""
     first = log[0].body if log else None
     holds = isinstance(first, e.WorkflowCreated) and first.policy == "hold"
     crashes = sum(isinstance(event.body, e.Claimed) and event.body.cause == "taken_over" for event in log)
     for event in log:
         reason = event.body.reason if isinstance(event.body, e.Paused) else "user"
-        asked = reason in ("user", "rewind")
+        asked = reason in ("user", "rewind", "jobs")
         fine = asked or (reason == "version" and deployed) or (reason == "poison" and crashes >= POISON_CAP)
         fine = fine or (reason == "hold" and holds)
         if isinstance(event.body, e.Paused) and reason != "user" and not event.body.detail:
