@@ -55,8 +55,8 @@ SPEC_LOG_EVENTS_MAX = 600_000
 INBOX_UNREAD_MAX = 10_000
 # Room beyond that for what is no signal: answers, ends of children, requests to pause, resume or cancel.
 INBOX_RESERVE = 10_000
-# Numbers of an inbox that other senders may take while one looks for a free number.
-SEND_TRIES_MAX = 10_000
+# Tries of one sender to get a number of an inbox, with pauses of up to 16 s: other senders were quicker each time.
+SEND_TRIES_MAX = 1_000
 # A run's inbox as a bundle may bring it: it is read whole when the run is taken.
 INBOX_MESSAGES_MAX = 200_000
 

@@ -27,9 +27,9 @@ from buoy.stores.objects.turns import Turns
 from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import decoded
 
-# A sender that lost a race for a number waits for up to twice that long, then for up to four times...
-PAUSE_S = 0.5
-PAUSE_DOUBLINGS = 5
+# A sender that lost a race for a number waits for up to a second, then for up to four, then for up to sixteen: who
+# loses twice meets many others, and each further loss costs a write.
+PAUSES_S = (1.0, 4.0, 16.0)
 
 _MESSAGES = msgspec.json.Decoder(Message)
 
@@ -71,29 +71,26 @@ class Inboxes:
         sent_at = self._clock.stamp(float(message.sent_at) or self._clock.now())
         message = msgspec.structs.replace(message, sent_at=sent_at)
         number = head + 1
-        lost = contended = 0
-        while True:
-            if lost and number > head:
+        contended = 0
+        for lost in range(SEND_TRIES_MAX):
+            if lost:
+                await asyncio.sleep(_pause_s(message.dedupe, lost))
                 # A look is cheaper than two writes for a number that another sender has taken.
                 head = await self._runs.inbox_ends.end(message.run_id, number - 1)
-            if number > head:
-                # A wake-up that stands there tells that another sender is after this number, so this one makes way
-                # once. If the number is still free after the pause, that sender was killed, or is very slow.
-                if await self._wake(message.run_id, number) or number == contended:
-                    receipt = await self._put(self._ids.numbered(message, number))
-                    if receipt is not None:
-                        return receipt
-                lost, makes_way, contended = lost + 1, number != contended, number
-                await asyncio.sleep(_pause_s(message.dedupe, lost))
-                if makes_way:
-                    continue
-            there = await self._message(message.run_id, number)
-            if there.dedupe == message.dedupe:
-                return Receipt(number, duplicate=True)
-            self._ids.met(there)
-            number += 1
-            if number - head > SEND_TRIES_MAX:
-                raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
+                if number <= head:
+                    # The last message tells the ids of those before it: one read, however many senders were quicker.
+                    twin = await self._ids.twin(message, head)
+                    if twin is not None:
+                        return Receipt(twin, duplicate=True)
+                    number = head + 1
+            # A wake-up that stands there tells that another sender is after this number, so this one makes way once.
+            # If the number is still free after the pause, that sender was killed, or is very slow.
+            if await self._wake(message.run_id, number) or number == contended:
+                receipt = await self._put(self._ids.numbered(message, number))
+                if receipt is not None:
+                    return receipt
+            contended = number
+        raise Unavailable(f"the inbox of {message.run_id} grows too fast; try again")
 
     async def _target(self, run_id: RunId) -> tuple[StoredRun, int]:
         """The run and the number of its last message."""
@@ -218,4 +215,4 @@ class Inboxes:
 def _pause_s(dedupe: str, lost: int) -> float:
     """How long to wait after a lost race for a number. Senders of other processes wait for other times."""
     spread = int.from_bytes(blake2b(f"{dedupe} {lost}".encode(), digest_size=4).digest(), "big") / 2**32
-    return PAUSE_S * float(1 << min(lost, PAUSE_DOUBLINGS)) * spread
+    return PAUSES_S[min(lost, len(PAUSES_S)) - 1] * spread
