@@ -11,6 +11,7 @@ from buoy.ports.maintenance import Tombstone
 from buoy.ports.records import Ended, Held, Released, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.runs import LISTED_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import claim, claimed, register, started
 
@@ -60,6 +61,41 @@ def test_a_run_that_settled_has_no_holder_and_is_listed_by_one_read() -> None:
         record = await other.run(RUN)
         assert record is not None and record.holder is None and not record.has_task
         assert [each async for each in other.integrity.index_troubles(deep=True) if each is not None] == []
+
+    asyncio.run(test())
+
+
+def test_a_run_whose_living_holder_takes_long_over_its_duties_is_listed_as_ended() -> None:
+    async def test() -> None:
+        world, store = await _ended()
+        await store.wait_for_change(0.0)
+        assert _index(world) == [], "most runs settle at once: one entry says all"
+        world.clock.advance(LISTED_AFTER_S)
+        await store.wait_for_change(0.0)
+        other = await world.fresh()
+        assert await _listed(other, "completed") == await _listed(other) == [RUN]
+        assert await other.counts() == await other.counts(RunQuery(statuses=("completed",))) == {"completed": 1}
+        assert [each async for each in other.integrity.index_troubles(deep=True) if each is not None] == []
+        record = await other.run(RUN)
+        assert record is not None and record.holder == R1
+        assert await store.release(RUN, R1, Ended())
+        world.clock.advance(LISTED_AFTER_S)
+        await store.wait_for_change(0.0)
+        assert await _listed(other, "completed") == await _listed(other) == [RUN]
+        assert await other.counts() == {"completed": 1}
+        assert len(_index(world)) == 2 and world.index_keys() == []
+
+    asyncio.run(test())
+
+
+def test_a_run_that_is_brought_back_before_it_settled_is_not_listed_as_ended() -> None:
+    async def test() -> None:
+        world, store = await _ended()
+        await world.author.append(store, BACK, task=Held(R1))
+        world.clock.advance(LISTED_AFTER_S)
+        await store.wait_for_change(0.0)
+        assert _index(world) == []
+        assert await _listed(store, "completed") == []
 
     asyncio.run(test())
 

@@ -147,6 +147,7 @@ class Commits:
                 base, head_seq=last_seq, document=write.document, task=task, taken_at=taken_at
             )
         view = self._runs.remember(view, read=False)
+        self._runs.committed(view)
         # A new run that is due needs no `state.json`: its log says all, and the runner that claims it writes one.
         if (base is not None or task.kind != "due") and _wants_saving(view):
             await self._save(view)

@@ -16,7 +16,7 @@ from buoy.core.log.document import Document
 from buoy.core.log.document import document as document_of
 from buoy.core.log.state import fold
 from buoy.core.times import StoreTime
-from buoy.errors import CorruptLog, Unavailable
+from buoy.errors import CorruptLog, StoreUnusable, Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.records import Broken, RunRecord
 from buoy.stores.objects import layout
@@ -44,6 +44,8 @@ from buoy.stores.unreadable import GARBLED, UNREADABLE, Met, broken
 KNOWN_MAX = 20_000
 # What was seen longer ago is looked at again before it is written over. Longer than any step that is not long anyway.
 LATELY_S = 30.0
+# A run that ended is listed as ended once it owes nothing more, or after this time.
+LISTED_AFTER_S = 2.0
 
 _STATES = msgspec.json.Decoder(StateObject)
 _DOCUMENTS = msgspec.json.Decoder(Document)
@@ -62,6 +64,8 @@ class Runs(Logs):
         self._known_at: dict[RunId, float] = {}
         # What owners in this process looked at; durable with their next commit or release.
         self.seen: dict[RunId, int] = {}
+        # Runs that this process ended and has not settled: their entries among those that ended, and since when.
+        self._owing: dict[RunId, tuple[Entry, float]] = {}
 
     def known(self, run_id: RunId) -> StoredRun | None:
         return self._known.get(run_id)
@@ -161,11 +165,32 @@ class Runs(Logs):
             return view
         return msgspec.structs.replace(view, task=next_task(view.task, "none"))
 
+    def committed(self, view: StoredRun) -> None:
+        """Notes whether this process ended the run while the run still owes others something."""
+        self._owing.pop(view.run_id, None)
+        if view.document.ended and view.task.kind == "held":
+            entry = (layout.index_key(view.run_id, view.document.created_at), b"{}")
+            self._owing[view.run_id] = (entry, self._clock.monotonic())
+
+    async def list_owing(self) -> None:
+        """Lists as ended what owes something for long. Most runs settle before, by an entry that lists them as well."""
+        due = self._clock.monotonic() - LISTED_AFTER_S
+        late = [run_id for run_id, (_, since) in self._owing.items() if since <= due]
+        for run_id in late:
+            if (owing := self._owing.pop(run_id, None)) is not None:
+                try:
+                    await self._index.add([owing[0]])
+                except (Unavailable, StoreUnusable) as error:
+                    self._owing.setdefault(run_id, owing)
+                    self._index.note(error)
+                    return
+
     async def settle(self, view: StoredRun) -> None:
         """Writes down that this run has ended and owes nothing to anybody: its entry among those that ended."""
         settled = msgspec.structs.replace(view, task=next_task(view.task, "none"))
         key = layout.index_key(view.run_id, view.document.created_at, view.head_seq)
         await self._index.add([(key, msgspec.json.encode(state_object(settled)))])
+        self._owing.pop(view.run_id, None)
         self.remember(settled, read=False)
 
     async def settled_view(self, entry: layout.RunEntry) -> StoredRun | None:

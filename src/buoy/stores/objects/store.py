@@ -274,6 +274,7 @@ class ObjectStore:
         return StoreTime(self._clock.now())
 
     async def wait_for_change(self, timeout_s: float) -> bool:
+        await self._runs.list_owing()
         if not self._metered:
             return await self._watch.wait(timeout_s)
         until = self._clock.monotonic() + timeout_s
@@ -294,6 +295,7 @@ class ObjectStore:
 
     async def _look_for_change(self) -> None:
         """The time of a task has come, or that of the next look at the poke."""
+        await self._runs.list_owing()
         if self._claims.next_due_in_s() <= 0.0:
             self._claims.next_due = None
             self._watch.notify()
