@@ -56,20 +56,28 @@ async def clients(folder: Path, *names: str) -> AsyncIterator[list[Client]]:
 
 
 async def family_that_waits(folder: Path, name: str = "here") -> None:
+    await family_at(url_of(folder, name))
+
+
+async def family_at(url: str) -> None:
     """A parent and a child that waits for a signal; the signal is sent and not read."""
-    async with buoy.open(url_of(folder, name), workflows=[parcel, crate]) as app:
+    async with buoy.open(url, workflows=[parcel, crate]) as app:
         await app.start_as("parcel-1", parcel, "lamp")
         while True:
             child = await app.store.run(CRATE)
             if child is not None and child.document.status == "waiting_signal":
                 break
             await app.store.wait_for_change(0.05)
-    async with buoy.connect(url_of(folder, name)) as client:
+    async with buoy.connect(url) as client:
         await client.signal(CRATE, "lid")
 
 
 async def ends_there(folder: Path, name: str) -> None:
-    async with buoy.open(url_of(folder, name), workflows=[parcel, crate]) as app, asyncio.timeout(60):
+    await ends_at(url_of(folder, name))
+
+
+async def ends_at(url: str) -> None:
+    async with buoy.open(url, workflows=[parcel, crate]) as app, asyncio.timeout(60):
         await app.signal("parcel-1", "sent")
         assert await Run[str](app, RunId("parcel-1")).result() == "sent box of lamp"
 
