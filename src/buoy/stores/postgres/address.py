@@ -113,5 +113,6 @@ def shown_name(schema: str, parameters: dict[str, str]) -> str:
         place = f"/{database}?host={quote(host)}&port={port}&schema={schema}"
         return f"postgresql://{place}"
     hosts, ports = host.split(","), port.split(",")
-    pairs = (f"{each}:{ports[min(number, len(ports) - 1)]}" for number, each in enumerate(hosts))
+    # An empty entry of several stands for the default.
+    pairs = (f"{each}:{ports[min(number, len(ports) - 1)] or '5432'}" for number, each in enumerate(hosts))
     return f"postgresql://{','.join(pairs)}/{database}?schema={schema}"

@@ -1,10 +1,14 @@
 """The border to PostgreSQL: its error codes as Buoy's errors, each with what a person can do.
 
 Invariant: `Unavailable` where the outcome may be unclear or waiting may help, `StoreUnusable` where nothing was
-written and only a person can change that. What libpq says is shown, and it never holds a password.
+written and only a person can change that. What libpq says is shown, and it never holds a password. Its text is only
+shortened for the reader: an unknown form is shown as it is.
 """
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator
 
 import psycopg
 
@@ -32,6 +36,14 @@ _WAITING_HELPS = {
     "target_session_attrs=read-write to the URL",
     "57P03": "starts, stops or recovers",
 }
+
+# A line of psycopg about one host of several, and the place that libpq repeats before its reason.
+_OF_HOST = re.compile(
+    r"- host: '(?P<host>[^']*)', port: (?:'(?P<port>\d*)'|None), hostaddr: (?:'[^']*'|None): (?P<text>.*)"
+)
+_PLACE = re.compile(r'^.*?(?:, port \d+|socket "[^"]*") failed: ')
+# A reader needs no more of them to see what is wrong.
+HOSTS_SHOWN_MAX = 8
 
 
 def code_of(error: BaseException) -> str:
@@ -61,8 +73,27 @@ def unreachable(error: psycopg.Error, name: str) -> Problem:
     """What came of an attempt to connect. Nothing was written. libpq mostly gives a text here and no code."""
     if code_of(error):
         return translated(error, name)
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = "; ".join(_shortened(str(error))) or type(error).__name__
     return Unavailable(f"no connection to {name}: {said}; check the server, the address, the user and the password")
+
+
+def _shortened(text: str) -> Iterator[str]:
+    """What libpq says, without its hints. Of several hosts, each with its own reason and once."""
+    lines = [line for line in text.splitlines() if not line.startswith("\t")]
+    hosts = [found for line in lines if (found := _OF_HOST.match(line))]
+    if not hosts:
+        yield " ".join(" ".join(lines).split())
+        return
+    for number, host in enumerate(dict.fromkeys(map(_reason, hosts))):
+        if number == HOSTS_SHOWN_MAX:
+            yield "others failed, too"
+            return
+        yield host
+
+
+def _reason(of_host: re.Match[str]) -> str:
+    host, port, text = of_host.group("host"), of_host.group("port") or "5432", of_host.group("text")
+    return f"{host}:{port}: {' '.join(_PLACE.sub('', text).split())}"
 
 
 def closed(name: str) -> Unavailable:

@@ -43,7 +43,9 @@ def open_database(address: Address, session: Session = Connection) -> Opened:
     try:
         pooled = prepare(first, address, load_migrations(address.quoted), name)
     except psycopg.Error as error:
-        raise translated(error, name) from error
+        # Opening may be repeated: a session that broke leaves nothing to read back.
+        told = unreachable if first.raw.closed else translated
+        raise told(error, name) from error
     finally:
         first.close()
     return Opened(address, name, sql, pooled)
