@@ -7,8 +7,10 @@ The tables hold 50,000 runs that ended and 10,000 that wait. With `--many-rows` 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import psycopg
@@ -26,7 +28,7 @@ from buoy.stores.postgres.connection import Connection, Values
 from buoy.stores.postgres.store import PostgresStore
 from buoy.stores.unreadable import Met
 from buoy.testing.contracts.harness import StoreHarness, claimed, message, register, started
-from tests.postgres_server import query, timed_url
+from tests.postgres_server import fresh_url, query, timed_url
 from tests.stores.test_postgres import play, session_of
 
 RUNNER = RunnerId("r1")
@@ -132,6 +134,8 @@ def hot(drafts: list[Write]) -> dict[str, tuple[Callable[[Connection], object], 
         ),
         "orphans": (lambda c: tasks.orphans(c, 100), {"runs_active", "tasks_held", "tasks_pkey"}),
         "run ids": (lambda c: runs.run_ids(c, "run-", 10), by_id),
+        "may retire": (lambda c: tasks.may_retire(c, 0), set()),
+        "count of held": (lambda c: runs.counts(c, RunQuery(holder=RUNNER)), {"runs_pkey", "tasks_held"}),
         "declare dead": (tasks.declare_dead_work(RUNNER, "dead", "taken_over", {}), {"tasks_held"}),
     }
 
@@ -203,6 +207,110 @@ def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
             yield from _nodes(each)
 
 
+# What does not grow with the runs of a store: its other tables, and functions that read no table.
+SMALL = {b"migrations", b"definitions", b"runners", b"schedules", b"tokens", b"tombstones"}
+SMALL |= {b"as_json", b"at_once", b"durable", b"since", b"store_now"}
+# The doctor compares what is stored twice, and for that it reads all of it.
+WHOLE = {"find_task_without_run", "find_wrong_inbox_head", "find_wrong_task_id"}
+WHOLE |= {"find_events_of_no_run", "find_messages_of_no_run"}
+_PARAMETER = re.compile(rb"%(\(\w+\))?[sb]")
+
+
+def _growing(session: Connection, schema: str) -> set[str]:
+    """The statements that name a table that grows, or a function that may read one."""
+    named = re.compile(re.escape(f'"{schema}".'.encode()) + rb"(\w+)")
+    return {name for name, text in session.STATEMENTS.items() if set(named.findall(text)) - SMALL}
+
+
+@contextmanager
+def counting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counter[str]]:
+    """How often each statement is sent inside of this block, on all sessions."""
+    sent: Counter[str] = Counter()
+    run = Connection.run
+
+    def counted(self: Connection, name: str, values: Values = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        sent[name] += 1
+        return run(self, name, values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Connection, "run", counted)
+        yield sent
+
+
+def _looked_at(filled: Filled, session: Connection, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    with counting(monkeypatch) as sent:
+        for work, _ in hot(filled.drafts).values():
+            work(session)
+    return set(sent)
+
+
+def test_no_statement_is_forgotten_here(filled: Filled, session: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is not among the hot calls has a plan by an index, whatever its values are."""
+    rest = _growing(session, address_of(filled.url).schema) - _looked_at(filled, session, monkeypatch)
+    scanning = set()
+    for name in rest:
+        places: dict[bytes, int] = {}
+        text = _PARAMETER.sub(
+            lambda found: b"$%d" % places.setdefault(found.group(1) or b"%d" % len(places), len(places) + 1),
+            session.STATEMENTS[name],
+        )
+        plan = session.raw.execute(b"EXPLAIN (GENERIC_PLAN, FORMAT json) " + text).fetchone()
+        nodes = _nodes(list(plan or ()))
+        if any(node["Node Type"] == "Seq Scan" and node["Relation Name"] in TABLES for node in nodes):
+            scanning.add(name)
+    assert scanning == WHOLE
+
+
+@buoy.step
+async def doubled(number: int) -> int:
+    return 2 * number
+
+
+@buoy.step(queue="elsewhere")
+async def halved(number: int) -> int:
+    return number // 2
+
+
+@buoy.workflow
+async def errand(number: int) -> int:
+    return await doubled(number)
+
+
+@buoy.workflow
+async def trip() -> int:
+    """All that a run can wait for."""
+    found = await doubled(2) + await halved(8) + await errand(3)
+    await buoy.sleep(0.01)
+    await buoy.wait_signal("go")
+    return found + int(await buoy.ask("How many?", kind="text"))
+
+
+def test_what_a_worker_sends_is_among_the_hot_statements(
+    filled: Filled, session: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A statement that the engine begins to use must be looked at above."""
+    url = fresh_url()
+
+    async def drive() -> None:
+        async with buoy.open(url, workflows=[trip, errand], queues=("default", "elsewhere")) as app:
+            run = await app.start(trip)
+            await run.signal("go")
+            question = await run.question()
+            assert question is not None
+            await sweep(app)
+            await run.answer("1")
+            assert await run.result() == 4 + 4 + 6 + 1
+        async with buoy.connect(url) as client:
+            await sweep(client)
+
+    looked_at = _looked_at(filled, session, monkeypatch)
+    with counting(monkeypatch) as sent:
+        asyncio.run(drive())
+    assert sent["commit_runs"] and sent["claim_tasks"] and sent["page_active"], "the worker has done nothing"
+    growing = _growing(session, address_of(filled.url).schema)
+    assert growing & sent.keys() <= looked_at
+
+
 def test_a_sweep_costs_the_same_however_many_runs_have_ended(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,18 +331,13 @@ def _cost_of_a_sweep(ended: int, monkeypatch: pytest.MonkeyPatch) -> Cost:
     url = timed_url()
     _filled(url, ended, 0)
     statements: Counter[str] = Counter()
-    run = Connection.run
-
-    def counted(self: Connection, name: str, values: Values = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-        statements[name] += 1
-        return run(self, name, values)
 
     async def one_sweep() -> None:
         async with buoy.connect(url) as client:
             await sweep(client)
-            with monkeypatch.context() as patched:
-                patched.setattr(Connection, "run", counted)
+            with counting(monkeypatch) as sent:
                 await sweep(client)
+            statements.update(sent)
 
     session = session_of(url)
     try:
