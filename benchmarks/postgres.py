@@ -190,7 +190,11 @@ def main() -> int:
     args = parser.parse_args()
     server = start_server(18)
     before = os.getloadavg()[0]
-    rounds = [one_round(server, number, args) for number in range(args.rounds)]
+    rounds: list[dict[str, float]] = []
+    for number in range(args.rounds):
+        rounds.append(one_round(server, number, args))
+        # As it comes: a run that is cut short has measured something, too.
+        sys.stderr.write(json.dumps({name: round(value, 2) for name, value in rounds[-1].items()}) + "\n")
     server.stop()
     medians = {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
     found = ratios(medians)
