@@ -1,7 +1,8 @@
 """Outbox: creates the runs that other runs ask for, and sends what ended runs owe, until it is certain.
 
 Invariants: everything here may be done twice, and is done again after a crash by the runner that replays the asking
-run. An unexpected error is reported to the asking run, and ends only the work in which it was raised.
+run. An unexpected error is reported to the asking run, and ends only the work in which it was raised. What one run is
+owed is done in order; a run that cannot take it now delays no other.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.append import append
@@ -18,7 +21,7 @@ from buoy.engine.run.containment import reason_of
 from buoy.engine.run.owed import CreateRun, Owed, cancel_message
 from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import write_of
-from buoy.errors import InboxFull, Problem, UnknownRun, UserError
+from buoy.errors import InboxFull, Problem, StoreUnusable, Unavailable, UnknownRun, UserError
 from buoy.ports.records import Ended, Message, Released
 
 if TYPE_CHECKING:
@@ -36,6 +39,15 @@ _LATER_S = 30.0
 
 # Called once: with None when the work is done, with the error when it failed unexpectedly. Never raises.
 Done = Callable[[Exception | None], None]
+
+
+class _Errand(msgspec.Struct):
+    """Work for one other run, and how often that run has refused it."""
+
+    target: RunId
+    work: Callable[[], Awaitable[None]]
+    unknown: int = 0
+    full: int = 0
 
 
 class _ReleaseQueue(Protocol):
@@ -76,21 +88,21 @@ class Outbox:
 
     def want(self, run_id: RunId, created: e.WorkflowCreated, done: Done, workflow: Workflow[..., Any] | None) -> None:
         """A run asks for another one."""
-        self._spawn(self._surely(lambda: self._create(run_id, created, workflow)), done)
+        self._spawn(self._surely([_Errand(run_id, lambda: self._create(run_id, created, workflow))]), done)
 
     def cancel(self, child: RunId, parent: RunId, done: Done) -> None:
         """A run gives its child up."""
-        self._spawn(self._surely(lambda: self._send(cancel_message(child, parent))), done)
+        self.send(cancel_message(child, parent), done)
 
     def send(self, message: Message, done: Done) -> None:
         """A run tells another one something, until it is certain."""
-        self._spawn(self._surely(lambda: self._send(message)), done)
+        self._spawn(self._surely([_Errand(message.run_id, partial(self._send, message))]), done)
 
     def finish(self, run_id: RunId, duties: Sequence[Owed]) -> None:
         """A run ended and still holds its task: does its duties, then gives the task up."""
         if run_id not in self._finishing:  # else a comparison of held and driven runs found it a second time
             self._finishing.add(run_id)
-            self._spawn(self._finish(duties), partial(self._finished, run_id))
+            self._spawn(self._surely([self._errand(duty) for duty in duties]), partial(self._finished, run_id))
 
     def _finished(self, run_id: RunId, error: Exception | None) -> None:
         runner = self._runner
@@ -122,40 +134,62 @@ class Outbox:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, duties: Sequence[Owed]) -> None:
-        for duty in duties:
-            await self._surely(lambda duty=duty: self._do(duty))  # type: ignore[misc]
-
-    async def _do(self, duty: Owed) -> None:
+    def _errand(self, duty: Owed) -> _Errand:
         if isinstance(duty, CreateRun):
-            await self._create(duty.run_id, duty.created, self._runner.registry.get(duty.created.workflow))
-        else:
-            await self._send(duty.message)
+            workflow = self._runner.registry.get(duty.created.workflow)
+            return _Errand(duty.run_id, partial(self._create, duty.run_id, duty.created, workflow))
+        return _Errand(duty.message.run_id, partial(self._send, duty.message))
 
-    async def _surely(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Until it is done, or it is certain that trying again would change nothing."""
-        pause_s, refusals = _PAUSE_S, 0
-        while True:
-            try:
-                await work()
-                return
-            except UnknownRun as error:
-                # A word to a run that may be about to be born.
-                refusals += 1
-                if refusals > _UNKNOWN_MAX:
-                    self._runner.note(str(error))
-                    return
-            except InboxFull as error:
-                # No fault of who asked: the run reads its messages, sooner or later.
-                if pause_s == _PAUSE_S:
-                    self._runner.note(str(error))
-            except UserError as error:
-                self._runner.note(str(error))
-                return
-            except Problem as error:
-                self._runner.note(str(error))
+    async def _surely(self, errands: Sequence[_Errand]) -> None:
+        """Until each is done, or it is certain that trying it again would change nothing."""
+        pause_s = _PAUSE_S
+        while errands := await self._round(errands):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_MAX_S)
+
+    async def _round(self, errands: Sequence[_Errand]) -> list[_Errand]:
+        """Tries each errand once, and gives those that are left.
+
+        Errands for a run that could not take one wait behind all others, in their order. If the store gave no answer,
+        the round ends: each further call would wait for that answer, too.
+        """
+        left: list[_Errand] = []
+        waiting: dict[RunId, list[_Errand]] = {}
+        answers = True
+        for errand in errands:
+            if errand.target in waiting:
+                waiting[errand.target].append(errand)
+            elif not answers:
+                left.append(errand)
+            elif (answered := await self._attempt(errand)) is not None:
+                waiting[errand.target] = [errand]
+                answers = answered
+        return [*left, *(each for blocked in waiting.values() for each in blocked)]
+
+    async def _attempt(self, errand: _Errand) -> bool | None:
+        """None: it is over, done or given up. Else it is to be tried again; False if the store itself is in trouble."""
+        try:
+            await errand.work()
+        except UnknownRun as error:
+            # A word to a run that may be about to be born.
+            errand.unknown += 1
+            if errand.unknown > _UNKNOWN_MAX:
+                self._runner.note(str(error))
+                return None
+        except InboxFull as error:
+            # No fault of who asked: the run reads its messages, sooner or later.
+            errand.full += 1
+            if errand.full == 1:
+                self._runner.note(str(error))
+        except UserError as error:
+            self._runner.note(str(error))
+            return None
+        except Problem as error:
+            self._runner.note(str(error))
+            return not isinstance(error, Unavailable | StoreUnusable)
+        else:
+            return None
+        return True
 
     async def _create(self, run_id: RunId, created: e.WorkflowCreated, workflow: Workflow[..., Any] | None) -> None:
         """Creates a run if it is absent: drives it here from its first event, or leaves it to another runner."""
