@@ -11,8 +11,10 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from buoy.core.ids import check_run_id
 from buoy.core.limits import LOG_TAIL_BYTES, RESULT_FILE_BYTES_MAX
@@ -22,6 +24,7 @@ from buoy.host.cores import cores
 from buoy.ports.host import GUARD_LOST, Clock, Command, CommandEnd
 
 _GUARD = Path(__file__).with_name("supervisor.py")
+T = TypeVar("T")
 _LOST = "the guard of the command ended without a word; what was left of the command was killed"
 
 
@@ -43,7 +46,7 @@ class GuardedShell:
         began = self._clock.monotonic()
         try:
             # In threads, here and below: a disk that does not answer must not stop the other runs of this process.
-            killed_before = await asyncio.to_thread(_prepare, folder, result)
+            killed_before = await self._in_thread(lambda: _prepare(folder, result))
             guard = await self._start(command, log, result)
         except FileNotFoundError as error:
             raise not_started(f"directory {command.directory!r} is not there", error) from error
@@ -51,7 +54,7 @@ class GuardedShell:
             raise not_started(f"{error.strerror or error} ({error.filename or command.directory})", error) from error
         words = await _until_end(guard)
         kind, number, peak_kib, stopped, over_memory = _ended(words)
-        tail, handed_on, killed = await asyncio.to_thread(lambda: (_tail(log), read_result(result), oom_kills()))
+        tail, handed_on, killed = await self._in_thread(lambda: (_tail(log), read_result(result), oom_kills()))
         return CommandEnd(
             exit_code=number if kind == "code" else None,
             signal=number if kind == "signal" else None,
@@ -67,7 +70,10 @@ class GuardedShell:
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         # A network disk may take minutes to answer.
-        return await asyncio.to_thread(missing_paths, directory, paths)
+        return await self._in_thread(partial(missing_paths, directory, paths))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.to_thread(work)
 
     async def _start(self, command: Command, log: Path, result: Path) -> asyncio.subprocess.Process:
         guard = await asyncio.create_subprocess_exec(

@@ -20,6 +20,7 @@ import sys
 
 _LOOK_MS = 50
 _MEMORY_LOOK_MS = 200
+_KILLED_LOOKS_MAX = 20
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TERMINATE = (signal.SIGTERM, signal.SIGHUP)
 
@@ -101,6 +102,7 @@ class Guard:
             else:
                 self._signal(child, signal.SIGKILL)
                 status, usage = os.wait4(child, 0)[1:]
+                self._until_empty(child)
                 return status, usage.ru_maxrss
         self._sweep(child)
         return status, usage.ru_maxrss
@@ -126,6 +128,14 @@ class Guard:
                 return
             self._pause()
         self._signal(group, signal.SIGKILL)
+        self._until_empty(group)
+
+    def _until_empty(self, group: int) -> None:
+        """A killed process ends its system call first, which may make one more file. Zombies may stay: not for ever."""
+        for _ in range(_KILLED_LOOKS_MAX):
+            if not self._signal(group, 0):
+                return
+            self._pause()
 
     def _signal(self, group: int, number: int) -> bool:
         """False if the group is empty."""

@@ -7,7 +7,6 @@ a difference. The fresh interpreters only replay: they execute no step.
 from __future__ import annotations
 
 import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,7 +21,8 @@ from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.outcomes import difference_in
 from buoy.testing.crashtest.places import place_of
 from buoy.testing.crashtest.process import Job
-from buoy.testing.crashtest.scenario import DATA, Played, Setting, play_in, read_logs
+from buoy.testing.crashtest.scenario import Played, Setting, play_in, read_logs
+from buoy.testing.crashtest.scratch import DATA, scratch
 from buoy.testing.local_host import Shelf
 from buoy.testing.skipping import START_AT, SkippingClock
 
@@ -62,8 +62,8 @@ class Rehearsal:
         """The run is played here up to its last write, and replayed there. `writes`: how many it has."""
         if not self._interpreters:
             return Elsewhere(note=_not_tried(self._note) if self._note else None)
-        with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name:
-            origin = Path(name) / "origin"
+        with scratch() as home:
+            origin = home / "origin"
             origin.mkdir()
             played = play_in(origin, self._job, self._setting, Point(writes, "before"), processes_max=1)
             if played.ended != "crashed":
@@ -72,7 +72,7 @@ class Rehearsal:
             for number, each in enumerate(self._interpreters):
                 if number >= _LEAST and (len(set(seen)) > 1 or None in seen):
                     break
-                folder = Path(name) / str(number)
+                folder = home / str(number)
                 shutil.copytree(origin, folder)
                 ended, difference = self._replayed(each, folder, played)
                 if ended.startswith(_REFUSED):

@@ -25,7 +25,8 @@ from buoy.host.lock_files import LockFiles
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import NoteFile
 from buoy.testing.crashtest.process import Job, Process, make_job
-from buoy.testing.crashtest.scenario import DATA, LOGS, Setting, seed_chance
+from buoy.testing.crashtest.scenario import Setting, seed_chance
+from buoy.testing.crashtest.scratch import DATA, LOGS
 from buoy.testing.crashtest.watch import BodyWatch, watching
 from buoy.testing.local_host import KnownDeaths, Shelf
 from buoy.testing.script import Script, ScriptEntry

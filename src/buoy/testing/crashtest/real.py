@@ -7,7 +7,6 @@ from several interpreters, each with another hash seed, so that the one that tak
 from __future__ import annotations
 
 import signal
-import tempfile
 from itertools import cycle
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import NoteFile
 from buoy.testing.crashtest.places import place_of
 from buoy.testing.crashtest.process import Job
-from buoy.testing.crashtest.scenario import DATA, Played, Setting, read_logs
+from buoy.testing.crashtest.scenario import Played, Setting, read_logs
+from buoy.testing.crashtest.scratch import DATA, scratch
 from buoy.testing.local_host import Shelf
 from buoy.testing.skipping import START_AT, SkippingClock
 
@@ -41,8 +41,7 @@ class RealPlayer:
         """One scenario, in processes of its own."""
         real = SystemClock()
         began = real.monotonic()
-        with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name, self._shelf(Path(name)) as shelf:
-            folder = Path(name)
+        with scratch() as folder, self._shelf(folder) as shelf:
             start_at, ended = START_AT, "crashed"
             for number in range(1, _PROCESSES_MAX + 1):
                 errand = errand_for(self._job, self._setting, point, number, start_at, looks_at_code=looks_at_code)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import random
-import tempfile
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from buoy.ports.records import RunQuery
 from buoy.testing.crashtest.gate import Point
 from buoy.testing.crashtest.notes import Note, Notebook
 from buoy.testing.crashtest.process import Job, Process
+from buoy.testing.crashtest.scratch import DATA, LOGS, scratch
 from buoy.testing.crashtest.watch import BodyWatch, watching
 from buoy.testing.local_host import KnownDeaths, Shelf
 from buoy.testing.skipping import SkippingClock
@@ -33,8 +33,6 @@ from buoy.testing.skipping import SkippingClock
 # One that dies, one that takes over; more only if the engine itself gives up.
 _PROCESSES_MAX = 5
 _RUNS_MAX = 1000
-# What a scenario keeps in its folder.
-DATA, LOGS = "data", "logs"
 
 
 class Played(msgspec.Struct):
@@ -58,8 +56,8 @@ class Setting(msgspec.Struct, frozen=True):
 
 def play(job: Job, setting: Setting, point: Point | None, *, looks_at_code: bool = False) -> Played:
     """One scenario, in this process."""
-    with tempfile.TemporaryDirectory(prefix="buoy-crashtest-") as name:
-        return play_in(Path(name), job, setting, point, looks_at_code=looks_at_code)
+    with scratch() as folder:
+        return play_in(folder, job, setting, point, looks_at_code=looks_at_code)
 
 
 def play_in(

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from msgspec.structs import replace
 
@@ -25,6 +26,8 @@ from buoy.testing.skipping import Outside
 KEY_VARIABLE = "BUOY_IDEMPOTENCY_KEY"
 _SLOTS = 4
 
+T = TypeVar("T")
+
 
 class StageShell(GuardedShell):
     """Also tells the watch which commands look at their key."""
@@ -37,6 +40,7 @@ class StageShell(GuardedShell):
         self._outside = outside
         self._watch = watch
         self._guards: list[_Guard] = []
+        self._jobs: set[Future[Any]] = set()
 
     async def run(self, command: Command) -> CommandEnd:
         if KEY_VARIABLE in command.command:
@@ -55,8 +59,24 @@ class StageShell(GuardedShell):
         guard.write(guard_input(command, log))
         return cast(asyncio.subprocess.Process, guard)
 
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        """In a thread that `drop` can wait for: it writes to a folder that is removed then."""
+        job: Future[T] = Future()
+        job.set_running_or_notify_cancel()
+
+        def do() -> None:
+            try:
+                job.set_result(work())
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                job.set_exception(error)
+
+        self._jobs = {each for each in self._jobs if not each.done()} | {job}
+        SystemThreads().run(do, "buoy-crashtest-shell")
+        return await asyncio.wrap_future(job)
+
     def drop(self) -> None:
-        """The process is dead: its commands end, too."""
+        """The process is dead: its commands end, too. When this returns nothing of them writes any more."""
+        wait(self._jobs)
         for guard in self._guards:
             guard.drop()
         self._guards.clear()
