@@ -19,7 +19,7 @@ from buoy.errors import Unavailable
 from buoy.ports.maintenance import Refusal
 from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key, is_key
 from buoy.stores.objects.buckets.s3_address import Address, make_client
-from buoy.stores.objects.buckets.s3_answers import answer_of, problem_of
+from buoy.stores.objects.buckets.s3_answers import answer_of, problem_of, without_body
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
@@ -87,7 +87,7 @@ class S3Bucket:
 
         for number in range(CONFLICT_TRIES_MAX):
             try:
-                return self._made(await self._send("PUT", key, send))
+                return self._made(await self._send("PUT", key, send, AlreadyExistsError, FileNotFoundError))
             except AlreadyExistsError as error:
                 if answer_of(error).status == 412 or await self.get(key) is not None:
                     raise Exists(key) from error
@@ -107,9 +107,10 @@ class S3Bucket:
         def send() -> Awaitable[PutResult]:
             return put_async(self._writes, key, data, mode=condition, use_multipart=False)
 
+        told = (AlreadyExistsError, FileNotFoundError, PreconditionError)
         for number in range(CONFLICT_TRIES_MAX):
             try:
-                return self._made(await self._send("PUT", key, send))
+                return self._made(await self._send("PUT", key, send, *told))
             except PreconditionError as error:
                 raise Changed(key) from error
             except FileNotFoundError as error:
@@ -167,7 +168,7 @@ class S3Bucket:
             try:
                 # One key by its own request: some servers know no other.
                 send = partial(delete_async, self._reads, some if len(some) > 1 else some[0])
-                await self._send("DELETE", some[0], send)
+                await self._send("DELETE", some[0], send, FileNotFoundError)
             except FileNotFoundError:
                 # Where a missing object is an error, it is gone all the same.
                 continue
@@ -197,7 +198,7 @@ class S3Bucket:
             return bytes(await found.bytes_async()), self._etag(found.meta)
 
         try:
-            return await self._send("GET", key, whole)
+            return await self._send("GET", key, whole, NotModifiedError, FileNotFoundError)
         except (NotModifiedError, FileNotFoundError):
             return None
 
@@ -234,9 +235,9 @@ class S3Bucket:
                 return True
         return False
 
-    async def _send(self, verb: str, key: str, request: Callable[[], Awaitable[T]]) -> T:
-        """The answer; errors that callers tell apart come as they are, all others as the store's."""
-        from obstore.exceptions import AlreadyExistsError, BaseError, NotModifiedError, PreconditionError
+    async def _send(self, verb: str, key: str, request: Callable[[], Awaitable[T]], *told: type[BaseException]) -> T:
+        """The answer; the errors `told`, which the caller tells apart, come as they are, all others as the store's."""
+        from obstore.exceptions import BaseError
 
         for number in range(THROTTLED_TRIES_MAX):
             if self._closed:
@@ -244,12 +245,11 @@ class S3Bucket:
             self.requests[verb] += 1
             try:
                 return await request()
-            except (AlreadyExistsError, FileNotFoundError, NotModifiedError, PreconditionError) as error:
-                if answer_of(error).no_bucket:
-                    raise problem_of(error, self.name, f"{verb} {key}") from error
-                raise
             except (BaseError, OSError, ValueError) as error:
-                if number + 1 == THROTTLED_TRIES_MAX or not answer_of(error).throttled:
+                answer = without_body(error)
+                if isinstance(error, told) and not answer.no_bucket:
+                    raise
+                if not answer.throttled or number + 1 == THROTTLED_TRIES_MAX:
                     raise problem_of(error, self.name, f"{verb} {key}") from error
             await asyncio.sleep(_pause_s(key, number))
         raise AssertionError("the last try returns or raises")

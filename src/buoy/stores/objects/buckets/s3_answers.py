@@ -2,7 +2,8 @@
 
 Invariants: an error whose cause cannot be told is unclear, so `Unavailable`. A missing bucket is never a missing
 object. obstore shows the HTTP status and the error code of S3 only inside its message: they are machine-made, and read
-here and nowhere else. Where they cannot be read, the answer counts as unclear.
+here and nowhere else. Where they cannot be read, the answer counts as unclear. No more of the server's own text is
+kept: it may repeat credentials, and errors are logged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import msgspec
 from buoy.errors import StoreUnusable, Unavailable
 
 _STATUS = re.compile(r"non-2xx status code: ([0-9]{3})")
+# What follows is the body of the answer.
+_NO_LISTING = re.compile(r"Got invalid [a-z ]{1,40} response")
 _CODE = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 # The server took nothing in: the same request may be sent again.
 _REFUSED_CODES = frozenset({"SlowDown", "SlowDownRead", "SlowDownWrite", "TooManyRequests", "RequestLimitExceeded"})
@@ -43,6 +46,15 @@ def answer_of(error: BaseException) -> Answer:
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)
     return Answer(int(status[1]) if status else None, code[1] if code else None)
+
+
+def without_body(error: BaseException) -> Answer:
+    """What the server answered. Its text is taken out of the error: AWS repeats a session token that it refuses."""
+    answer, text = answer_of(error), str(error)
+    known = _STATUS.search(text) or _NO_LISTING.search(text)
+    text = text[: known.end()] if known else first_line(error).partition("<")[0]
+    error.args = (f"{text} <Code>{answer.code}</Code>" if answer.code else text,)
+    return answer
 
 
 def problem_of(error: BaseException, name: str, what: str) -> StoreUnusable | Unavailable:
