@@ -148,9 +148,9 @@ class JobWorker(Worker):
                 self.tell(f"cannot look: {problem}")
             await asyncio.sleep(_LOOK_S)
 
-    def stop(self, grace_s: float) -> bool:
+    async def _stop(self, grace_s: float) -> None:
         self.room.close()
-        return super().stop(grace_s)
+        await super()._stop(grace_s)
 
 
 def completed_in(log: Sequence[e.Event]) -> set[LeafId]:

@@ -34,3 +34,24 @@ def test_jobs_that_have_not_begun_are_taken_by_others_while_one_saves_its_work(b
     assert second.wait(PATIENCE_S) == 0
     assert batch.seen().count("saved") == 1
     assert {job["attempt"] for job in batch.jobs().values()} == {1}
+
+
+def test_jobs_of_the_same_lot_that_have_not_begun_are_given_back_at_once(batch: Batch) -> None:
+    saves = f"test -e second || {{ {_SAVE}; echo saves >> witness; while :; do sleep 0.02; done; }}"
+    steps = [{"id": "job_{k}", "run": f"echo job_{{k}} >> witness; {saves}", "supports_termination": True}]
+    batch.submit({"name": "stop", "parameters": {"k": "1:80"}, "steps": steps})
+    first = batch.runner("--cpus", "1")
+    wait_until(lambda: batch.seen() == ["job_1", "saves"])
+    (batch.folder / "second").touch()
+    first.send_signal(signal.SIGTERM)
+    second = batch.runner("--cpus", "2")
+    # The first lot has 30 jobs: one runs, and 29 come back while it saves its work.
+    wait_until(lambda: len({each for each in batch.seen() if each.startswith("job_")}) == 80)
+    assert "saved" not in batch.seen()
+    assert first.poll() is None
+    (batch.folder / "go").touch()
+    assert first.wait(PATIENCE_S) == 0
+    assert second.wait(PATIENCE_S) == 0
+    assert batch.seen().count("saved") == 1
+    assert [batch.seen().count(f"job_{k}") for k in range(2, 81)] == [1] * 79
+    assert {job["attempt"] for job in batch.jobs().values()} == {1}

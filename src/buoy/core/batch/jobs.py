@@ -16,7 +16,7 @@ import msgspec
 from buoy.core.batch.lots import is_lot
 from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
-from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.lineage import visible
 from buoy.core.log.state import Leaf, State, fold
 from buoy.core.spec.graph import topological
@@ -41,6 +41,9 @@ class JobStatus(StrEnum):
 # The cause of a job that was lost with its allocation. It is free: the next runner runs it again, as the same attempt.
 ALLOCATION_LOST = "allocation_lost"
 SETTLED = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
+# Runs that ended while jobs were left, and where those stood.
+_CUT_SHORT = frozenset({Status.FAILED, Status.CANCELLED})
+_LEFT = frozenset({JobStatus.UNINITIALIZED, JobStatus.BLOCKED, JobStatus.READY, JobStatus.TERMINATED})
 
 
 class LotFacts(msgspec.Struct, frozen=True):
@@ -110,8 +113,8 @@ def job_views(
         elif type(body) is e.JobHeld:
             ends[body.leaf] = event.at
     found = [_view(state, planned.id, results, lots) for planned in plan.steps]
-    found = [_dated(view, ends) for view in found]
-    return _with_blocks(plan, state, found)
+    found = _with_blocks(plan, state, [_dated(view, ends) for view in found])
+    return [_ended(view) for view in found] if state.status in _CUT_SHORT else found
 
 
 def counts(views: Iterable[JobView]) -> dict[JobStatus, int]:
@@ -223,6 +226,11 @@ def _measured(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _dated(view: JobView, ends: Mapping[LeafId, float]) -> JobView:
     at = ends.get(leaf_id("", view.job, 1))
     return view if at is None or view.since is not None else msgspec.structs.replace(view, since=at)
+
+
+def _ended(view: JobView) -> JobView:
+    """A job that no runner has, of a run that ended without it."""
+    return msgspec.structs.replace(view, status=JobStatus.CANCELLED) if view.status in _LEFT else view
 
 
 def _with_blocks(plan: SpecPlan, state: State, views: list[JobView]) -> list[JobView]:

@@ -16,6 +16,8 @@ from buoy.core.log import events as e
 from buoy.core.spec.model import Resources
 
 _SCOPE = ".lots"
+# The cause of jobs that a lot gave back because its runner stops.
+RETURNED = "returned"
 
 
 class LotJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -53,12 +55,13 @@ class Lot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one job of a lot ended: with a result, or with an error."""
+    """How one job of a lot ended: with a result, or with an error. `returned`: it has not begun, and never will here."""
 
     leaf: LeafId
     attempt: int = 1
     result: msgspec.Raw = e.NULL
     error: e.ErrorInfo | None = None
+    returned: bool = False
 
 
 class SpooledEnd(msgspec.Struct, frozen=True, omit_defaults=True):

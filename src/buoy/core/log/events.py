@@ -202,7 +202,10 @@ class JobsReset(Payload, frozen=True, tag="jobs_reset", kw_only=True):
 
 
 class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):
-    """Jobs that are not to run. `disabled`: what needs them runs without them. `cause`: user, dependency."""
+    """Jobs that are not to run. `disabled`: what needs them runs without them.
+
+    `cause`: user, dependency, or in the log of a lot also returned: its run offers them again.
+    """
 
     leaves: tuple[LeafId, ...]
     disabled: bool = False

@@ -23,7 +23,7 @@ from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.failures import step_failed
 from buoy.engine.batch.offered_jobs import OfferedJobs
 from buoy.engine.batch.offers import Offers
-from buoy.engine.batch.protocol import JobExecution, jobs_message, step_of
+from buoy.engine.batch.protocol import JobExecution, check_sent, jobs_message, step_of
 from buoy.engine.spec.decider import SpecDecider
 from buoy.engine.spec.ready_set import Mark, Slot
 from buoy.engine.spec.runtime import SpecKit
@@ -119,8 +119,12 @@ class BatchDecider(SpecDecider):
                 text = f"its lot ended without it: {failure}"
                 self._hold(node, e.ErrorInfo(type="LotFailed", message=text, kind="unknown"))
             else:
-                self._leave(node)
-                self._walk.frontier.again(node)
+                self._free(node)
+
+    def _free(self, node: int) -> None:
+        """A job that no runner has begun: it is offered again."""
+        self._leave(node)
+        self._walk.frontier.again(node)
 
     def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
         """A message about jobs."""
@@ -142,7 +146,9 @@ class BatchDecider(SpecDecider):
             return  # known already, or of a lot that was given up
         if lot != execution.state.child_id(lot_leaf(self._offered[node])):
             return
-        if end.error is None:
+        if end.returned:
+            self._free(node)  # no event: until its next offer the log has it in that lot, whose end frees it, too
+        elif end.error is None:
             execution.record(e.StepCompleted(end.leaf, end.result, end.attempt))
             self._completed(node, end.result)
         elif self._plan.spec.on_failure == "fail":
@@ -236,16 +242,15 @@ class BatchDecider(SpecDecider):
         if self._offered.members(lot):
             leaves = tuple(self._leaf(node) for node in nodes)
             self._tell_lot(lot, StopJobs(leaves, reason=reason), number)
-        else:
-            self._lots.pop(lot_leaf(lot), None)
-            self._execution.cancel_leaf(lot_leaf(lot))
+            return
+        self._lots.pop(lot_leaf(lot), None)
+        self._execution.cancel_leaf(lot_leaf(lot))
 
     def _tell_lot(self, lot: int, body: StopJobs, number: int) -> None:
         execution = self._execution
         child = execution.state.child_id(lot_leaf(lot))
         message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))
-        done = partial(execution.turn, _raise)
-        execution.after_commit(lambda: execution.host.outbox.send(message, done))
+        execution.after_commit(lambda: execution.host.outbox.send(message, partial(execution.turn, check_sent)))
 
     def _stopped(self, stopped: e.JobsStopped) -> None:
         for node in self._nodes(stopped.leaves):
@@ -313,8 +318,3 @@ class BatchDecider(SpecDecider):
             self._walk.frontier.take(node)
             self._walk.frontier.enter(Slot.COMMAND)
         self._offered.put(node, body.lot)
-
-
-def _raise(error: Exception | None) -> None:
-    if error is not None:
-        raise error

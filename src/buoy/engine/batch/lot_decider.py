@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, Lot, LotJob, StopJobs
+from buoy.core.batch.lots import RETURNED, EndedJobs, JobEnd, JobsMessage, Lot, LotJob, StopJobs
 from buoy.core.ids import LeafId
 from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX
 from buoy.core.log import codec
@@ -48,14 +48,20 @@ class LotDecider:
         self._over = False
         self._counted = 0
         self._called = False
+        # Jobs were given back, and their run is to learn it though this process stops.
+        self._returns = False
 
     @property
     def busy(self) -> bool:
         return False
 
     def begin(self, at: float) -> None:
-        self._room.on_free.append(self._freed)
+        self._listen()
         self._go()
+
+    def _listen(self) -> None:
+        self._room.on_free.append(self._freed)
+        self._room.on_close.append(self._closed)
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         known = self._execution.state.leaves.get(leaf)
@@ -94,8 +100,9 @@ class LotDecider:
 
     def detach(self) -> None:
         self._over = True
-        if self._freed in self._room.on_free:
-            self._room.on_free.remove(self._freed)
+        for heard, own in ((self._room.on_free, self._freed), (self._room.on_close, self._closed)):
+            if own in heard:
+                heard.remove(own)
         self._count(0)
         if self._timer is not None:
             self._timer.cancel()
@@ -153,8 +160,30 @@ class LotDecider:
     def _stop(self, stopped: e.JobsStopped) -> None:
         for leaf in stopped.leaves:
             job = self._jobs.get(leaf)
-            if job is not None:
+            if job is not None and stopped.cause == RETURNED:
+                self._note(JobEnd(leaf, job.attempt, returned=True))
+            elif job is not None:
                 self._note(JobEnd(leaf, job.attempt, error=cancelled(stopped.reason or "it was cancelled")))
+
+    # ---- this process stops
+
+    def _closed(self) -> None:
+        if self._room.gives_back:
+            asyncio.get_running_loop().call_soon(self._execution.turn, self._give_back)
+
+    def _give_back(self) -> None:
+        """Gives back what has not begun while other jobs of this lot run. Without those the lot itself is released."""
+        if self._over or self._execution.replaying or self._begun <= self._ends.keys():
+            return
+        waiting = tuple(job.leaf for job in self._waiting if job.leaf not in self._begun | self._ends.keys())
+        if waiting:
+            returned = e.JobsStopped(leaves=waiting, cause=RETURNED, reason="its runner stops")
+            self._execution.record(returned)
+            self._stop(returned)
+            self._waiting.clear()
+            self._count(0)
+            self._returns = True
+        self._send()
 
     # ---- results
 
@@ -164,7 +193,8 @@ class LotDecider:
         if all_ended and not unsent and not self._sending:
             self._over = True
             failed = sum(end.error is not None for end in self._ends.values())
-            self._execution.code_returned({"completed": len(self._ends) - failed, "failed": failed})
+            ran = sum(not end.returned for end in self._ends.values())
+            self._execution.code_returned({"completed": ran - failed, "failed": failed})
         elif self._sending or not unsent:
             return
         elif all_ended or unsent >= JOBS_SENT_MAX:
@@ -198,12 +228,14 @@ class LotDecider:
         if error is not None:
             raise error
         self._sent = last
+        if self._returns:
+            self._send()
         self._go()
 
     # ---- replay
 
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
-        self._room.on_free.append(self._freed)
+        self._listen()
         await replay_in_slices(events, self._execution.host.clock, self._replay_some)
         self._execution.history.forget()
         self._go()

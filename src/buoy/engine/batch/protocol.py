@@ -69,6 +69,12 @@ def step_of(leaf: LeafId) -> str:
     return leaf.rpartition("#")[0]
 
 
+def check_sent(error: Exception | None) -> None:
+    """A message that could not be sent pauses its run."""
+    if error is not None:
+        raise error
+
+
 def jobs_message(to: RunId, by: RunId, dedupe: str, body: Any) -> Message:
     """A message about jobs."""
     return Message(to, "jobs", f"jobs:{by}:{dedupe}", body, by=by)

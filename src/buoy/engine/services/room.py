@@ -51,6 +51,7 @@ class Room:
         self.allocation = ""
         self._devices = tuple(devices) or tuple(map(str, range(capacity.gpus)))
         self.closed = False
+        self.gives_back = True
         # Called when something became free.
         self.on_free: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
@@ -195,8 +196,8 @@ class Room:
         left = self.time_left_s
         return left is None or resources.time_s is None or resources.time_s <= left
 
-    def close(self) -> None:
-        """No job begins any more."""
-        self.closed = True
-        for each in self.on_close:
+    def close(self, *, gives_back: bool = True) -> None:
+        """No job begins any more. `gives_back`: those that have not begun are wanted elsewhere."""
+        self.closed, self.gives_back = True, gives_back
+        for each in list(self.on_close):
             each()

@@ -72,7 +72,7 @@ class JobRunner:
 
         False: no lot is left that this runner could end.
         """
-        self._room.close()
+        self._room.close(gives_back=False)
         page = await self._client.runs(RunQuery(statuses=NOT_ENDED, parent=self._run_id), limit=RUNS_PAGE_MAX)
         lots = [each for each in page.runs if each.document.workflow == LOT_WORKFLOW]
         free = {each.document.queue for each in lots if each.holder is None}

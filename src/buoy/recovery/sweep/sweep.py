@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from buoy.core.diagnosis.first_look import gives_sign
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX
+from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.client.client import Client
 from buoy.engine.services.recovery_log import note_burial, note_release
@@ -24,6 +25,7 @@ from buoy.ports.records import Evidence, Orphan, RunnerRecord, RunQuery, RunReco
 from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
 from buoy.recovery.failure_detector import FailureDetector, retire, strike_unregistered
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
+from buoy.recovery.sweep.left_lots import end_left, held_lots
 from buoy.recovery.sweep.recent_fleet import RecentFleet
 from buoy.recovery.sweep.scan import ScanOptions, held_by, held_in_silence, mixed, stale_page, sweep_pages
 from buoy.recovery.sweep.scope import Scope
@@ -120,13 +122,16 @@ class Sweep:
         released = await self._one_by_one(record, sight)
         if released is None or self._options.dry_run:
             return
+        lots = await held_lots(self._store, record)
         number = await self._detector.declare_dead(record, evidence)
         if number:
             self._seen |= released
-            self.tally.count("resumed", number)
-            self.tally.recovered += number
             why = str(evidence.get("proof", "proven dead"))
             note_burial(record.info.id, number, released, reason=why, actor=self._client.actor)
+            ended = len(await end_left(self._client, lots))
+            self.tally.count("healthy", ended)
+            self.tally.count("resumed", number - ended)
+            self.tally.recovered += number
 
     async def _holds(self, runner: RunnerRecord) -> bool:
         page = await self._store.find_runs(RunQuery(holder=runner.info.id), limit=1)
@@ -243,7 +248,8 @@ class Sweep:
         if (record.holder in living and doc.status in RESTING) or doc.run_id in sound:
             self._note(Recovery(run_id=doc.run_id))
             return False
-        await self._recover(doc.run_id)
+        if doc.workflow != LOT_WORKFLOW or self._options.dry_run or not await end_left(self._client, [doc.run_id]):
+            await self._recover(doc.run_id)
         # A look does not wait for anything on some stores; steps and beats of this process want their turn.
         await asyncio.sleep(0)
         return True
