@@ -34,7 +34,7 @@ async def opened(folder: Path) -> AsyncIterator[JobShell]:
 
 def order(
     folder: Path, command: str, *, leaf: str = "a#1", memory: int = 0, grace_s: float = 0.5, again: bool = False,
-    lane: str = "", places: int = 0,
+    lane: str = "", places: int = 0, log_max: int = 0,
 ) -> Command:  # fmt: skip
     return Command(
         run_id=RunId("r1"),
@@ -44,6 +44,7 @@ def order(
         directory=str(folder),
         grace_s=grace_s,
         memory_max_bytes=memory,
+        log_max_bytes=log_max,
         again=again,
         lane=lane,
         places=places,
@@ -257,3 +258,37 @@ async def test_what_ended_just_before_its_runner_died_does_not_run_again(tmp_pat
         end = await shell.run(order(tmp_path, "touch again", again=True))
         assert (end.exit_code, end.result) == (0, b"[7]\n")
         assert not (tmp_path / "again").exists()
+
+
+async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path) -> None:
+    most = 1 << 20
+    log = tmp_path / "logs" / "r1" / "flood#1.1.log"
+    # 64 MB in all; the other command writes little and keeps all of it.
+    flood = "echo first; yes 0123456789 | head -c 64000002; until test -e go; do sleep 0.01; done; echo last; exit 3"
+    async with opened(tmp_path) as shell:
+        other = asyncio.ensure_future(shell.run(order(tmp_path, "seq 1 1000", leaf="other#1", log_max=most)))
+        going = asyncio.ensure_future(shell.run(order(tmp_path, flood, leaf="flood#1", log_max=most)))
+        # While it runs, and not only at its end.
+        await until(lambda: log.exists() and b"bytes dropped here" in log.read_bytes(), "the log to be shortened")
+        (tmp_path / "go").touch()
+        end = await going
+        assert (await other).exit_code == 0
+    text = log.read_text()
+    assert len(text) <= most
+    assert text.startswith("first\n0123456789\n")
+    assert text.endswith("last\n")
+    assert end.tail.endswith("last")
+    dropped = int(text.partition("about ")[2].partition(" bytes")[0].replace(",", ""))
+    # What the command writes in the very moment of a cut is lost, and not counted.
+    assert 1_000_000 < dropped <= 64_000_002
+    assert text.count(f"\n[buoy: about {dropped:,} bytes dropped here: a log keeps at most {most:,}]\n") == 1
+    assert (tmp_path / "logs" / "r1" / "other#1.1.log").read_text().count("\n") == 1000
+
+
+async def test_a_command_that_ends_at_once_has_no_longer_log_than_it_may(tmp_path: Path) -> None:
+    async with opened(tmp_path) as shell:
+        await shell.run(order(tmp_path, "seq 1 20000", log_max=8192))
+    text = (tmp_path / "logs" / "r1" / "a#1.1.log").read_text()
+    assert len(text) <= 8192
+    assert text.startswith("1\n2\n")
+    assert text.endswith("\n20000\n")

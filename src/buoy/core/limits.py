@@ -194,6 +194,9 @@ RESULT_FILE_BYTES_MAX = 256 * 1024
 # Linux hands a process no argument and no variable of more than 128 KiB, with its name and a zero byte.
 VARIABLE_BYTES_MAX = 128 * 1024 - 16
 LOG_TAIL_BYTES = 1_000
+# Of a job's output its log keeps so much, the first half and the last lines: 100 floods at a time fit on most disks.
+JOB_LOG_BYTES_MIN = 4 * 1024
+JOB_LOG_BYTES_MAX = 64 * 1024 * 1024
 
 # Jobs of batch runs. A lot is about a minute of work for one runner: a claim costs some 20 writes on an object store,
 # and a runner that is lost leaves at most that much for others. 256 no-op jobs are some seconds.

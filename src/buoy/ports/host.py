@@ -40,6 +40,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0
     # The whole process tree is killed when it has more than that; 0: no limit.
     memory_max_bytes: int = 0
+    # Of more output its log keeps the first half of that and the last lines; 0: no limit. Of jobs only.
+    log_max_bytes: int = 0
     # An earlier process may have begun this very attempt.
     again: bool = False
     # Commands of one lane share so many places: one that finds all taken begins when another ends. Empty: at once.

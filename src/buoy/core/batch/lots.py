@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from buoy.core.ids import LeafId, RunId, effect_key, leaf_id
-from buoy.core.limits import LOT_EXPECTED_S, LOT_JOBS_MAX, LOT_S
+from buoy.core.limits import JOB_LOG_BYTES_MAX, LOT_EXPECTED_S, LOT_JOBS_MAX, LOT_S
 from buoy.core.log import events as e
 from buoy.core.spec.model import Resources
 
@@ -38,6 +38,7 @@ class LotJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     before_retry: int | None = None
     timeout_s: float | None = None
     grace_s: float = 5.0
+    log_max_bytes: int = JOB_LOG_BYTES_MAX
 
 
 class Lot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -55,7 +56,7 @@ class Lot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one job of a lot ended: with a result, or with an error. `returned`: it has not begun, and never will here."""
+    """How one job of a lot ended: with a result, or with an error. `returned`: it has not begun, and will not."""
 
     leaf: LeafId
     attempt: int = 1

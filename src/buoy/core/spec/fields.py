@@ -14,11 +14,12 @@ import msgspec
 
 from buoy.core.durations import DURATION, seconds
 from buoy.core.ids import NAME, check_name
-from buoy.core.limits import NAME_CHARS_MAX
+from buoy.core.limits import JOB_LOG_BYTES_MIN, MEMORY_BYTES_MAX, NAME_CHARS_MAX
 from buoy.core.log.questions import Json
 from buoy.core.spec.model import Place
 from buoy.core.spec.problems import Problems, names, shown
 from buoy.core.spec.template import parse
+from buoy.core.spec.values import MEMORY, memory_bytes
 from buoy.errors import BadInput
 
 T = TypeVar("T")
@@ -131,6 +132,22 @@ def _paths(value: object, place: Place, problems: Problems) -> tuple[str, ...]:
     return found
 
 
+def _memory(value: object, place: Place, problems: Problems) -> int | None:
+    found = attempt(lambda: memory_bytes(value), place, problems)
+    if found is not None and found > MEMORY_BYTES_MAX:
+        problems.add(place, f"{shown(value)} is more than 1 PiB, and no machine has that; give what one job needs")
+        return None
+    return found
+
+
+def _log_size(value: object, place: Place, problems: Problems) -> int | None:
+    found = _memory(value, place, problems)
+    if found is not None and found < JOB_LOG_BYTES_MIN:
+        problems.add(place, f"{shown(value)} is less than 4 KiB, and holds no log; give at least 4KiB")
+        return None
+    return found
+
+
 def one_of(*known: str) -> FieldKind:
     def read(value: object, place: Place, problems: Problems) -> str | None:
         if value in known:
@@ -219,3 +236,5 @@ FLAG = FieldKind(_flag, {"type": "boolean"})
 CALL = FieldKind(_call, {"type": "string", "pattern": f"^{_FUNCTION}$"})
 ANY = FieldKind(_value, {})
 INPUTS = FieldKind(_inputs, {"type": "object", "propertyNames": {"pattern": f"^{VARIABLE}$"}})
+SIZE = FieldKind(_memory, {"type": ["string", "integer"], "minimum": 1, "pattern": f"^{MEMORY}$"})
+LOG_SIZE = FieldKind(_log_size, {**SIZE.schema, "minimum": JOB_LOG_BYTES_MIN})

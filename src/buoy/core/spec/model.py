@@ -97,6 +97,8 @@ class SpecStep(Action, frozen=True, omit_defaults=True, kw_only=True):
     retry_on: tuple[int, ...] = ()
     before_retry: str | None = None
     cancel_with_needs: bool = False
+    # How much of its output the log of a job keeps; None: as much as is usual.
+    log_max_bytes: int | None = None
 
     @property
     def actions(self) -> tuple[Action, ...]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.limits import MEMORY_BYTES_MAX, NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
+from buoy.core.limits import NAME_CHARS_MAX, RETRIES_MAX, SPEC_PARALLEL_MAX, SPEC_STEPS_MAX
 from buoy.core.log.questions import check_question
 from buoy.core.spec.action_fields import ACTIONS_SCHEMA, read_actions
 from buoy.core.spec.command import command_problems
@@ -24,7 +24,9 @@ from buoy.core.spec.fields import (
     FLAG,
     ID,
     INPUTS,
+    LOG_SIZE,
     PATHS,
+    SIZE,
     TEXT,
     TEXTS,
     VARIABLE,
@@ -40,7 +42,7 @@ from buoy.core.spec.fields import (
 )
 from buoy.core.spec.model import DIRECTORY, Ask, Module, Parameter, Place, Resources, Spec, SpecStep, question_of
 from buoy.core.spec.problems import Problems, shown
-from buoy.core.spec.values import MEMORY, memory_bytes, parameter
+from buoy.core.spec.values import parameter
 
 _WORK_KEYS = ("call", "run", "ask")
 
@@ -187,14 +189,6 @@ def _resources(data: object, place: Place, problems: Problems) -> Resources | No
     return None
 
 
-def _memory(value: object, place: Place, problems: Problems) -> int | None:
-    found = attempt(lambda: memory_bytes(value), place, problems)
-    if found is not None and found > MEMORY_BYTES_MAX:
-        problems.add(place, f"{shown(value)} is more than 1 PiB, and no machine has that; give what one job needs")
-        return None
-    return found
-
-
 def _exit_codes(value: object, place: Place, problems: Problems) -> tuple[int, ...]:
     if not isinstance(value, list) or not value:
         problems.add(place, f"expected a list of exit codes, found {shown(value)}")
@@ -210,11 +204,7 @@ _RESOURCES = Keys(
     Resources,
     {
         "cpus": Key(count(1, 100_000), "Processors."),
-        "memory": Key(
-            FieldKind(_memory, {"type": ["string", "integer"], "minimum": 1, "pattern": f"^{MEMORY}$"}),
-            "Memory: bytes, or a size such as 512MiB or 16GiB.",
-            "memory_bytes",
-        ),
+        "memory": Key(SIZE, "Memory: bytes, or a size such as 512MiB or 16GiB.", "memory_bytes"),
         "gpus": Key(count(0, 10_000), "Graphics processors."),
         "nodes": Key(count(1, 100_000), "Machines that one job uses."),
         "time": Key(DURATIONS, "Time limit of a batch job: seconds, or 2h.", "time_s"),
@@ -274,6 +264,7 @@ _STEP = Keys(
             "Batch runs: a command that runs before each retry.",
         ),
         "cancel_with_needs": Key(FLAG, "Batch runs: cancel the job when a job that it needs fails for good."),
+        "log_max": Key(LOG_SIZE, "Batch runs: how much of its output the job's log keeps. [64MiB]", "log_max_bytes"),
     },
 )
 _STEPS: Schema = {

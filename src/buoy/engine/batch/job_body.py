@@ -147,6 +147,7 @@ class JobBody:
             variables={**job.variables, **own},
             grace_s=job.grace_s,
             memory_max_bytes=lot.resources.memory_bytes or 0,
+            log_max_bytes=job.log_max_bytes,
             again=self._again,
             lane=group_name(lot.resources) if place.shared else "",
             places=self._room.short.places(lot.resources),

@@ -15,7 +15,7 @@ import msgspec
 from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, cut, lot_leaf, lot_size
 from buoy.core.batch.resources import ONE_CPU, job_queue
 from buoy.core.ids import LeafId, leaf_id
-from buoy.core.limits import JOBS_COMMIT_MAX, JOBS_GUESSED_MAX, JOBS_GUESSED_S
+from buoy.core.limits import JOB_LOG_BYTES_MAX, JOBS_COMMIT_MAX, JOBS_GUESSED_MAX, JOBS_GUESSED_S
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.spec.model import DIRECTORY, Resources, SpecStep
@@ -157,6 +157,7 @@ class Offers:
             # A time limit that was raised since replaces both limits of the spec.
             timeout_s=step.timeout_s if changed is None or changed.time_s is None else None,
             grace_s=float(args["grace_s"]),  # type: ignore[arg-type]
+            log_max_bytes=step.log_max_bytes or JOB_LOG_BYTES_MAX,
         )
 
     def _leaf(self, node: int) -> LeafId:

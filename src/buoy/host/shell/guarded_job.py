@@ -16,6 +16,7 @@ class GuardedJob:
         self.variables: dict[str, str] = dict(order["variables"])  # type: ignore[call-overload]
         self.grace_s = float(order["grace_s"])  # type: ignore[arg-type]
         self.memory_max = int(order["memory_max"])  # type: ignore[call-overload]
+        self.log_max = int(order.get("log_max", 0))  # type: ignore[call-overload]
         # Commands of one lane share places; empty: it begins at once.
         self.lane = str(order.get("lane", ""))
         self.places = int(order.get("places", 0))  # type: ignore[call-overload]
@@ -38,6 +39,10 @@ class GuardedJob:
         """The variables of the command; what it starts is known by them."""
         own = {name.encode(): value.encode() for name, value in self.variables.items()}
         return {**base, **own, GUARD.encode(): f"{guard}:{self.id}".encode()}
+
+    def trim_log(self) -> bool:
+        """Whether its log was longer than it may be."""
+        return bool(self.log_max) and self.output is not None and self.output.trim(self.log_max)
 
     def name_log(self) -> str:
         """Gives the log its name. Returns its last lines, if the command failed."""

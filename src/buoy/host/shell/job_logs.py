@@ -10,9 +10,12 @@ import fcntl
 import os
 import sys
 
-_FLAGS = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 _NAMELESS = getattr(os, "O_TMPFILE", 0)
 _TAIL_BYTES = 1000
+# Of a log that was too long: so much of its end stays, and a cut is moved by so much at most to the end of a line.
+_END_BYTES = 64 * 1024
+_LINE_BYTES = 8 * 1024
 
 
 class JobLog:
@@ -23,6 +26,10 @@ class JobLog:
         self.handle = handle
         self.fresh = fresh
         self.named = named
+        # Of a log that was too long: where its beginning ends, and how much is gone after that.
+        self._head = 0
+        self._mark = b""
+        self._dropped = 0
 
     def lock(self) -> bool:
         """False: a process of an earlier start has it."""
@@ -48,6 +55,33 @@ class JobLog:
         except OSError as error:
             # The disk is full, or the folder is gone: the command matters more than its log.
             print(f"buoy: the log {self.path} is lost: {error}; make room on its disk", file=sys.stderr)
+
+    def trim(self, most: int) -> bool:
+        """Drops the middle of a log that is longer than that, and says so there. Whether it was.
+
+        Commands append, so they continue behind it. What they write between two of these calls may be lost.
+        """
+        size = os.fstat(self.handle).st_size
+        if size <= most:
+            return False
+        try:
+            self._drop_middle(size, most)
+        except OSError as error:
+            # The next look tries again.
+            print(f"buoy: the log {self.path} is too long and cannot be shortened: {error}", file=sys.stderr)
+        return True
+
+    def _drop_middle(self, size: int, most: int) -> None:
+        if not self._head:
+            first = os.pread(self.handle, min(_LINE_BYTES, most // 4), most // 2 - min(_LINE_BYTES, most // 4))
+            self._head = most // 2 - len(first) + (first.rfind(b"\n") + 1 or len(first))
+        kept = min(_END_BYTES, most // 4)
+        last = os.pread(self.handle, kept, size - kept)
+        last = last[last.find(b"\n", 0, _LINE_BYTES) + 1 :]
+        self._dropped += os.fstat(self.handle).st_size - self._head - len(self._mark) - len(last)
+        self._mark = f"\n[buoy: about {self._dropped:,} bytes dropped here: a log keeps at most {most:,}]\n".encode()
+        os.ftruncate(self.handle, self._head)
+        os.write(self.handle, self._mark + last)
 
     def tail(self) -> str:
         """Its last lines."""

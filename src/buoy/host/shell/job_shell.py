@@ -226,6 +226,7 @@ def _order(command: Command, log: str, result: str) -> dict[str, Any]:
         "result": result,
         "grace_s": command.grace_s,
         "memory_max": command.memory_max_bytes,
+        "log_max": command.log_max_bytes,
         "again": command.again,
         "lane": command.lane,
         "places": command.places,

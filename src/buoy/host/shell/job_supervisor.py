@@ -26,7 +26,9 @@ from buoy.host.shell.process_tree import children, identity, kill, kill_left_beh
 from buoy.host.shell.recent_ends import RecentEnds
 
 _LOOK_S = 0.05
-_MEMORY_LOOK_S = 0.2
+_LIMITS_LOOK_S = 0.2
+# A log that was too long grows by a gigabyte per second or so.
+_FLOOD_LOOK_S = 0.02
 _TERMINATE = (signal.SIGTERM, signal.SIGHUP)
 _DEFAULT = (signal.SIGCHLD, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, *_TERMINATE)
 _SUBREAPER = 36
@@ -44,7 +46,7 @@ class JobGuard:
         self._ending: list[GuardedJob] = []
         # Processes that left their parents and came to the guard, by PID: of which job they are.
         self._adopted: dict[int, GuardedJob] = {}
-        self._memory_at = 0.0
+        self._limits_at = 0.0
         self._identity = identity(os.getpid())
         # Jobs by the number in their environment: nothing that they start can lose it by chance.
         self._numbers: dict[str, GuardedJob] = {}
@@ -91,7 +93,7 @@ class JobGuard:
             return SAY_MS
         if self._waiting or self._ending or self._nameless:
             return int(_LOOK_S * 1000)
-        return int(_MEMORY_LOOK_S * 1000) if any(job.memory_max for job in self._leaders.values()) else None
+        return int(1000 * max(0.0, self._limits_at - time.monotonic())) if self._leaders else None
 
     def _terminate(self, *_: object) -> None:
         for job in tuple(self._jobs.values()):
@@ -220,7 +222,7 @@ class JobGuard:
                 self._ending.append(job)
 
     def _look(self) -> None:
-        """Kills what has outlived its grace, and what has more memory than it may."""
+        """Kills what has outlived its grace, gives logs their names, and sees that limits are kept."""
         now = time.monotonic()
         if self._ending:
             self._adopt()
@@ -233,16 +235,22 @@ class JobGuard:
         while self._nameless and now >= (first := next(iter(self._nameless.values()))).began_at + _LOOK_S:
             del self._nameless[first.pid]
             first.name_log()
-        if now >= self._memory_at:
-            self._memory_at = now + _MEMORY_LOOK_S
-            self._adopt()
-            for job in tuple(self._leaders.values()):
-                if job.memory_max and not job.over_memory and self._memory(job) > job.memory_max:
-                    job.over_memory = True
-                    job.kill_at = now
-                    if job not in self._ending:
-                        self._ending.append(job)
-                    self._signal(job, signal.SIGKILL)
+        if now >= self._limits_at:
+            self._enforce(now)
+
+    def _enforce(self, now: float) -> None:
+        """Limits of memory and of logs."""
+        self._adopt()
+        flood = False
+        for job in tuple(self._leaders.values()):
+            flood = job.trim_log() or flood
+            if job.memory_max and not job.over_memory and self._memory(job) > job.memory_max:
+                job.over_memory = True
+                job.kill_at = now
+                if job not in self._ending:
+                    self._ending.append(job)
+                self._signal(job, signal.SIGKILL)
+        self._limits_at = now + (_FLOOD_LOOK_S if flood else _LIMITS_LOOK_S)
 
     def _end(self, job: GuardedJob) -> None:
         assert job.status is not None
@@ -252,6 +260,7 @@ class JobGuard:
         told["result"] = os.path.lexists(job.result)
         now = time.monotonic()
         told["duration_s"] = round(now - job.began_at, 4)
+        job.trim_log()
         if job.status:
             told["tail"] = job.name_log()
         self._recent.add(now, job, self._forget(job, told))
