@@ -58,8 +58,8 @@ class Place:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def serve(self) -> None:
-        words = ["serve", "--store", "sqlite:///runs.db", "--port", str(self.port)]
+    def serve(self, *more: str) -> None:
+        words = ["serve", "--store", "sqlite:///runs.db", "--port", str(self.port), *more]
         self.server = subprocess.Popen(
             [sys.executable, "-m", "buoy", *words], cwd=self.folder, env=self.environment, text=True
         )
@@ -162,3 +162,38 @@ def test_a_token_file_that_others_can_read_is_refused(place: Place) -> None:
     file.chmod(0o644)
     told = place.buoy("serve", "--store", "sqlite:///runs.db", "--token-file", str(file), code=2)
     assert "chmod 600" in told and "secret" not in told
+
+
+SPEC = """
+name: batch
+parameters: {k: "1:6"}
+steps:
+  - {id: "job_{k}", run: "echo job_{k} >> witness"}
+"""
+
+
+def test_a_server_with_specs_drives_a_batch_run_that_runners_execute(place: Place) -> None:
+    (place.folder / "spec.yaml").write_text(SPEC)
+    store = ("--store", place.url)
+    place.serve("--specs")
+    place.buoy("submit", "spec.yaml", "--id", "b1", *store)
+    # Only an owner makes lots, and no other process is there.
+    wait_until(lambda: "b1.lot-1" in place.buoy("ps", "--parent", "b1", *store), "the first lot")
+    assert not (place.folder / "witness").exists()
+    place.buoy("runner", "--run", "b1", *store)
+    assert len((place.folder / "witness").read_text().splitlines()) == 6
+    assert place.server is not None
+    place.server.send_signal(signal.SIGTERM)
+    assert place.server.wait(PATIENCE_S) == 0
+
+
+def test_without_specs_a_server_leaves_batch_runs_to_others_and_why_says_so(place: Place) -> None:
+    (place.folder / "spec.yaml").write_text(SPEC)
+    store = ("--store", place.url)
+    place.serve()
+    place.buoy("submit", "spec.yaml", "--id", "b1", *store)
+    said = place.buoy("why", "b1", *store)
+    assert (
+        "It waits for a process that drives batch runs: a runner of its jobs, a worker, or a server that was "
+        "started with --specs, since " in said
+    )

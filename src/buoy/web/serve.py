@@ -6,6 +6,7 @@ without a token listens on a unix socket only. SIGTERM ends streams, lets reques
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import ipaddress
 import signal
@@ -21,6 +22,7 @@ import uvicorn
 
 from buoy.config import token_file
 from buoy.errors import BadInput, StoreUnusable
+from buoy.operations.worker_pool import PoolEnd, WorkerPool
 from buoy.server_wiring import open_served
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
@@ -29,6 +31,7 @@ from buoy.web.json_log import log_json
 from buoy.web.limits import ServerLimits
 from buoy.web.protocol import ServerConnection
 from buoy.web.store_tokens import StoreTokens
+from buoy.worker_processes import spec_worker
 
 # Longer than clients keep a connection that is idle.
 KEEP_ALIVE_S = 75
@@ -51,6 +54,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls_key: Path | None = None
     behind_proxy: bool = False
     sweeps: bool = True
+    # Whether a worker process beside the server drives runs of specs, batch runs too.
+    specs: bool = False
     limits: ServerLimits = ServerLimits()
     # Patterns of keys whose values the API hides.
     redact: tuple[str, ...] = ()
@@ -129,7 +134,8 @@ class Server:
             )
             if options.tls_cert:
                 _check_certificate(options)
-            server = _Uvicorn(config, backend, lambda: self._tell(f"serving {options.url}"))
+            specs = spec_worker(options.store, self._tell) if options.specs else None
+            server = _Uvicorn(config, backend, lambda: self._tell(f"serving {options.url}"), specs)
             # uvicorn raises the signal that stopped it once more at its end; a stop that was asked for is no failure.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, _stopped)
@@ -158,10 +164,14 @@ class Server:
 class _Uvicorn(uvicorn.Server):
     """Opens the store before it says that it serves, and ends streams as soon as a signal comes."""
 
-    def __init__(self, config: uvicorn.Config, backend: Backend, ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, backend: Backend, ready: Callable[[], None], specs: WorkerPool | None
+    ) -> None:
         super().__init__(config)
         self._backend = backend
         self._ready = ready
+        self._specs = specs
+        self._driving: asyncio.Task[PoolEnd] | None = None
         self.failed: Exception | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -174,10 +184,16 @@ class _Uvicorn(uvicorn.Server):
         await super().startup(sockets)
         if not self.should_exit:
             self._ready()
+            if self._specs is not None:
+                self._driving = asyncio.get_running_loop().create_task(self._specs.run(), name="buoy-specs")
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._specs is not None:
+            self._specs.stop("SIGTERM")
         await self._backend.end_streams()
         await super().shutdown(sockets)
+        if self._driving is not None:
+            await self._driving
 
 
 def _named_hook(name: str) -> Authenticate:

@@ -42,11 +42,19 @@ def _pending(facts: Facts, words: Wording) -> Narrative:
     since = words.past(document.created_at, facts.now)
     return Narrative(
         headline=f"{document.run_id} is queued and has not begun.",
-        now=f"It waits in queue {document.queue!r} for a worker that knows {document.workflow!r}{_of(facts)}, "
-        f"since {since}.",
+        now=f"{_taker(facts)}, since {since}.",
         next=("A live worker takes it in its turn.",),
         you_can=(words.advise("cancel it", "cancel", document.run_id),),
     )
+
+
+def _taker(facts: Facts) -> str:
+    """Which process a run waits for that has not begun."""
+    document = facts.document
+    if document.placement == "batch":
+        owners = "a runner of its jobs, a worker, or a server that was started with --specs"
+        return f"It waits for a process that drives batch runs{_of(facts)}: {owners}"
+    return f"It waits in queue {document.queue!r} for a worker that knows {document.workflow!r}{_of(facts)}"
 
 
 def _of(facts: Facts) -> str:
