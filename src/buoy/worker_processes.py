@@ -15,7 +15,16 @@ from buoy.operations.worker_pool import PoolEvent, PoolOptions, WorkerPool
 from buoy.ports.host import Clock
 from buoy.ports.processes import MEMBER_OPTION, ParentProcess
 
-__all__ = ["MEMBER_OPTION", "ParentProcess", "collect_seldom", "cores", "parent_process", "pool_clock", "spec_worker", "worker_pool"]
+__all__ = [
+    "MEMBER_OPTION",
+    "ParentProcess",
+    "collect_seldom",
+    "cores",
+    "parent_process",
+    "pool_clock",
+    "spec_worker",
+    "worker_pool",
+]
 
 
 def worker_pool(words: Sequence[str], options: PoolOptions, on_event: Callable[[PoolEvent], None]) -> WorkerPool:

@@ -107,3 +107,17 @@ def test_a_lot_is_about_a_minute_of_work() -> None:
 def test_lots_are_numbered_and_cut_in_order() -> None:
     assert cut(range(5), 2) == [[0, 1], [2, 3], [4]]
     assert lot_number(lot_leaf(17)) == 17
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Correction(memory_multiplier=0.5),
+        Correction(runtime_multiplier=float("nan")),
+        Correction(time_max_s=0.0),
+        Correction(memory_max_bytes=2**60),
+    ],
+)
+def test_a_correction_with_absurd_numbers_is_refused(rule: Correction) -> None:
+    with pytest.raises(BadInput, match="is not allowed"):
+        check_correction(rule)

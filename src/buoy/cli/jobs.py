@@ -31,18 +31,20 @@ def jobs(
 
     Exit code: 0 listed, 2 bad input, 5 store unusable.
     """
-    found = go(_listed(run_id, statuses, names, store))
+    found = go(_listed(run_id, statuses, names, None if as_json else limit, store))
     if as_json:
         print_json(found)
         return Exit.OK
-    for line in job_lines(found.jobs[:limit]):
+    for line in job_lines(found.jobs):
         click.echo(line)
-    if len(found.jobs) > limit:
-        click.echo(f"{len(found.jobs) - limit} more; raise --limit, or choose with --status", err=True)
+    if found.left_out:
+        click.echo(f"{found.left_out} more; raise --limit, or choose with --status", err=True)
     click.echo(counts_line(found.counts), err=True)
     return Exit.OK
 
 
-async def _listed(run_id: str, statuses: tuple[str, ...], names: tuple[str, ...], store: str | None) -> Jobs:
+async def _listed(
+    run_id: str, statuses: tuple[str, ...], names: tuple[str, ...], limit: int | None, store: str | None
+) -> Jobs:
     async with inspected(store) as at:
-        return await list_jobs(at, RunId(run_id), statuses, names)
+        return await list_jobs(at, RunId(run_id), statuses, names, limit)

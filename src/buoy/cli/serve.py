@@ -25,7 +25,9 @@ _INSTALL = "`buoy serve` needs the server's packages; install them with: pip ins
 @click.option("--tls-key", type=_PATH, help="Private key for https, PEM.")
 @click.option("--behind-proxy", is_flag=True, help="Listen beyond loopback without TLS, because a proxy has it.")
 @click.option("--no-sweep", is_flag=True, help="Leave the search for dead and lost runs to workers and sweepers.")
-@click.option("--specs", is_flag=True, help="Keep a worker beside the server that drives runs of specs, batch runs too.")
+@click.option(
+    "--specs", is_flag=True, help="Keep a worker beside the server that drives runs of specs, batch runs too."
+)
 @click.option("--rate", type=click.FloatRange(0.1), help="Requests per second of one caller. [any number]")
 @click.option("--streams-max", type=click.IntRange(1), default=10_000, show_default=True, help="Open live streams.")
 @click.option(
@@ -44,8 +46,8 @@ def serve(
     The first start makes a token in a file that only you can read. Commands of the same user on this machine find it
     by themselves; give others the token in BUOY_TOKEN, and the URL in --store.
 
-    With --specs a worker process of its own, started again if it crashes, drives runs of specs. It owns batch runs, whose
-    jobs runners execute; commands of other runs of specs it executes itself, as the user of the server.
+    With --specs a worker process of its own, started again if it crashes, drives runs of specs. It owns batch runs,
+    whose jobs runners execute. Commands of other runs of specs it executes itself, as the user of the server.
 
     \b
     Example:

@@ -103,18 +103,31 @@ def job_views(
 ) -> list[JobView]:
     """All jobs of a run, in the order of its spec. `state`: what the log amounts to, if the caller has it."""
     state = fold(run_id, log) if state is None else state
-    results: dict[LeafId, e.StepCompleted] = {}
-    ends: dict[LeafId, float] = {}
+    return with_results(log, state, brief_views(plan, log, lots, state))
+
+
+def brief_views(plan: SpecPlan, log: Sequence[e.Event], lots: Mapping[int, LotFacts], state: State) -> list[JobView]:
+    """All jobs of a run; of those that completed only their status, attempt and lot."""
+    held: dict[LeafId, float] = {}
+    for event in log if state.sees_all else visible(log):
+        if type(event.body) is e.JobHeld:
+            held[event.body.leaf] = event.at
+    found = [_view(state, planned.id, held, lots) for planned in plan.steps]
+    found = _with_blocks(plan, state, found)
+    return [_ended(view) for view in found] if state.status in _CUT_SHORT else found
+
+
+def with_results(log: Sequence[e.Event], state: State, views: Sequence[JobView]) -> list[JobView]:
+    """These jobs; those that completed with what their log says about them."""
+    wanted = {leaf_id("", view.job, 1) for view in views if view.status is JobStatus.COMPLETED}
+    results: dict[LeafId, tuple[e.StepCompleted, float]] = {}
     for event in log if state.sees_all else visible(log):
         body = event.body
-        if type(body) is e.StepCompleted:
-            results[body.leaf] = body
-            ends[body.leaf] = event.at
-        elif type(body) is e.JobHeld:
-            ends[body.leaf] = event.at
-    found = [_view(state, planned.id, results, lots) for planned in plan.steps]
-    found = _with_blocks(plan, state, [_dated(view, ends) for view in found])
-    return [_ended(view) for view in found] if state.status in _CUT_SHORT else found
+        if type(body) is e.StepCompleted and body.leaf in wanted:
+            results[body.leaf] = body, event.at
+    return [
+        _completed(view, *results[leaf]) if (leaf := leaf_id("", view.job, 1)) in results else view for view in views
+    ]
 
 
 def counts(views: Iterable[JobView]) -> dict[JobStatus, int]:
@@ -149,13 +162,14 @@ def cause_of(error: e.ErrorInfo) -> str:
             return error.type
 
 
-def _view(state: State, name: str, results: Mapping[LeafId, e.StepCompleted], lots: Mapping[int, LotFacts]) -> JobView:
-    leaf = state.leaves.get(leaf_id("", name, 1))
-    stopped = state.stopped.get(leaf_id("", name, 1))
+def _view(state: State, name: str, held: Mapping[LeafId, float], lots: Mapping[int, LotFacts]) -> JobView:
+    own = leaf_id("", name, 1)
+    leaf = state.leaves.get(own)
     if leaf is not None and leaf.phase == "completed":
-        return _completed(name, leaf, results.get(leaf.id))
+        return JobView(job=name, status=JobStatus.COMPLETED, attempt=leaf.attempt, lot=leaf.lot or None)
     if leaf is not None and leaf.phase in ("held", "failed"):
-        return _failed(name, leaf)
+        return _failed(name, leaf, held.get(own))
+    stopped = state.stopped.get(own)
     if stopped is not None and (leaf is None or leaf.phase != "open"):
         status = JobStatus.DISABLED if stopped == "disabled" else JobStatus.CANCELLED
         cause = stopped if stopped == "dependency" else None
@@ -197,14 +211,13 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
     )
 
 
-def _completed(name: str, leaf: Leaf, body: e.StepCompleted | None) -> JobView:
-    value: Any = None if body is None else msgspec.json.decode(body.result)
-    facts = value if isinstance(value, dict) else {}
-    attempt = leaf.attempt if body is None else body.attempt
-    return JobView(job=name, status=JobStatus.COMPLETED, attempt=attempt, lot=leaf.lot or None, **_measured(facts))
+def _completed(view: JobView, body: e.StepCompleted, at: float) -> JobView:
+    value: Any = msgspec.json.decode(body.result)
+    facts = _measured(value if isinstance(value, dict) else {})
+    return JobView(job=view.job, status=view.status, attempt=body.attempt, lot=view.lot, since=at, **facts)
 
 
-def _failed(name: str, leaf: Leaf) -> JobView:
+def _failed(name: str, leaf: Leaf, since: float | None) -> JobView:
     error = leaf.error or e.ErrorInfo(type="Unknown", message="no error was recorded")
     status = JobStatus.CANCELLED if error.kind == "cancelled" else JobStatus.FAILED
     return JobView(
@@ -212,6 +225,7 @@ def _failed(name: str, leaf: Leaf) -> JobView:
         status=status,
         attempt=leaf.attempt,
         lot=leaf.lot or None,
+        since=since,
         cause=cause_of(error),
         error=error.message,
         **_measured(error.facts),
@@ -223,11 +237,6 @@ def _measured(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts[name] for name in names if facts.get(name) is not None}
 
 
-def _dated(view: JobView, ends: Mapping[LeafId, float]) -> JobView:
-    at = ends.get(leaf_id("", view.job, 1))
-    return view if at is None or view.since is not None else msgspec.structs.replace(view, since=at)
-
-
 def _ended(view: JobView) -> JobView:
     """A job that no runner has, of a run that ended without it."""
     return msgspec.structs.replace(view, status=JobStatus.CANCELLED) if view.status in _LEFT else view
@@ -235,7 +244,9 @@ def _ended(view: JobView) -> JobView:
 
 def _with_blocks(plan: SpecPlan, state: State, views: list[JobView]) -> list[JobView]:
     """Tells what is ready from what waits, and for whom it waits."""
-    order = topological(plan.needs) or []
+    if all(view.status in SETTLED for view in views):
+        return views
+    order = topological(plan.needs, plan.after) or []
     blame: dict[int, JobView] = {}
     for node in order:
         view = views[node]

@@ -14,6 +14,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from buoy.core.limits import MEMORY_BYTES_MAX
 from buoy.core.spec.model import Resources
 from buoy.errors import BadInput
 
@@ -171,4 +172,8 @@ def check_correction(rule: Correction) -> Correction:
     for name, value in (("memory", rule.memory_multiplier), ("runtime", rule.runtime_multiplier)):
         if not 1.0 <= value <= MULTIPLIER_MAX:
             raise BadInput(f"{name} multiplier {value:g} is not allowed: choose 1 to {MULTIPLIER_MAX:g}")
+    if rule.time_max_s is not None and rule.time_max_s <= 0:
+        raise BadInput(f"a longest time of {rule.time_max_s:g} s is not allowed: choose more than nothing")
+    if rule.memory_max_bytes is not None and rule.memory_max_bytes > MEMORY_BYTES_MAX:
+        raise BadInput("a largest memory of more than 1 PiB is not allowed: no machine has that; choose less")
     return rule

@@ -20,9 +20,12 @@ def dependents(needs: Sequence[Sequence[int]]) -> list[list[int]]:
     return found
 
 
-def topological(needs: Sequence[Sequence[int]]) -> list[int] | None:
-    """An order in which each node comes after what it needs, the lowest number first; None if there is a cycle."""
-    after = dependents(needs)
+def topological(needs: Sequence[Sequence[int]], after: Sequence[Sequence[int]] | None = None) -> list[int] | None:
+    """An order in which each node comes after what it needs, the lowest number first; None if there is a cycle.
+
+    `after`: the dependents of each node, if the caller has them.
+    """
+    after = dependents(needs) if after is None else after
     left = [len(before) for before in needs]
     ready = [node for node, count in enumerate(left) if not count]
     order: list[int] = []
@@ -55,6 +58,12 @@ def cycle(needs: Sequence[Sequence[int]]) -> list[int]:
                 stack.append((node, True))
                 stack.extend((each, False) for each in needs[node] if state[each] != 2)
     return []
+
+
+def cycle_text(ids: Sequence[str]) -> str:
+    """A cycle in words."""
+    shown = list(ids) if len(ids) <= 10 else [*ids[:5], f"... {len(ids) - 6} more ...", ids[-1]]
+    return f"a cycle: {' needs '.join([*shown, ids[0]])}; nothing of it could ever start"
 
 
 def descendants(after: Sequence[Sequence[int]], roots: Iterable[int]) -> set[int]:

@@ -19,7 +19,7 @@ from buoy.core.spec import graph
 from buoy.core.spec.model import Parameter, Place, Scalar, Spec, SpecStep
 from buoy.core.spec.problems import LineOf, Problems, names, no_lines
 from buoy.core.spec.reader import is_id
-from buoy.core.spec.references import Use, module_problems, uses_of
+from buoy.core.spec.references import Use, is_plain, module_problems, uses_of
 from buoy.core.spec.template import Bound, Param, Segment, fill_segment, parse, segment_of
 from buoy.core.spec.values import chosen_parameters
 
@@ -104,10 +104,10 @@ def plan_spec(
     families = _expand(plan, problems)
     if families is not None:
         _Linker(plan, families, problems).link()
+    plan.after = graph.dependents(plan.needs)
     if len(plan.needs) == len(plan.steps):
         _check_order(plan, problems)
     problems.check(file, line_of)
-    plan.after = graph.dependents(plan.needs)
     return plan
 
 
@@ -124,6 +124,10 @@ def _expand(plan: SpecPlan, problems: Problems) -> list[range] | None:
     families: list[range] = []
     for number, step in enumerate(plan.spec.steps):
         place, first = ("steps", number, "id"), len(plan.steps)
+        if "{" not in step.id and first < SPEC_STEPS_MAX:  # quick: a graph may have 100,000 of them
+            _add_step(plan, Planned(step.id, step, plan.singles), place, problems)
+            families.append(range(first, first + 1))
+            continue
         template = parse(step.id)
         if any(template.refs()):
             problems.add(place, "an id may hold parameters, but no references")
@@ -144,8 +148,10 @@ def _expand(plan: SpecPlan, problems: Problems) -> list[range] | None:
 
 def _add_step(plan: SpecPlan, made: Planned, place: Place, problems: Problems) -> None:
     if not is_id(made.id):
-        expected = "expected letters, digits, '_' and '-', beginning with a letter"
-        problems.add(place, f"step id {made.id[:60]!r} is not allowed: {expected}")
+        text = (
+            f"step id {made.id[:60]!r} is not allowed: expected letters, digits, '_' and '-', beginning with a letter"
+        )
+        problems.add(place, text)
     elif made.id in plan.index:
         problems.add(place, f"step {made.id!r} is there twice; an id must be the only one of its kind")
     plan.index[made.id] = len(plan.steps)
@@ -164,18 +170,17 @@ class _Linker:
         self._count = 0
 
     def link(self) -> None:
-        plan = self._plan
-        steps = plan.spec.steps
+        plan, steps = self._plan, self._plan.spec.steps
         linear = not any(step.needs is not None or step.inputs or step.outputs for step in steps)
         self._find_makers()
         for number, step in enumerate(steps):
             family = self._families[number]
-            self._link_plain_needs(number, step, family)
-            for use in uses_of(step, ("steps", number)):
-                self._link_use(use, step, family)
-            for place, text in module_problems(step, ("steps", number)):
-                self._problems.add(place, text)
-            self._link_inputs(number)
+            if not self._link_plain_needs(number, step, family) or not is_plain(step):
+                for use in uses_of(step, ("steps", number)):
+                    self._link_use(use, step, family)
+                for place, text in module_problems(step, ("steps", number)):
+                    self._problems.add(place, text)
+                self._link_inputs(number)
             if linear and number:
                 before = self._families[number - 1]
                 if self._has_room(len(before) * len(family), ("steps", number)):
@@ -185,8 +190,8 @@ class _Linker:
         self._check_actions()
         plan.needs = [tuple(dict.fromkeys(edges)) for edges in self._edges]
 
-    def _link_plain_needs(self, number: int, step: SpecStep, family: range) -> None:
-        """Needs that name one step each, whatever the parameters."""
+    def _link_plain_needs(self, number: int, step: SpecStep, family: range) -> bool:
+        """Needs that name one step each, whatever the parameters. Whether all of them do."""
         index = self._plan.index
         plain = [text for text in step.needs or () if "{" not in text]
         found = [index[text] for text in plain if text in index]
@@ -199,6 +204,7 @@ class _Linker:
         if self._has_room(len(found) * len(family), ("steps", number, "needs")):
             for node in family:
                 self._edges[node].extend(found)
+        return len(plain) == len(step.needs or ())
 
     def _has_room(self, count: int, place: Place) -> bool:
         """Whether so many more dependencies may be made. The first that are too many are a problem."""
@@ -307,10 +313,8 @@ class _Linker:
 
 
 def _check_order(plan: SpecPlan, problems: Problems) -> None:
-    if graph.topological(plan.needs) is not None:
+    if graph.topological(plan.needs, plan.after) is not None:
         return
     circle = [plan.steps[node] for node in graph.cycle(plan.needs)]
-    ids = [each.id for each in circle]
-    shown = ids if len(ids) <= 10 else [*ids[:5], f"... {len(ids) - 6} more ...", ids[-1]]
     number = next(number for number, step in enumerate(plan.spec.steps) if step is circle[0].step)
-    problems.add(("steps", number), f"a cycle: {' needs '.join([*shown, ids[0]])}; nothing of it could ever start")
+    problems.add(("steps", number), graph.cycle_text([each.id for each in circle]))

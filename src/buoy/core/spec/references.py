@@ -49,6 +49,12 @@ def uses_of(step: SpecStep, place: Place) -> Iterator[Use]:
                 yield from _of_template(parse(text), where)
 
 
+def is_plain(step: SpecStep) -> bool:
+    """Whether it is a command that refers to nothing but its needs. A graph may have 100,000 of them."""
+    refers = step.given or step.modules or step.ask or step.when or step.inputs or step.outputs
+    return not refers and step.run is not None and "{" not in step.run
+
+
 def texts_of(action: Action, place: Place) -> Iterator[tuple[Place, str]]:
     """Every text of an action that is a template, with its place."""
     if action.run is not None:
@@ -92,7 +98,7 @@ def module_problems(step: SpecStep, place: Place) -> Iterator[tuple[Place, str]]
     for number, action in enumerate(step.actions):
         here = (*place, "modules", number) if step.modules else place
         earlier = [each.id for each in step.modules[:number]]
-        refs = [(where, ref) for where, text in texts_of(action, here) for ref in parse(text).refs()]
+        refs = [(where, ref) for where, text in texts_of(action, here) if "{" in text for ref in parse(text).refs()]
         for where, ref in refs:
             name = "".join(str(piece) for piece in ref.path[0])
             if ref.root == "modules" and name not in earlier:

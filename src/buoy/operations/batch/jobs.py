@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, counts, job_views, open_lots
+from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, brief_views, counts, job_views, open_lots, with_results
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
@@ -42,12 +42,13 @@ class BatchLog(msgspec.Struct, frozen=True):
 
 
 class Jobs(msgspec.Struct, frozen=True):
-    """The jobs of a run that were asked for, and how many of all have each status."""
+    """The jobs of a run that were asked for, and how many of all have each status. `left_out`: beyond the limit."""
 
     run_id: RunId
     status: str
     jobs: tuple[JobView, ...]
     counts: dict[JobStatus, int]
+    left_out: int = 0
 
 
 async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None = None) -> BatchLog:
@@ -74,15 +75,20 @@ async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None 
 
 
 async def list_jobs(
-    access: StoreAccess, run_id: RunId, statuses: Collection[str] = (), names: Collection[str] = ()
+    access: StoreAccess,
+    run_id: RunId,
+    statuses: Collection[str] = (),
+    names: Collection[str] = (),
+    limit: int | None = None,
 ) -> Jobs:
-    """The jobs of a run, or those with these statuses or names."""
+    """The jobs of a run, or those with these statuses or names; at most so many of them."""
     batch = await read_batch(access, run_id)
-    views = await views_of(access, batch)
-    shown = [
+    views = brief_views(batch.plan, batch.log, await read_lots(access, batch.state), batch.state)
+    found = [
         view for view in views if (not statuses or view.status in statuses) and (not names or view.job in names)
     ]  # fmt: skip
-    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views))
+    shown = with_results(batch.log, batch.state, found[:limit])
+    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views), len(found) - len(shown))
 
 
 async def views_of(access: StoreAccess, batch: BatchLog) -> list[JobView]:
