@@ -152,11 +152,13 @@ def _judge(world: World) -> list[Violation]:
     found = [*_fires(world, after.schedules), *what_is_left(world, after)]
     rng = Random(f"replay {world.seed}")
     asked = _asked(world)
-    ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in world.born()}
+    born = world.born()
+    buried = frozenset(each for each in born if world.final_log(each)[1])
+    ends: dict[str, list[e.Body]] = {run_id: endings_of(world.final_log(run_id)[0]) for run_id in born}
     for run_id in world.programs:
         try:
             evidence = _evidence(world, run_id, after.documents.get(run_id))
-            evidence.asked = asked.get(run_id)
+            evidence.asked, evidence.born, evidence.buried = asked.get(run_id), born, buried
             evidence.ends = ends
             found += broken(evidence)
             if not world.plan.deploys:
@@ -207,8 +209,6 @@ def _evidence(world: World, run_id: str, document: Document | None) -> Evidence:
         bodies=[body for body in witness.bodies if body.run_id == run_id],
         backs=witness.backs.get(run_id, {}),
         keeps=witness.keeps.get(run_id, {}),
-        born=world.born(),
-        buried=frozenset(each for each in world.born() if world.final_log(each)[1]),
         told=world.told_by(run_id),
         calm_at=world.calm_at,
         code_deaths=world.code_deaths.get(run_id, 0),

@@ -313,5 +313,5 @@ class World:
 
     def inbox(self, run_id: str) -> list[Message]:
         """All that was ever sent to a run."""
-        purged = self.final_log(run_id)[1]
+        purged = run_id in self._graves and self.final_log(run_id)[1]
         return self._graves[run_id][1] if purged else self.storage.inbox(RunId(run_id))
