@@ -44,7 +44,10 @@ def completed_steps_did_run(found: Evidence) -> Iterator[str]:
 
 
 def effects_are_undone_in_reverse(found: Evidence) -> Iterator[str]:
-    """A run that failed or was cancelled has undone what can be undone, once, the last first; another one nothing."""
+    """A run that failed or was cancelled has undone what can be undone, once, the last first; another one nothing.
+
+    A step that can be undone and has begun has ended by then, so that its effect is known.
+    """
     for event in found.log:
         if isinstance(event.body, e.ENDINGS):
             yield from _undone(found, found.log[: event.seq])
@@ -53,7 +56,8 @@ def effects_are_undone_in_reverse(found: Evidence) -> Iterator[str]:
 def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
     """Judged at each end that the run ever had, on the lineage of that moment."""
     seen = shown(log)
-    status = status_of(log, seen, parts_of(seen))
+    parts = parts_of(seen)
+    status = status_of(log, seen, parts)
     able = {one.body.leaf for one in seen if isinstance(one.body, e.StepStarted) and one.body.compensate}
     done = [one.body.leaf for one in seen if isinstance(one.body, e.StepCompleted) and one.body.leaf in able]
     kinds = e.CompensationCompleted | e.CompensationFailed
@@ -61,6 +65,12 @@ def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
     wanted = done[::-1] if status in ("failed", "cancelled") else []
     if refused(found, log[-1].body):
         wanted = wanted[: len(undone)]  # it ends where it stood
+    elif status in ("failed", "cancelled"):
+        left = [
+            part.leaf for part in parts.values() if part.ended is None and getattr(part.begun.body, "compensate", 0)
+        ]
+        if left:
+            yield f"at event {len(log)} it {status}; {left} can be undone, had begun, and have no outcome"
     if undone != wanted:
         yield f"at event {len(log)} it {status}; {done} had their effects, and {undone} were undone"
 

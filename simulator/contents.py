@@ -35,6 +35,9 @@ _KINDS: dict[type[e.Payload], str] = {
     e.Paused: "pause",
     e.Resumed: "resume",
 }
+_FAILS = (e.StepFailed, e.ModuleFailed, e.RetryScheduled, e.CompensationFailed, e.CompensationRetryScheduled)
+# What bodies of these programs raise, and what the engine raises for those that are too slow.
+_RAISED = ("Flaky", "TimeoutError")
 _ATTEMPTS = (e.StepStarted, e.ModuleStarted, e.CompensationStarted)
 
 
@@ -125,6 +128,20 @@ def steps_give_what_they_were_asked_for(found: Evidence) -> Iterator[str]:
                 yield f"event {event.seq}: {body.leaf} was to give {wanted!r}, and gave {_value(body.result)!r}"
 
 
+def only_what_raises_fails(found: Evidence) -> Iterator[str]:
+    """A step fails as its body failed, and a compensation of these programs only for an `id` that ends with `x`."""
+    asked: dict[str, str] = {}
+    for event in found.log:
+        body = event.body
+        if isinstance(body, e.StepStarted) and body.compensate:
+            given = _value(body.args)
+            asked[old_name(body.leaf)] = str(given.get("id")) if isinstance(given, dict) else ""
+        elif isinstance(body, e.CompensationFailed) and not asked.get(old_name(body.leaf), "").endswith("x"):
+            yield f"event {event.seq}: {body.leaf} could not be undone: {body.error.type}: {body.error.message}"
+        elif isinstance(body, _FAILS) and body.error.type not in _RAISED:
+            yield f"event {event.seq}: {body.leaf} failed by itself: {body.error.type}: {body.error.message}"
+
+
 def _anew(log: list[e.Event], event: e.Event) -> bool:
     """Whether a recovery branched before: what the code then asks for may rest on other times."""
     return any(isinstance(each.body, e.BranchCreated) for each in log[: event.seq])
@@ -179,5 +196,6 @@ CONTENTS: dict[str, Check] = {
     "what was sent is what arrives": what_was_sent_is_what_arrives,
     "parts end as what they began": parts_end_as_what_they_began,
     "steps give what they were asked for": steps_give_what_they_were_asked_for,
+    "only what raises fails": only_what_raises_fails,
     "failures name their cause": failures_name_their_cause,
 }

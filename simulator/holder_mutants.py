@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,6 +21,7 @@ from buoy.engine.process.isolation import IsolationSlot, Waiting
 from buoy.engine.process.release_queue import ReleaseQueue
 from buoy.engine.process.runner import Runner
 from buoy.engine.run.ledger import Ledger
+from buoy.host import lock_files
 from buoy.ports.records import Committed, Outcome, RunRecord, Task
 from buoy.recovery import remedies
 from buoy.stores.objects.records import StoredRun
@@ -161,6 +164,21 @@ class KnownForEver(Mutant):
         self.patch(Runs, "known_lately", known_lately)
 
 
+class LockAnyInode(Mutant):
+    """A runner locks a file that another file has replaced under the same name."""
+
+    name = "lock-any-inode"
+    test = "tests/host/test_lock_files.py::test_a_lock_on_a_file_that_was_replaced_meanwhile_counts_for_nothing"
+
+    def install(self, world: World) -> None:
+        def locked(path: Path, kind: int, flags: int) -> int:
+            descriptor = os.open(path, os.O_CLOEXEC | os.O_NONBLOCK | flags, 0o600)
+            lock_files._lock(descriptor, kind)
+            return descriptor
+
+        self.patch(lock_files, "_locked", locked)
+
+
 HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     KeepRelease,
     EffectsAfterClose,
@@ -170,4 +188,5 @@ HOLDER_MUTANTS: tuple[type[Mutant], ...] = (
     NotAlone,
     RemedyUnderOwner,
     KnownForEver,
+    LockAnyInode,
 )

@@ -188,6 +188,20 @@ def _undone(*leaves: str) -> list[tuple[e.Body, ...]]:
     return [*COMMITS[:3], started, tuple(e.StepCompleted(leaf=leaf) for leaf in both), *undone, (failed,)]
 
 
+def _ended_early() -> list[tuple[e.Body, ...]]:
+    """A step that can be undone is under way when the run fails."""
+    started = e.StepStarted(leaf=LeafId("a#1"), name="book", compensate="undo")
+    return [*COMMITS[:3], (started,), (e.WorkflowFailed(error=e.ErrorInfo(type="Flaky", message="oh")),)]
+
+
+def _not_undone(error: str, booked: str) -> list[tuple[e.Body, ...]]:
+    """A step whose undoing failed so."""
+    leaf, given = LeafId("a#1"), msgspec.Raw(msgspec.json.encode({"id": booked}))
+    failed = e.CompensationFailed(leaf=leaf, error=e.ErrorInfo(type=error, message="oh"))
+    began = e.StepStarted(leaf=leaf, name="book", args=given, compensate="undo")
+    return [*COMMITS[:3], (began,), (e.StepCompleted(leaf=leaf), e.CompensationStarted(leaf=leaf)), (failed,)]
+
+
 def _older_pause() -> tuple[e.Body, ...]:
     return (e.Paused(reason="user", message=1),)
 
@@ -264,6 +278,9 @@ BREAKS: list[tuple[str, Callable[[], Evidence]]] = [
     ),
     ("effects are undone in reverse", lambda: sound(_undone())),
     ("effects are undone in reverse", lambda: sound(_undone("a#1", "b#1"))),
+    ("effects are undone in reverse", lambda: sound(_ended_early())),
+    ("only what raises fails", lambda: sound(_not_undone("BadInput", "hotel-x"))),
+    ("only what raises fails", lambda: sound(_not_undone("Flaky", "hotel"))),
     ("the result is the expected one", lambda: sound(program=Node("step", "n1"))),
     ("the result is the expected one", lambda: _refused("resume", "RecoveryRefused")),
     ("the result is the expected one", lambda: _refused("fail", "Flaky")),
@@ -299,6 +316,10 @@ def test_a_parent_that_was_told_the_truth_breaks_no_promise() -> None:
 
 def test_undoing_the_last_effect_first_breaks_no_promise() -> None:
     assert "effects are undone in reverse" not in {each.rule for each in broken(sound(_undone("b#1", "a#1")))}
+
+
+def test_undoing_that_fails_as_its_body_does_breaks_no_promise() -> None:
+    assert "only what raises fails" not in {each.rule for each in broken(sound(_not_undone("Flaky", "hotel-x")))}
 
 
 def test_a_jump_that_says_what_it_hides_breaks_no_promise() -> None:
