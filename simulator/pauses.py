@@ -55,7 +55,17 @@ def pauses_end_for_a_reason(found: Evidence) -> Iterator[str]:
             yield f"event {event.seq}: the pause of event {pause.seq} ends by itself before its time"
 
 
+def a_cancellation_ends_a_pause(found: Evidence) -> Iterator[str]:
+    """The code of a paused run sees its cancellation at once, or the request ends the run itself."""
+    for event in found.log:
+        after = found.log[event.seq : event.seq + 1]
+        pause = pause_of(found.log[: event.seq]) if isinstance(event.body, e.CancelRequested) else None
+        if pause is not None and not any(isinstance(each.body, e.ENDINGS) for each in after):
+            yield f"event {event.seq} asks to cancel it, and it stays paused since event {pause.seq}"
+
+
 PAUSES: dict[str, Check] = {
+    "a cancellation ends a pause": a_cancellation_ends_a_pause,
     "nothing moves in a pause": nothing_moves_in_a_pause,
     "pauses end for a reason": pauses_end_for_a_reason,
 }
