@@ -66,9 +66,7 @@ def _undone(found: Evidence, log: list[e.Event]) -> Iterator[str]:
     if refused(found, log[-1].body):
         wanted = wanted[: len(undone)]  # it ends where it stood
     elif status in ("failed", "cancelled"):
-        left = [
-            part.leaf for part in parts.values() if part.ended is None and getattr(part.begun.body, "compensate", 0)
-        ]
+        left = [leaf for leaf in able if parts[old_name(leaf)].ended is None]
         if left:
             yield f"at event {len(log)} it {status}; {left} can be undone, had begun, and have no outcome"
     if undone != wanted:
