@@ -165,7 +165,7 @@ class _Uvicorn(uvicorn.Server):
     """Opens the store before it says that it serves, and ends streams as soon as a signal comes."""
 
     def __init__(
-        self, config: uvicorn.Config, backend: Backend, ready: Callable[[], None], specs: WorkerPool | None
+        self, config: uvicorn.Config, backend: Backend, ready: Callable[[], None], specs: WorkerPool | None = None
     ) -> None:
         super().__init__(config)
         self._backend = backend
