@@ -310,8 +310,11 @@ def test_libpq_s_own_ways_to_name_a_server_work(tmp_path: Path, monkeypatch: pyt
     assert asyncio.run(name_of(several)).startswith("postgresql://127.0.0.1:1,")
 
 
-def test_without_the_driver_the_error_names_the_command_that_installs_it(tmp_path: Path) -> None:
-    (tmp_path / "psycopg.py").write_text("raise ModuleNotFoundError('no driver', name='psycopg')")
+@pytest.mark.parametrize(
+    "error", ["ModuleNotFoundError('no driver', name='psycopg')", "ImportError('no pq wrapper available')"]
+)
+def test_without_the_driver_the_error_names_the_command_that_installs_it(tmp_path: Path, error: str) -> None:
+    (tmp_path / "psycopg.py").write_text(f"raise {error}")
     command = "import sys; sys.path.insert(0, sys.argv.pop(1)); from buoy.__main__ import start; start()"
     done = subprocess.run(
         [sys.executable, "-c", command, str(tmp_path), "ps"],
@@ -320,7 +323,7 @@ def test_without_the_driver_the_error_names_the_command_that_installs_it(tmp_pat
         env={"PATH": "", "BUOY_STORE": "postgresql://u:s3cret@h/db"},
     )
     assert done.returncode != 0
-    assert "pip install 'buoy[postgres]'" in done.stderr + done.stdout
+    assert "pip install 'buoy[postgres]'" in done.stderr + done.stdout and "Traceback" not in done.stderr
     assert "s3cret" not in done.stderr + done.stdout
 
 

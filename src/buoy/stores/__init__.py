@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 
 from buoy.core.urls import shown_url
@@ -53,13 +54,14 @@ async def _sqlite(path: str, clock: Clock) -> Store:
 
 async def _postgres(url: str, clock: Clock) -> Store:
     try:
-        from buoy.stores.postgres.store import PostgresStore
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "psycopg":
-            raise
+        import_module("psycopg")
+    except ImportError as error:
+        # It is missing, or it is there without the library of the server.
         raise BadInput(
             f"store {shown_url(url)!r} needs the driver psycopg; install it with: pip install 'buoy[postgres]'"
         ) from error
+    from buoy.stores.postgres.store import PostgresStore
+
     return await PostgresStore.open(url, clock=clock)
 
 
