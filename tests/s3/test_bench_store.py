@@ -42,6 +42,12 @@ def test_status_tells_how_many_requests_it_made(server: Seaweed, prefix: str) ->
         assert found == dict(between.counts)
 
 
+def test_one_price_alone_is_refused() -> None:
+    done = CliRunner().invoke(main, ["bench-store", "s3://bucket/x", "--put-price", "5"])
+    assert done.exit_code == 2
+    assert "give both --put-price and --get-price" in done.output
+
+
 def test_what_is_no_bucket_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["bench-store", f"sqlite:///{tmp_path}/runs.db"])
     assert done.exit_code == 2

@@ -8,6 +8,7 @@ import msgspec
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, shared_options
 from buoy.config import configured_store
+from buoy.errors import BadInput
 from buoy.store_bench import Measured, bench_store
 
 # One sequential step, and an idle worker: docs/s3.md has the counts.
@@ -54,6 +55,8 @@ def bench_command(
 
     Exit code: 0 measured, 2 bad input or not a bucket, 5 store unusable.
     """
+    if (put_price is None) != (get_price is None):
+        raise BadInput("one price is missing: give both --put-price and --get-price, or none")
     name, calls, requests = go(bench_store(url or store or configured_store(), number=number, at_once=at_once))
     done = _priced(Benched(name, tuple(calls), requests), put_price, get_price)
     if as_json:
