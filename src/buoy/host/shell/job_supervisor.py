@@ -22,7 +22,7 @@ from buoy.host.shell.guard_output import SAY_MS, GuardOutput
 from buoy.host.shell.guarded_job import GuardedJob
 from buoy.host.shell.job_lanes import JobLanes
 from buoy.host.shell.job_logs import JobLogs
-from buoy.host.shell.process_tree import children, identity, kill, kill_left_behind, memory_bytes, started_by, tree
+from buoy.host.shell.process_tree import OwnChildren, identity, kill, kill_left_behind, memory_bytes, started_by, tree
 from buoy.host.shell.recent_ends import RecentEnds
 
 _LOOK_S = 0.05
@@ -48,6 +48,7 @@ class JobGuard:
         self._adopted: dict[int, GuardedJob] = {}
         self._limits_at = 0.0
         self._identity = identity(os.getpid())
+        self._own = OwnChildren()
         # Jobs by the number in their environment: nothing that they start can lose it by chance.
         self._numbers: dict[str, GuardedJob] = {}
         self._lanes = JobLanes()
@@ -295,7 +296,7 @@ class JobGuard:
 
     def _adopt(self) -> None:
         """Learns which processes have become children of the guard, and kills those of commands that have ended."""
-        for process in children(os.getpid()):
+        for process in self._own.look():
             if process in self._leaders or process in self._adopted:
                 continue
             guard, _, number = started_by(process).rpartition(":")

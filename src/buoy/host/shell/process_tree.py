@@ -86,6 +86,25 @@ def children(process: int) -> "list[int]":
     return found
 
 
+class OwnChildren:
+    """The children of this process, which has one thread. One file stays open: a look is one call instead of seven."""
+
+    def __init__(self) -> None:
+        own = os.getpid()
+        try:
+            self._handle = os.open(f"/proc/{own}/task/{own}/children", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            self._handle = -1  # this system does not tell
+
+    def look(self) -> "list[int]":
+        data = b""
+        while self._handle >= 0 and (more := os.pread(self._handle, 1 << 16, len(data))):
+            data += more
+            if len(more) < 1 << 15:
+                break
+        return [int(each) for each in data.split()]
+
+
 def kill(process: int, number: int) -> bool:
     """Signals a process, or a group if it is negative. False: it is gone."""
     try:
