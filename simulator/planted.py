@@ -9,6 +9,7 @@ from simulator.family_mutants import FAMILY_MUTANTS
 from simulator.holder_mutants import HOLDER_MUTANTS
 from simulator.inbox_mutants import INBOX_MUTANTS
 from simulator.mutants import Mutant
+from simulator.saga_mutants import SAGA_MUTANTS
 from simulator.scope_mutants import SCOPE_MUTANTS
 from simulator.store_mutants import STORE_MUTANTS
 from simulator.time_mutants import TIME_MUTANTS
@@ -23,6 +24,7 @@ _ALL = (
     *TIME_MUTANTS,
     *HOLDER_MUTANTS,
     *CERTAINTY_MUTANTS,
+    *SAGA_MUTANTS,
 )
 MUTANTS: dict[str, type[Mutant]] = {each.name: each for each in _ALL}
 SEEDS_ENOUGH: dict[str, int] = {name: mutant.enough for name, mutant in MUTANTS.items()}
