@@ -39,7 +39,9 @@ def sbatch():
 def squeue():
     for job in jobs():
         if job["name"] in names() and not job.get("purged"):
-            print(f"{job['id']}|{job['name']}|{job['state']}|None|{job['restart']}|0|n1|pond|")
+            print(
+                f"{job['id']}|{job['name']}|{job['state']}|None|{job['restart']}|0|n1|pond|{job.get('left', '59:30')}|"
+            )
 
 
 def sacct():

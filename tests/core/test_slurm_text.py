@@ -24,9 +24,9 @@ from buoy.core.batch.slurm_text import (
 )
 
 SQUEUE = """\
-1|buoy.x.1|COMPLETED|None|0|0|n[1-2]|pond|
-2|buoy.y.0|RUNNING|None|1|0|n1|pond|
-3|buoy.y.1|PENDING|Resources|0|0||pond|
+1|buoy.x.1|COMPLETED|None|0|0|n[1-2]|pond|59:30|
+2|buoy.y.0|RUNNING|None|1|0|n1|pond|59:30|
+3|buoy.y.1|PENDING|Resources|0|0||pond|59:30|
 """
 # As `sacct -n -P -D` of Slurm 22.05 answered: a requeued job has a row for each start, with the steps of that start.
 SACCT = """\
@@ -69,10 +69,10 @@ def test_an_empty_answer_has_no_rows_and_nothing_odd() -> None:
     [
         "Welcome to the cluster! Maintenance on Monday",
         "slurm_load_jobs error: Unable to contact slurm controller (connect failure)",
-        "5|a|b|RUNNING|None|0|0|n1|pond|",
+        "5|a|b|RUNNING|None|0|0|n1|pond|59:30|",
         "5|name|RUNNING",
-        "JOBID|NAME|STATE|REASON|RESTARTS|EXIT|NODELIST|CLUSTER|",
-        "|||||||||",
+        "JOBID|NAME|STATE|REASON|RESTARTS|EXIT|NODELIST|CLUSTER|TIME_LEFT|",
+        "||||||||||",
     ],
 )
 def test_a_line_that_is_no_row_is_odd_and_hides_no_other(line: str) -> None:
@@ -81,8 +81,8 @@ def test_a_line_that_is_no_row_is_odd_and_hides_no_other(line: str) -> None:
 
 
 def test_a_restart_count_that_is_not_told_is_not_zero() -> None:
-    assert read_squeue("2|x|RUNNING|None|N/A|0|n1|N/A|\n").jobs == (
-        SlurmJob(job_id="2", name="x", state="RUNNING", phase=Phase.ACTIVE, reason="None", nodes="n1"),
+    assert read_squeue("2|x|RUNNING|None|N/A|0|n1|N/A|59:30|\n").jobs == (
+        SlurmJob(job_id="2", name="x", state="RUNNING", phase=Phase.ACTIVE, reason="None", nodes="n1", left_s=3_570.0),
     )
 
 
@@ -117,7 +117,9 @@ def test_a_line_of_accounting_that_cannot_be_read_is_odd(line: str) -> None:
 
 def test_accounting_adds_ends_and_usage_and_never_a_life_that_the_queue_does_not_show() -> None:
     """A row `RUNNING` of a job that the controller lost in a crash stays for ever."""
-    queue = by_name(read_squeue("3|buoy.c|CANCELLED|None|0|15|n1|pond|\n9|buoy.z|RUNNING|None|0|0|n1|pond|\n").jobs)
+    queue = by_name(
+        read_squeue("3|buoy.c|CANCELLED|None|0|15|n1|pond|59:30|\n9|buoy.z|RUNNING|None|0|0|n1|pond|59:30|\n").jobs
+    )
     found = with_accounts(queue, read_sacct(SACCT).jobs)
     assert sorted(found) == ["buoy.a", "buoy.c", "buoy.d", "buoy.e", "buoy.z"]
     assert (found["buoy.c"][0].elapsed_s, found["buoy.c"][0].restart) == (3.0, 0)
@@ -209,25 +211,25 @@ def test_a_span_is_written_in_whole_minutes_and_never_shorter(seconds: int) -> N
 
 
 def test_two_jobs_of_one_name_are_both_kept() -> None:
-    rows = read_squeue("1|x|RUNNING|None|0|0|n1|pond|\n2|x|PENDING|None|0|0||pond|\n")
+    rows = read_squeue("1|x|RUNNING|None|0|0|n1|pond|59:30|\n2|x|PENDING|None|0|0||pond|59:30|\n")
     assert [job.job_id for job in by_name(rows.jobs)["x"]] == ["1", "2"]
 
 
 # From a real cluster (22.05): preempted, queued again, held after a failed launch, out of memory, without its nodes.
 RECORDED = """\
-3|pre-req|PENDING|BeginTime|1|0||pond|
-22|stranger|PENDING|launch failed requeued held|1|0||pond|
-13|dep|PENDING|DependencyNeverSatisfied|0|0||pond|
-20|later|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|0|0||pond|
-23|down|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|0|0||pond|
-21|held|COMPLETING|None|0|15|n1|pond|
-24|again|RUNNING|None|1|0|n2|pond|
-2|pre-noreq|PREEMPTED|None|0|15|n1|pond|
-8|oom|OUT_OF_MEMORY|OutOfMemory|0|253|n1|pond|
-10|tlim|TIMEOUT|TimeLimit|0|15|n1|pond|
-12|bad|FAILED|NonZeroExitCode|0|1792|n3|pond|
-17|old|CANCELLED|None|0|9|n1|pond|
-16|arr|COMPLETED|None|0|0|n1|pond|
+3|pre-req|PENDING|BeginTime|1|0||pond|59:30|
+22|stranger|PENDING|launch failed requeued held|1|0||pond|59:30|
+13|dep|PENDING|DependencyNeverSatisfied|0|0||pond|59:30|
+20|later|PENDING|ReqNodeNotAvail, UnavailableNodes:n[1-3]|0|0||pond|59:30|
+23|down|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|0|0|||1:00|
+21|held|COMPLETING|None|0|15|n1|pond|59:30|
+24|again|RUNNING|None|1|0|n2|pond|59:30|
+2|pre-noreq|PREEMPTED|None|0|15|n1|pond|59:30|
+8|oom|OUT_OF_MEMORY|OutOfMemory|0|253|n1|pond|59:30|
+10|tlim|TIMEOUT|TimeLimit|0|15|n1|pond|59:30|
+12|bad|FAILED|NonZeroExitCode|0|1792|n3|pond|59:30|
+17|old|CANCELLED|None|0|9|n1|pond|59:30|
+16|arr|COMPLETED|None|0|0|n1|pond|59:30|
 """
 
 
@@ -253,7 +255,9 @@ def test_rows_of_a_real_cluster_are_read_whole() -> None:
 
 def test_tasks_of_an_array_that_are_shown_as_one_row_are_odd() -> None:
     """`squeue -r` shows one row for each; a row for several has no id of a job."""
-    found = read_squeue("7_[2-5%2]|arr|PENDING|JobArrayTaskLimit|0|0||pond|\n7_1|arr|RUNNING|None|0|0|n1|pond|\n")
+    found = read_squeue(
+        "7_[2-5%2]|arr|PENDING|JobArrayTaskLimit|0|0||pond|59:30|\n7_1|arr|RUNNING|None|0|0|n1|pond|59:30|\n"
+    )
     assert [job.job_id for job in found.jobs] == ["7_1"] and len(found.odd) == 1
 
 

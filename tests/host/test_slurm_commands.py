@@ -37,7 +37,7 @@ def calls(folder: Path) -> list[str]:
 
 def test_a_thousand_names_are_two_questions(install: Install, tmp_path: Path) -> None:
     found = install(
-        squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|'", sacct="echo '8|buoy.r.2|TIMEOUT|0:0|n1|pond|60|'"
+        squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|59:30|'", sacct="echo '8|buoy.r.2|TIMEOUT|0:0|n1|pond|60|'"
     )
     answer = asyncio.run(found.states([f"buoy.r.{number}" for number in range(1_000)], 0.0))
     assert calls(tmp_path) == ["squeue", "sacct"] and answer.accounted
@@ -56,7 +56,7 @@ def test_accounting_is_asked_from_before_the_run_on_for_every_start(install: Ins
 
 def test_ends_that_the_queue_shows_get_their_usage_from_accounting(install: Install, tmp_path: Path) -> None:
     rows = "7|buoy.r.1|TIMEOUT|0:0|n1|pond|61|\\n7.batch|batch|CANCELLED|0:15|n1|pond|61|2048K"
-    found = install(squeue="echo '7|buoy.r.1|TIMEOUT|None|0|0|n1|pond|'", sacct=f"printf '{rows}'")
+    found = install(squeue="echo '7|buoy.r.1|TIMEOUT|None|0|0|n1|pond|59:30|'", sacct=f"printf '{rows}'")
     (job,) = asyncio.run(found.states(["buoy.r.1"], 0.0)).jobs["buoy.r.1"]
     assert (job.elapsed_s, job.peak_memory_bytes, job.restart) == (61.0, 2 * 2**20, 0)
     assert calls(tmp_path) == ["squeue", "sacct"]
@@ -71,7 +71,7 @@ def test_accounting_that_answers_in_parts_is_none(install: Install) -> None:
 
 
 def test_accounting_is_not_asked_for_jobs_that_the_queue_shows(install: Install, tmp_path: Path) -> None:
-    found = install(squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|'", sacct="exit 1")
+    found = install(squeue="echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|59:30|'", sacct="exit 1")
     assert list(asyncio.run(found.states(["buoy.r.1"], 0.0)).jobs) == ["buoy.r.1"]
     assert calls(tmp_path) == ["squeue"]
 

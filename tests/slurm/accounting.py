@@ -20,6 +20,7 @@ _DATABASE = """\
 [mariadbd]
 user={user}
 datadir={folder}/database
+tmpdir={folder}/database.tmp
 socket={folder}/database.sock
 pid-file={folder}/mariadbd.pid
 log-error={folder}/mariadbd.log
@@ -74,6 +75,8 @@ class Accounting:
         values = {"folder": folder, "user": getpass.getuser(), "daemon": daemon_port, "database": database_port}
         self._options = folder / "my.cnf"
         self._options.write_text(_DATABASE.format(**values))
+        # A MariaDB that starts removes the temporary tables of any other one in the same folder.
+        (folder / "database.tmp").mkdir()
         daemon = folder / "slurmdbd.conf"
         daemon.touch(mode=0o600)  # slurmdbd refuses a file that others can read
         daemon.write_text(_DAEMON.format(**values))

@@ -76,6 +76,7 @@ def watch(run_id: str, poll: float | None, once: bool, store: str | None, as_jso
         recoveries_max=given.pop("max_recoveries"),
         retry_unknown=given.pop("retry_unknown"),
         wishes=msgspec.convert(given, AllocationChoice).wishes,
+        once=once,
     )
     poll_s = poll or (_TEND_S if choice.tends else _LOOK_S)
     return go(_watch(RunId(run_id), poll_s, store, choice, once=once, as_json=as_json))
@@ -89,6 +90,7 @@ class WatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     recoveries_max: int
     retry_unknown: bool
     wishes: Wishes
+    once: bool = False
 
     @property
     def tends(self) -> bool:
@@ -98,7 +100,13 @@ class WatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     def options(self) -> TendOptions:
         most = self.recoveries_max if self.recover else 0
         rule = Correction()
-        return TendOptions(wishes=self.wishes, rule=rule, recoveries_max=most, retry_unknown=self.retry_unknown)
+        return TendOptions(
+            wishes=self.wishes,
+            rule=rule,
+            recoveries_max=most,
+            retry_unknown=self.retry_unknown,
+            single_look=self.once,
+        )
 
 
 async def _watch(

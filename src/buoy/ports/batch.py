@@ -19,7 +19,8 @@ class AllocationPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where in an allocation a runner is. `restart`: how often the job was queued again under its id.
 
     `launch`: which runner in this place it is. The batch script starts the next only when the last one has ended. So a
-    runner with a higher restart or launch proves the end of those before it.
+    runner with a higher restart or launch proves the end of those before it. `start`: a token of this start of the
+    batch script. A controller that lost its state starts a job again under the same id and restart count.
     """
 
     cluster: str
@@ -28,6 +29,7 @@ class AllocationPlace(msgspec.Struct, frozen=True, omit_defaults=True):
     restart: int = 0
     task: int = 0
     launch: int = 1
+    start: str = ""
 
 
 class SchedulerAnswer(msgspec.Struct, frozen=True):

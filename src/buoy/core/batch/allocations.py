@@ -6,12 +6,14 @@ ended. A change that names something unknown changes nothing: a reader never fai
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
 from buoy.core.batch.resources import fits_shape, group_resources
+from buoy.core.batch.sizing import rounds_left
+from buoy.core.batch.slurm_text import Cause, Phase, SlurmJob
 from buoy.core.log import cluster_changes as c
 from buoy.core.log import codec
 from buoy.core.log import events as e
@@ -91,12 +93,17 @@ class ClusterState:
         # Claims of commands whose end is not recorded, by action, for readers that do not have the spec.
         self.begun: dict[str, ClusterEntry] = {}
         self.allocations: dict[str, Allocation] = {}
+        # The rest of the time of running allocations, by name, as far as the scheduler was asked for it.
+        self.left_s: dict[str, float] = {}
+        # How many looks in a row found allocations that failed before a runner started in them.
+        self.false_starts = 0
         self.number = 0
         seen: set[int] = set()
         for entry in entries:
             if entry.number not in seen:
                 seen.add(entry.number)
                 self.number = max(self.number, entry.number)
+                self._count_false_starts(entry)
                 for change in entry.changes:
                     self._apply(change, entry)
 
@@ -106,19 +113,26 @@ class ClusterState:
         return [each for each in self.allocations.values() if each.live]
 
     def serves(self, allocation: Allocation, needed: Resources) -> int:
-        """How many jobs with these resources a live allocation can run in its time."""
+        """How many jobs with these resources a live allocation can run in its time, or in what is left of it."""
         scheduler = self.schedulers.get(allocation.scheduler)
         if scheduler is None or not fits_shape(needed, group_resources(scheduler.group)):
             return 0
         if needed.time_s is not None and needed.time_s > scheduler.walltime_s:
             return 0
-        return scheduler.places * scheduler.rounds
+        left_s = self.left_s.get(allocation.name)
+        return scheduler.places * (scheduler.rounds if left_s is None else rounds_left(scheduler, needed, left_s))
+
+    def note_left(self, jobs: Mapping[str, Sequence[SlurmJob]]) -> None:
+        """What the scheduler says about the time of running allocations. Those that wait have all of theirs."""
+        active = {name: each for name, found in jobs.items() for each in found if each.phase is Phase.ACTIVE}
+        self.left_s = {name: each.left_s for name, each in active.items() if each.left_s is not None}
 
     def after(self, changes: Iterable[c.ClusterChange]) -> ClusterState:
         """The state with these changes, which are not recorded yet."""
         made = ClusterState(())
         made.number, made.schedulers = self.number, dict(self.schedulers)
         made.actions, made.allocations = dict(self.actions), dict(self.allocations)
+        made.left_s = self.left_s
         for change in changes:
             made._apply(change, ClusterEntry(self.number + 1, 0.0, None, ()))
         return made
@@ -166,6 +180,22 @@ class ClusterState:
                     elapsed_s=change.elapsed_s,
                     peak_memory_bytes=change.peak_memory_bytes,
                 )
+
+    def _count_false_starts(self, entry: ClusterEntry) -> None:
+        """One look is one entry. An allocation that ran, or ended well before a look saw it, shows that they start."""
+        started = {each.name for each in entry.changes if isinstance(each, c.AllocationActive)}
+        failed = well = False
+        for change in (each for each in entry.changes if isinstance(each, c.AllocationEnded)):
+            known = self.allocations.get(change.name)
+            if known is None or not known.live:
+                continue
+            began = known.status is AllocationStatus.ACTIVE or known.name in started
+            well = well or began or change.cause == Cause.COMPLETED
+            failed = failed or (not began and change.cause in (Cause.APPLICATION, Cause.OOM))
+        if failed:
+            self.false_starts += 1
+        elif well:
+            self.false_starts = 0
 
     def _executed(self, change: c.ActionExecuted, entry: ClusterEntry) -> None:
         action = self.actions.get(change.action)

@@ -94,7 +94,8 @@ class _Search:
                 self.changes.append(c.AllocationActive(allocation.name, restart))
                 self._requeued(allocation, row, restart)
             case Phase.WAITING:
-                if restart > allocation.restart:
+                # A controller that lost its state has the same restart count: it starts the job a second time.
+                if restart > allocation.restart or allocation.status is AllocationStatus.ACTIVE:
                     self.changes.append(c.AllocationRequeued(allocation.name, restart))
                 self._requeued(allocation, row, restart)
 
@@ -117,10 +118,13 @@ class _Search:
     def _ended(self, allocation: Allocation, row: SlurmJob) -> None:
         code: OrphanCode = "J1" if allocation.status is AllocationStatus.ACTIVE else "J2"
         cause, state = str(row.cause or Cause.UNKNOWN), row.state
+        runners = tuple(seat.runner for seat in self._seats if seat.allocation == allocation.name)
+        if runners and code == "J2":
+            # It started and ended between two looks.
+            self.changes.append(c.AllocationActive(allocation.name, allocation.restart))
         self.changes.append(
             c.AllocationEnded(allocation.name, cause, state, row.elapsed_s, row.peak_memory_bytes)
         )  # fmt: skip
-        runners = tuple(seat.runner for seat in self._seats if seat.allocation == allocation.name)
         self.found.append(
             ClusterOrphan(
                 code="J1" if runners else code,
@@ -133,16 +137,11 @@ class _Search:
         )
 
     def _requeued(self, allocation: Allocation, row: SlurmJob, restart: int) -> None:
-        """Runners of an earlier start of the same job are gone; so are all if it waits again."""
-        lost = tuple(
-            seat.runner
-            for seat in self._seats
-            if seat.allocation == allocation.name
-            and (
-                seat.restart < restart or (row.phase is Phase.WAITING and allocation.status is AllocationStatus.ACTIVE)
-            )
-        )
-        if lost or restart > allocation.restart:
+        """Runners of an earlier start of the job are gone. So are all if it waits: they were read before the queue."""
+        seats = [seat for seat in self._seats if seat.allocation == allocation.name]
+        again = row.phase is Phase.WAITING and (bool(seats) or allocation.status is AllocationStatus.ACTIVE)
+        lost = tuple(seat.runner for seat in seats if again or seat.restart < restart)
+        if lost or again or restart > allocation.restart:
             self.found.append(
                 ClusterOrphan(
                     code="J6",

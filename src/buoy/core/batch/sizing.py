@@ -23,6 +23,10 @@ WALLTIME_S = 3_600.0
 # A runner gives jobs back before its time is over, and takes none that needs longer than what is left.
 WALLTIME_MARGIN_S = 180.0
 ALLOCATIONS_MAX = 50
+# Slurm asks the runners to stop that long before the end.
+SIGNAL_S = 90
+# The part of a short allocation that counts as its end.
+_END_SHARE = 0.1
 # What a runner and its guard take beside their jobs. Slurm counts it: without it a job is killed below its own limit.
 RUNNER_BYTES = 256 * 2**20
 
@@ -74,6 +78,17 @@ def scheduler_for(
         prologue=wishes.prologue,
         requeue=wishes.requeue,
     )
+
+
+def rounds_left(scheduler: SchedulerAdded, needed: Resources, left_s: float) -> int:
+    """How many jobs can still follow each other in an allocation that has so much time left.
+
+    A job without a time limit begins as long as the runner takes jobs.
+    """
+    usable_s = max(0.0, left_s - min(SIGNAL_S, _END_SHARE * scheduler.walltime_s))
+    if needed.time_s is None:
+        return min(scheduler.rounds, math.ceil(usable_s / JOB_GUESS_S))
+    return min(scheduler.rounds, int(usable_s // needed.time_s))
 
 
 def _memory_bytes(needed: Resources, at_once: int, partition: Partition) -> int | None:

@@ -12,11 +12,10 @@ import shlex
 import msgspec
 
 from buoy.core.batch.resources import group_resources
+from buoy.core.batch.sizing import SIGNAL_S
 from buoy.core.batch.slurm_text import span_text
 from buoy.core.log.cluster_changes import SchedulerAdded
 
-# Slurm asks the runners to stop that long before the end.
-SIGNAL_S = 90
 # How often a killed runner is started again in its place.
 LAUNCHES_MAX = 3
 
@@ -67,6 +66,7 @@ def batch_script(run_id: str, name: str, scheduler: SchedulerAdded, place: Scrip
             f"# Runs jobs of {run_id}. Made by Buoy; `buoy slurm allocations {run_id}` shows all of its kind.",
             f". {shlex.quote(place.settings)} || exit 1",
             f"export BUOY_ALLOCATION={shlex.quote(name)}",
+            "BUOY_ALLOCATION_START=$(cat /proc/sys/kernel/random/uuid); export BUOY_ALLOCATION_START",
             *scheduler.prologue.splitlines(),
             f"exec {launcher}/bin/sh -c {shlex.quote(node_script(run_id, scheduler, place))}",
             "",

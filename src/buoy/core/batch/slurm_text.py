@@ -13,7 +13,7 @@ from enum import StrEnum
 import msgspec
 
 # The fields that are asked for, each closed by a bar. A bar in a name would be an odd line.
-SQUEUE_FIELDS = "JobID:|,Name:|,State:|,Reason:|,RestartCnt:|,exit_code:|,NodeList:|,Cluster:|"
+SQUEUE_FIELDS = "JobID:|,Name:|,State:|,Reason:|,RestartCnt:|,exit_code:|,NodeList:|,Cluster:|,TimeLeft:|"
 SACCT_FIELDS = "JobIDRaw,JobName,State,ExitCode,NodeList,Cluster,ElapsedRaw,MaxRSS"
 SINFO_FORMAT = "%P|%c|%m|%G|%l|%D|%a"
 
@@ -83,6 +83,7 @@ class SlurmJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One job as Slurm shows it. `restart`: how often it was queued again under the same id; None: not told.
 
     `elapsed_s` and `peak_memory_bytes` (of its largest step) are there where accounting tells them.
+    `left_s`: the rest of its time limit; None: it has none, or it is not told.
     """
 
     job_id: str
@@ -96,6 +97,7 @@ class SlurmJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cluster: str = ""
     elapsed_s: float | None = None
     peak_memory_bytes: int | None = None
+    left_s: float | None = None
 
 
 class SlurmRows(msgspec.Struct, frozen=True):
@@ -144,15 +146,16 @@ def read_squeue(text: str) -> SlurmRows:
     jobs, odd = [], []
     for line in _lines(text):
         fields = [each.strip() for each in line.split("|")]
-        if len(fields) != 9 or fields[8] or not _JOB_ID.match(fields[0]):
+        if len(fields) != 10 or fields[9] or not _JOB_ID.match(fields[0]):
             odd.append(line)
             continue
-        job_id, name, state, reason, restarts, _, nodes, cluster, _ = fields
+        job_id, name, state, reason, restarts, _, nodes, cluster, left, _ = fields
         phase, cause = meaning(state)
         jobs.append(
             SlurmJob(
                 job_id=job_id, name=name, state=state_word(state), phase=phase, cause=cause, reason=reason, nodes=nodes,
                 restart=int(restarts) if restarts.isdigit() else None, cluster="" if cluster == "N/A" else cluster,
+                left_s=read_left(left),
             )
         )  # fmt: skip
     return SlurmRows(tuple(jobs), tuple(odd))
@@ -161,7 +164,8 @@ def read_squeue(text: str) -> SlurmRows:
 def read_sacct(text: str) -> SlurmRows:
     """The rows of `sacct -n -P -D -o SACCT_FIELDS`: the last start of each job, with the largest memory of its steps.
 
-    Earlier rows of the same id are earlier starts of a job that was queued again.
+    Earlier rows of the same id are earlier starts of a job that was queued again. A job that failed after one of its
+    steps ran out of memory ran out of memory: Slurm says FAILED of the job, and OUT_OF_MEMORY of the step.
     """
     jobs: dict[str, SlurmJob] = {}
     odd = []
@@ -174,8 +178,14 @@ def read_sacct(text: str) -> SlurmRows:
             jobs[fields[0]] = _accounted(fields, None if known is None else (known.restart or 0) + 1)
         elif known is not None:
             peak = max(known.peak_memory_bytes or 0, read_memory(fields[7]) or 0) or None
-            jobs[known.job_id] = msgspec.structs.replace(known, peak_memory_bytes=peak)
+            cause = _sharper(known.cause, meaning(fields[2])[1])
+            jobs[known.job_id] = msgspec.structs.replace(known, peak_memory_bytes=peak, cause=cause)
     return SlurmRows(tuple(jobs.values()), tuple(odd))
+
+
+def _sharper(cause: Cause | None, other: Cause | None) -> Cause | None:
+    """A failure without a reason, and another word about the same job."""
+    return Cause.OOM if (cause, other) == (Cause.APPLICATION, Cause.OOM) else cause
 
 
 def _accounted(fields: list[str], restart: int | None) -> SlurmJob:
@@ -242,6 +252,11 @@ def read_span(text: str) -> float | None:
     return float(middle * 60) if first is None else float(first * 60 + middle)
 
 
+def read_left(text: str) -> float | None:
+    """The seconds that a job has left. A job that is over its limit has none; None: no limit, or not told."""
+    return 0.0 if text.strip().startswith("-") else read_span(text)
+
+
 def span_text(seconds: float) -> str:
     """A span as sbatch takes it, rounded up to whole minutes: Slurm counts no less."""
     minutes = max(1, -(-int(seconds) // 60) if seconds == int(seconds) else int(seconds // 60) + 1)
@@ -273,7 +288,7 @@ def with_accounts(queued: Mapping[str, list[SlurmJob]], accounts: Iterable[Slurm
             mine.append(row)
         else:
             used = {"elapsed_s": row.elapsed_s, "peak_memory_bytes": row.peak_memory_bytes}
-            mine[place] = msgspec.structs.replace(mine[place], **used)
+            mine[place] = msgspec.structs.replace(mine[place], cause=_sharper(mine[place].cause, row.cause), **used)
     return {name: jobs for name, jobs in found.items() if jobs}
 
 

@@ -193,12 +193,16 @@ class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
 
 
 class JobsReset(Payload, frozen=True, tag="jobs_reset", kw_only=True):
-    """Jobs that failed or were stopped may run again. `limits`: the new limits of some of them."""
+    """Jobs that failed or were stopped may run again. `limits`: the new limits of some of them.
+
+    `automatic`: a watch decided it by itself. Watches count these.
+    """
 
     leaves: tuple[LeafId, ...]
     limits: dict[LeafId, JobLimits] = {}
     message: int | None = None
     by: str | None = None
+    automatic: bool = False
 
 
 class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):

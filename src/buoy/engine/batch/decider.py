@@ -218,7 +218,7 @@ class BatchDecider(SpecDecider):
         for lot, members in changed.items():
             wanted.update(map(self._leaf, members))
             self._take_back(lot, members, "its limits change", number)
-        reset = e.JobsReset(leaves=tuple(sorted(wanted)), limits=body.limits, message=number, by=by)
+        reset = body.event(sorted(wanted), number, by)
         self._execution.record(reset)
         self._were_reset(reset)
 

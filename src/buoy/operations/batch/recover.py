@@ -70,8 +70,8 @@ async def recover_jobs(
     return JobsRecovered(run_id, dry_run, tuple(plan), "" if dry_run else await send_resets(client, run_id, plan))
 
 
-async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery]) -> str:
-    """Sends one message with all resets of a plan, and says who will read it."""
+async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery], *, automatic: bool = False) -> str:
+    """Sends one message with all resets of a plan, and says who will read it. `automatic`: a watch decided it."""
     again = [each for each in plan if each.reset and not each.free]
     if not again:
         return ""
@@ -80,7 +80,7 @@ async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery]
         for each in again
         if each.memory_bytes is not None or each.time_s is not None
     }
-    return await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits))
+    return await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits, automatic))
 
 
 def plan_recovery(

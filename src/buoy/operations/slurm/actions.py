@@ -22,7 +22,7 @@ from buoy.core.ids import RunId, leaf_id
 from buoy.core.limits import SPEC_ACTIONS_MAX
 from buoy.core.log.cluster_changes import ActionEnded, ActionExecuted, ClusterChange
 from buoy.errors import CommandFailed
-from buoy.operations.slurm.allocate import namer, partitions_of
+from buoy.operations.slurm.allocate import ask_running, namer, partitions_of
 from buoy.operations.slurm.cluster_log import ClusterView, change_cluster, read_view
 from buoy.operations.slurm.pending_jobs import jobs_of
 from buoy.operations.slurm.submission import Site, SubmittedAllocation, submit_planned
@@ -41,7 +41,8 @@ async def fire_actions(site: Site, run_id: RunId, wishes: Wishes) -> ActionsFire
     view = await read_view(site.client, run_id)
     due = _due(view)
     submitted: list[SubmittedAllocation] = []
-    if not view.batch.document.ended:
+    waiting = (each for each in view.cluster.actions.values() if not each.executed)
+    if not view.batch.document.ended and any(each.kind == "schedule_nodes" for each in waiting):
         wanted = any(each.kind == "schedule_nodes" for each in due)
         submitted = await _schedule(site, run_id, wishes, await partitions_of(site, wishes) if wanted else ())
     ended: list[ActionEnded] = []
@@ -63,8 +64,10 @@ async def _schedule(
 ) -> list[SubmittedAllocation]:
     names: list[str] = []
     request = NodeRequest(partitions, wishes, namer(site, run_id))
+    running = await ask_running(site, run_id)
 
     def plan(view: ClusterView) -> Sequence[ClusterChange]:
+        view.cluster.note_left(running)
         jobs, changes = jobs_of(view), list[ClusterChange]()
         for action in _due(view) if partitions else ():
             if action.kind == "schedule_nodes":

@@ -6,17 +6,17 @@ submits nothing. Without submission the intents stay for a later call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from buoy.core.batch.actions import covered_jobs
-from buoy.core.batch.allocations import ClusterState
+from buoy.core.batch.allocations import AllocationStatus, ClusterState
 from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, regenerate
 from buoy.core.batch.resources import ONE_CPU
 from buoy.core.batch.sizing import Wishes
-from buoy.core.batch.slurm_text import Partition
+from buoy.core.batch.slurm_text import Partition, SlurmJob
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded, ClusterChange
 from buoy.core.spec.plan import SpecPlan
@@ -58,11 +58,13 @@ async def allocate(
 ) -> Allocated:
     """Plans for all pending jobs, and submits what is planned."""
     partitions = await partitions_of(site, wishes)
+    running = await ask_running(site, run_id)
     made: list[Regenerated] = []
     views: list[ClusterView] = []
 
     def plan(view: ClusterView) -> Sequence[ClusterChange]:
         views[:] = [view]
+        view.cluster.note_left(running)
         made.append(_plan(site, view, partitions, wishes, recovery=recovery))
         return made[-1].changes
 
@@ -76,6 +78,13 @@ async def allocate(
         submitted = await submit_planned(site, run_id, last.names, say)
     served = any(each.job_id for each in submitted) or any(each.job_id for each in views[-1].cluster.live)
     return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted), served)
+
+
+async def ask_running(site: Site, run_id: RunId) -> Mapping[str, list[SlurmJob]]:
+    """What the queue says about the allocations that run: how much of their time is left. One question at most."""
+    live = (await read_view(site.client, run_id)).cluster.live
+    names = [each.name for each in live if each.status is AllocationStatus.ACTIVE]
+    return (await site.batch.states(names, 0.0, accounts=False)).jobs if names else {}
 
 
 async def partitions_of(site: Site, wishes: Wishes) -> Sequence[Partition]:

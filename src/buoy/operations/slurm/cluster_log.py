@@ -29,19 +29,27 @@ _TRIES = 20
 
 
 class ClusterView(msgspec.Struct, frozen=True):
-    """A batch run with what it has at its cluster. `resets`: jobs that a message lets run again, not read so far."""
+    """A batch run with what it has at its cluster. `resets`: jobs that a message lets run again, not read so far.
+
+    `recoveries`: how often a watch has reset jobs by itself since a person last did.
+    """
 
     batch: BatchLog
     cluster: ClusterState
     lots: dict[int, LotFacts]
     resets: dict[LeafId, e.JobLimits]
+    recoveries: int
 
 
 class _Waiting(msgspec.Struct):
-    """What the inbox of a run has about its cluster and its jobs, and what its log has not consumed."""
+    """What the inbox of a run has about its cluster and its jobs, and what its log has not consumed.
+
+    `automatic`: for each reset whether a watch decided it.
+    """
 
     entries: list[ClusterEntry]
     resets: dict[LeafId, e.JobLimits]
+    automatic: list[bool]
 
 
 Plan = Callable[[ClusterView], Sequence[ClusterChange]]
@@ -52,7 +60,14 @@ async def read_view(access: StoreAccess, run_id: RunId) -> ClusterView:
     batch = await read_batch(access, run_id)
     waiting = await _waiting(access, batch)
     cluster = ClusterState([*recorded(batch.log), *waiting.entries], batch.plan.spec.actions)
-    return ClusterView(batch, cluster, await read_lots(access, batch.state), waiting.resets)
+    automatic = [event.body.automatic for event in batch.log if isinstance(event.body, e.JobsReset)]
+    count = recoveries([*automatic, *waiting.automatic])
+    return ClusterView(batch, cluster, await read_lots(access, batch.state), waiting.resets, count)
+
+
+def recoveries(automatic: Sequence[bool]) -> int:
+    """How many resets of a watch came after the last one of a person. Each entry is one reset."""
+    return next((count for count, each in enumerate(reversed(automatic)) if not each), len(automatic))
 
 
 async def read_cluster(access: StoreAccess, batch: BatchLog) -> ClusterState:
@@ -62,7 +77,7 @@ async def read_cluster(access: StoreAccess, batch: BatchLog) -> ClusterState:
 
 
 async def _waiting(access: StoreAccess, batch: BatchLog) -> _Waiting:
-    found = _Waiting([], {})
+    found = _Waiting([], {}, [])
     consumed, run_id = batch.state.consumed, batch.document.run_id
     after = 0
     while after + 1 in consumed:
@@ -83,6 +98,7 @@ def _note(found: _Waiting, message: Message) -> None:
         reset = codec.decode(message.body, JobsMessage, "a message about jobs")
         if isinstance(reset, ResetJobs):
             found.resets |= {leaf: reset.limits.get(leaf, e.JobLimits()) for leaf in reset.leaves}
+            found.automatic.append(reset.automatic)
 
 
 def run_age_s(access: StoreAccess, batch: BatchLog) -> float:

@@ -1,6 +1,6 @@
 """Places in allocations: which one this process has, and which runners before it are proven dead by that.
 
-Invariant: only a runner that stood in the very same place, before this one, is declared dead.
+Invariant: only a runner that stood in the very same place, or in an earlier start of the same job, is declared dead.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def allocation_place(variables: Mapping[str, str]) -> AllocationPlace | None:
         restart=_number(variables.get("SLURM_RESTART_COUNT"), 0),
         task=_number(variables.get("SLURM_PROCID"), 0),
         launch=_number(variables.get("BUOY_ALLOCATION_LAUNCH"), 1),
+        start=variables.get("BUOY_ALLOCATION_START", ""),
     )
 
 
@@ -45,6 +46,9 @@ def _before(info: RunnerInfo, place: AllocationPlace) -> bool:
         return False
     if other.restart != place.restart:
         return other.restart < place.restart
+    if other.start != place.start:
+        # Slurm has one start of a job at a time. Only the first runner of a start is sure to be of the last one.
+        return place.launch == 1 and bool(place.start)
     return other.task == place.task and other.launch < place.launch
 
 

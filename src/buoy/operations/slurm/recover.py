@@ -50,15 +50,24 @@ async def correct_orphans(site: Site, run_id: RunId, *, dry_run: bool) -> Synced
 
 
 async def recover_slurm_jobs(
-    client: Client, run_id: RunId, rule: Correction, *, retry_unknown: bool = False, dry_run: bool = False
+    client: Client,
+    run_id: RunId,
+    rule: Correction,
+    *,
+    retry_unknown: bool = False,
+    dry_run: bool = False,
+    automatic: bool = False,
 ) -> JobsRecovered:
-    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence."""
+    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence.
+
+    `automatic`: a watch decided it.
+    """
     view = await read_view(client, run_id)
     plan = plan_recovery(
         view.batch, check_correction(rule), retry_unknown=retry_unknown, cluster=view.cluster, views=views_of(view)
     )
     waiting = [each for each in plan if each.leaf not in view.resets]
-    text = "" if dry_run else await send_resets(client, run_id, waiting)
+    text = "" if dry_run else await send_resets(client, run_id, waiting, automatic=automatic)
     return JobsRecovered(run_id, dry_run, tuple(plan), text)
 
 

@@ -68,6 +68,7 @@ async def sync_status(
         await change_cluster(client, run_id, changes)
         await _declare_dead(client, found.found)
         await batch.cancel(found.twins)
+    view.cluster.note_left(answer.jobs)
     stuck = _is_stuck(view, view.cluster.after(found.changes), orphans)
     if stuck:
         orphans = (*orphans, ClusterOrphan(code="J7"))

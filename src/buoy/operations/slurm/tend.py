@@ -1,8 +1,8 @@
 """Tend: keeps a batch run on Slurm going, one look after the other.
 
 Invariants: each look asks the scheduler once, and finds orphans first. A scheduler or a store that does not answer
-changes nothing: the next look tries again. Failed jobs are reset at most as often as the caller allows. A run that
-ended keeps no allocation.
+changes nothing: the next look tries again. Failed jobs are reset at most as often as the caller allows, counted in the
+log, so a watch that is started again continues the count. A run that ended keeps no allocation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from buoy.core.batch.allocations import AllocationStatus
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
-from buoy.core.batch.slurm_text import Cause, Phase
+from buoy.core.batch.slurm_text import Phase
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.document import Document
@@ -52,12 +52,16 @@ class _LastLook(msgspec.Struct, frozen=True):
 
 
 class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be done. `recoveries_max` 0: no failed job is reset, only allocations are asked for."""
+    """What may be done. `recoveries_max` 0: no failed job is reset, only allocations are asked for.
+
+    `single_look`: no other look follows, so this one asks twice about what the scheduler does not know.
+    """
 
     wishes: Wishes
     rule: Correction
     recoveries_max: int = 3
     retry_unknown: bool = False
+    single_look: bool = False
 
 
 class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -86,8 +90,6 @@ class Tender:
         self._missed: tuple[str, ...] = ()
         self._told_unfinished = False
         self._last: _LastLook | None = None
-        self._false_starts = 0
-        self.recoveries = 0
 
     async def look(self) -> Tended:
         try:
@@ -129,7 +131,8 @@ class Tender:
 
     async def _full(self, document: Document) -> Tended:
         site, run_id = self._site, self._run_id
-        synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
+        missed = None if self._options.single_look else self._missed
+        synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=missed)
         orphans = synced.orphans
         cancelled = await cancel_surplus(site.client, site.batch, run_id) if synced.live else ()
         if document.status is Status.PAUSED:
@@ -138,9 +141,10 @@ class Tender:
         unfinished = await self._unfinished()
         reset = await self._raise_limits()
         fired = await fire_actions(site, run_id, self._options.wishes)
-        submitted, given_up = fired.submitted, self._false_start(orphans)
-        if given_up is None and (synced.stuck or reset) and not submitted:
+        submitted, tired = fired.submitted, await self._false_start()
+        if tired is None and (synced.stuck or reset) and not submitted:
             submitted = (await self._regenerate()).submitted
+        given_up = None if submitted or synced.live else tired
         return Tended(
             over=given_up is not None,
             given_up=given_up,
@@ -152,16 +156,15 @@ class Tender:
             unfinished=unfinished,
         )  # fmt: skip
 
-    def _false_start(self, orphans: tuple[ClusterOrphan, ...]) -> str | None:
+    async def _false_start(self) -> str | None:
         """Why no further allocation is asked for: those before it failed before a runner started."""
-        if any(each.code == "J2" and each.cause == Cause.APPLICATION for each in orphans):
-            self._false_starts += 1
-        elif any(each.code == "J1" for each in orphans):
-            self._false_starts = 0
-        if self._false_starts < _FALSE_STARTS_MAX:
+        count = (await read_view(self._site.client, self._run_id)).cluster.false_starts
+        if count < _FALSE_STARTS_MAX:
             return None
-        folder = self._site.place.output_folder
-        return f"allocations failed {self._false_starts} times before a runner started; see their output in {folder}"
+        return (
+            f"allocations failed {count} times before a runner started; see their output in "
+            f"{self._site.place.output_folder}, then ask for the next one by `buoy slurm regenerate --submit`"
+        )
 
     async def _ended(self) -> Tended:
         """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
@@ -199,13 +202,12 @@ class Tender:
             submitted = () if live else (await self._regenerate()).submitted
             return Tended(orphans=orphans, submitted=submitted)
         plan = plan_recovery(view.batch, options.rule, retry_unknown=options.retry_unknown, cluster=view.cluster)
-        if pause.reason != "jobs" or self.recoveries >= options.recoveries_max:
+        if pause.reason != "jobs" or view.recoveries >= options.recoveries_max:
             return Tended(orphans=orphans, over=True)
         if not any(each.reset for each in plan):
             # Slurm has not told yet why an allocation ended, and with it perhaps the job.
             ending = any(each.status is AllocationStatus.ACTIVE for each in view.cluster.live)
             return Tended(orphans=orphans, over=not ending)
-        self.recoveries += 1
         reset = await self._reset()
         allocated = await self._regenerate()
         return Tended(orphans=orphans, reset=reset, submitted=allocated.submitted)
@@ -213,22 +215,21 @@ class Tender:
     async def _reset(self) -> tuple[str, ...]:
         options = self._options
         found = await recover_slurm_jobs(
-            self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown
+            self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown, automatic=True
         )
         return tuple(each.job for each in found.jobs if each.reset and not each.free)
 
     async def _raise_limits(self) -> tuple[str, ...]:
         """Lost jobs that ran out of memory or time with their allocation would only be lost again."""
-        if self.recoveries >= self._options.recoveries_max:
-            return ()
         view, rule = await read_view(self._site.client, self._run_id), self._options.rule
+        if view.recoveries >= self._options.recoveries_max:
+            return ()
         plan = plan_recovery(view.batch, rule, retry_unknown=False, cluster=view.cluster, views=views_of(view))
         short = [each for each in plan if each.reset and not each.free and not each.evidence.type]
         short = [each for each in short if each.leaf not in view.resets]
         if not short:
             return ()
-        self.recoveries += 1
-        await send_resets(self._site.client, self._run_id, short)
+        await send_resets(self._site.client, self._run_id, short, automatic=True)
         return tuple(each.job for each in short)
 
     async def _regenerate(self) -> Allocated:
