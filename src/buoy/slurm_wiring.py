@@ -26,6 +26,7 @@ from buoy.core.spec.model import DIRECTORY
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog
+from buoy.host.network_disk import network_kind
 from buoy.host.profile_files import KnownProfile, known_profiles, named_profile
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.slurm import Slurm
@@ -84,6 +85,7 @@ async def cluster_facts(client: Client, run_id: str) -> ClusterFacts | None:
 
 def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:
     """Where allocations of a run are submitted from, and run: in the folder that the run was submitted from."""
+    check_reach(url)
     directory = _directory(plan)
     folder = _folder(plan) / run_id
     variables, token = reach_variables(url)
@@ -94,6 +96,17 @@ def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:
         output_folder=str(folder),
     )
     return Site(client, open_slurm(), GuardedShell(folder.parent, client.clock), place, variables, token)
+
+
+def check_reach(url: str) -> None:
+    """Refuses a store that several machines would share by file locks, which network disks do not keep."""
+    path = store_path(url)
+    kind = None if path is None else network_kind(path)
+    if kind is not None:
+        raise BadInput(
+            f"the store {path} is on a network disk ({kind}), where runners on several nodes would damage it; "
+            "use a server (`buoy serve`, http://) or postgresql://"
+        )
 
 
 def hook_place(client: Client, url: str, plan: SpecPlan) -> HookPlace:

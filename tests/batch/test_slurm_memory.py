@@ -10,6 +10,7 @@ import pytest
 
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import AllocationEnded
+from buoy.host import network_disk
 from buoy.operations.slurm.cluster_log import change_cluster
 from buoy.wiring import open_client
 from tests.batch.slurm_plays import Played, played
@@ -163,3 +164,20 @@ def test_a_machine_without_slurm_says_so_and_changes_nothing(
     assert played("slurm", "allocations", "r1", "--json") == before
     assert not (played.folder / "fired").exists() and len(played.json("ps")["runs"]) == 1
     assert "squeue" not in played("watch", "r1", "--once", code=4), "a look that changes nothing needs no Slurm"
+
+
+def test_a_store_on_a_network_disk_is_refused_before_anything_is_submitted(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading is allowed: a person can still look, and copy the run to a server."""
+    submit(played)
+    (played.folder / "mounts").write_text(f"30 22 0:35 / {played.folder.resolve()} rw - nfs4 filer:/home rw\n")
+    monkeypatch.setattr(network_disk, "MOUNTS", played.folder / "mounts")
+    for words in (
+        ("submit", "spec.yaml", "--id", "r2", "--slurm"),
+        ("slurm", "regenerate", "r1", "--submit"),
+        ("recover", "r1", "--submit"),
+        ("watch", "r1", "--recover", "--once"),
+    ):
+        assert "is on a network disk (nfs4)" in played(*words, code=2)
+    assert len(played.queue) == len(played.allocations()) == len(played.json("ps")["runs"]) == 1

@@ -119,7 +119,9 @@ def test_a_job_that_a_controller_without_its_memory_starts_again_has_lost_its_ru
 
 def runner(runner_id: str, **place: object) -> RunnerRecord:
     given = {"cluster": "pond", "job_id": "7", "name": "a1", "start": "first", **place}
-    info = RunnerInfo(RunnerId(runner_id), "n1", "b", "p", 1, "s", "n", allocation=msgspec.convert(given, AllocationPlace))
+    info = RunnerInfo(
+        RunnerId(runner_id), "n1", "b", "p", 1, "s", "n", allocation=msgspec.convert(given, AllocationPlace)
+    )
     return RunnerRecord(info, StoreTime(1.0), StoreTime(1.0), Beat(1))
 
 

@@ -238,6 +238,22 @@ class Cluster:
         found = sorted([*self.folder.glob("*.log"), *self.folder.glob("*.out")])
         return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-500:]}" for path in found)
 
+    def close_nodes(self) -> None:
+        """No job starts until `open_nodes`."""
+        self.run("scontrol", "update", f"nodename={','.join(self.nodes)}", "state=drain", "reason=closed")
+
+    def open_nodes(self) -> None:
+        """Returns when jobs can start on every node. A controller that has just started may not know them yet."""
+        usable = ("idle", "mixed", "allocated")
+
+        def are_open() -> bool:
+            closed = [name for name in self.nodes if self._node_state(name) not in usable]
+            if closed:
+                self.run("scontrol", "update", f"nodename={','.join(closed)}", "state=resume", check=False)
+            return not closed
+
+        wait_until(are_open, "open nodes")
+
     def resume_drained(self) -> None:
         """Slurm drains a node that got a job with an id that runs there already."""
         for name in self.nodes:

@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
+
+import pytest
 
 from tests.patience import PATIENCE_S, wait_until
 from tests.slurm.conftest import SlurmBatch
@@ -108,3 +110,10 @@ class Scenario:
         if self._watching is not None:
             self._watching.send_signal(signal.SIGKILL)
             self._watching.wait(PATIENCE_S)
+
+
+@pytest.fixture
+def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
+    made = Scenario(slurm)
+    yield made
+    made.end()

@@ -5,23 +5,17 @@ from __future__ import annotations
 import shutil
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from tests.slurm.conftest import SlurmBatch
-from tests.slurm.scenario import Scenario, sweep
+from tests.slurm.scenario import Scenario, scenario, sweep
 
 pytestmark = pytest.mark.slow
 
+__all__ = ["scenario"]
+
 _AWAY_S = 30.0
-
-
-@pytest.fixture
-def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
-    made = Scenario(slurm)
-    yield made
-    made.end()
 
 
 class Amnesia:
@@ -58,6 +52,7 @@ def test_a_controller_that_is_away_for_half_a_minute_costs_nothing(scenario: Sce
         wait = _AWAY_S - (time.monotonic() - away)
         time.sleep(max(0.0, wait))
         assert [each["status"] for each in slurm.allocations()] == ["active"] and scenario.codes() == []
+        slurm("sync-status", "r1", code=5)
     finally:
         slurm.cluster.start_controller()
     scenario.open_gate()
@@ -84,6 +79,30 @@ def test_a_controller_that_forgot_an_allocation_and_gave_its_id_away(scenario: S
 
 
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_a_controller_that_starts_an_allocation_again_with_the_same_restart_count(
+    scenario: Scenario, store_url: str
+) -> None:
+    """Killed with its last seconds unwritten: it has the job as waiting, and starts it a second time under its id."""
+    slurm = scenario.slurm
+    slurm.store = store_url
+    slurm.cluster.close_nodes()
+    scenario.submit(sweep())
+    before = Amnesia(slurm)
+    slurm.cluster.open_nodes()
+    scenario.watch()
+    scenario.until_begun(2)
+    scenario.until_active()
+    (job_id,) = slurm.ids()
+    before.strike()
+    slurm.cluster.open_nodes()
+    scenario.until_begun(4)
+    assert "Restarts=0" in slurm.cluster.run("scontrol", "show", "job", job_id).stdout
+    scenario.open_gate()
+    scenario.ended(twice={"1", "2"})
+    assert slurm.ids() == [job_id] and slurm.allocations()[0]["restart"] == 0
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_an_allocation_that_vanished_while_it_waited_is_replaced(scenario: Scenario, store_url: str) -> None:
     slurm = scenario.slurm
     slurm.store = store_url

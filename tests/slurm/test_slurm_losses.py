@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
 
 import pytest
 
 from tests.slurm.conftest import SlurmBatch
-from tests.slurm.scenario import Scenario, sweep
+from tests.slurm.scenario import Scenario, scenario, sweep
 
 pytestmark = pytest.mark.slow
 
-
-@pytest.fixture
-def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
-    made = Scenario(slurm)
-    yield made
-    made.end()
+__all__ = ["scenario"]
 
 
 def preempt(slurm: SlurmBatch, job_id: str) -> None:
@@ -31,8 +25,7 @@ def running_on(slurm: SlurmBatch, job_id: str) -> str:
     return slurm.cluster.run("squeue", "-h", "-o", "%N", "-j", job_id).stdout.strip()
 
 
-@pytest.mark.parametrize("partition", ["main", "spot"])
-@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize(("partition", "store_url"), [("main", "postgres"), ("spot", "sqlite")], indirect=["store_url"])
 def test_a_preempted_allocation_is_replaced(scenario: Scenario, store_url: str, partition: str) -> None:
     """One partition preempts by requeue, which the allocation has forbidden; the other one by cancel."""
     slurm, job_id = scenario.slurm, _under_way(scenario, store_url, "--partition", partition)
@@ -44,8 +37,7 @@ def test_a_preempted_allocation_is_replaced(scenario: Scenario, store_url: str, 
     assert slurm.allocations()[0]["cause"] == "preempted" and scenario.codes()[0] == "J1"
 
 
-@pytest.mark.parametrize("loss", ["preemption", "crash"])
-@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize(("loss", "store_url"), [("preemption", "http"), ("crash", "postgres")], indirect=["store_url"])
 def test_an_allocation_that_is_queued_again_comes_back_under_its_id(
     scenario: Scenario, store_url: str, loss: str
 ) -> None:
@@ -113,7 +105,7 @@ def test_a_job_that_is_out_of_memory_gets_more_once_and_succeeds(scenario: Scena
 
 @pytest.mark.parametrize("store_url", ["http"], indirect=True)
 def test_an_allocation_that_is_out_of_memory_is_replaced_by_a_larger_one(scenario: Scenario, store_url: str) -> None:
-    """The job has no limit of its own: the kernel kills it, and Slurm calls the allocation FAILED."""
+    """The job has no limit of its own: the kernel kills it, and Slurm calls only the step OUT_OF_MEMORY."""
     if not scenario.slurm.cluster.limits_memory:
         pytest.skip("this machine has no control groups of version 1 that limit memory")
     scenario.slurm.store = store_url

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.slurm.conftest import SlurmBatch
-from tests.slurm.scenario import Scenario
+from tests.slurm.scenario import Scenario, scenario
 
 pytestmark = pytest.mark.slow
+
+__all__ = ["scenario"]
 
 _RUN = "echo begun {0} >> witness; sleep {1}; echo done {0} >> witness"
 
@@ -97,15 +98,9 @@ def survives(scenario: Scenario, spec: dict[str, Any], seed: int, *, cuts: int, 
     return storm.cuts
 
 
-@pytest.fixture
-def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
-    made = Scenario(slurm)
-    yield made
-    made.end()
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize(
+    ("shape", "store_url"), zip(SHAPES, ("postgres", "http", "file"), strict=True), indirect=["store_url"]
+)
 def test_a_graph_survives_nodes_that_lose_power(scenario: Scenario, store_url: str, shape: Shape) -> None:
     scenario.slurm.store = store_url
     assert survives(scenario, shape(4, 0.3), 5, cuts=1) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,19 +14,11 @@ from buoy.operations.slurm.tend import Tended, Tender, TendOptions
 from buoy.slurm_wiring import slurm_site
 from buoy.wiring import open_client
 from tests.batch.test_server_away import Server, server
-from tests.slurm.conftest import SlurmBatch
-from tests.slurm.scenario import GATED, Scenario, sweep
+from tests.slurm.scenario import GATED, Scenario, scenario, sweep
 
 pytestmark = pytest.mark.slow
 
-__all__ = ["server"]
-
-
-@pytest.fixture
-def scenario(slurm: SlurmBatch) -> Iterator[Scenario]:
-    made = Scenario(slurm)
-    yield made
-    made.end()
+__all__ = ["scenario", "server"]
 
 
 def test_a_server_that_is_away_while_jobs_run_costs_nothing(scenario: Scenario, server: Server) -> None:
@@ -82,7 +73,7 @@ def test_recover_while_jobs_run_leaves_them_alone(scenario: Scenario, store_url:
     scenario.ended(twice={"1"})
 
 
-@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("store_url", ["http"], indirect=True)
 def test_a_chain_inside_one_deferred_group_comes_to_its_end(scenario: Scenario, store_url: str) -> None:
     """All but the first are of one group that waits: it gets an allocation when any of them is ready, not all."""
     scenario.slurm.store = store_url

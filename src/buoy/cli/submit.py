@@ -22,7 +22,7 @@ from buoy.operations.batch.submit import Submitted
 from buoy.operations.slurm.actions import ActionsFired, fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate, preview
 from buoy.operations.targets.spec_files import Target
-from buoy.slurm_wiring import open_slurm, slurm_site
+from buoy.slurm_wiring import check_reach, open_slurm, slurm_site
 from buoy.wiring import open_client
 
 
@@ -105,6 +105,8 @@ async def _submit(
 ) -> tuple[Submitted, Allocated | None]:
     url = configured_store(store)
     slurm = None if options is None else open_slurm()
+    if slurm is not None:
+        check_reach(url)
     async with open_client(url, actor=person()) as client:
         if options is None or slurm is None:
             return await submitting.submit(client, target, run_id), None
