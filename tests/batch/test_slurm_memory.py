@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_a_single_look_asks_twice_about_what_the_queue_does_not_show(played: Pla
     said = look(played)
     assert "J2" in said and "asked for" in said and len(played.queue) == 2
     assert played.calls()[:3] == ["squeue", "sacct", "squeue"]
+
+
+def test_a_job_that_the_end_of_its_allocation_killed_runs_again_while_others_run(played: Played) -> None:
+    """Slurm signals jobs and runner at once: the runner saw the job fail before it was asked to stop."""
+    submit(played, "echo $$ > pid_{k}; echo {k} >> witness; sleep 600", jobs=2)
+    played.runner_in(0)
+    wait_until(lambda: sorted(played.seen()) == ["1", "2"], "both jobs")
+    os.kill(int((played.folder / "pid_1").read_text()), signal.SIGTERM)
+    wait_until(lambda: played.jobs()["job_1"]["status"] == "failed", "the failure")
+    played.lose(0, "PREEMPTED")
+    said = look(played, "--max-recoveries", "1")
+    assert "2 jobs lost" not in said and "reset 1 job: job_1" in said and len(played.queue) == 2
+    assert "reset" not in look(played, "--max-recoveries", "1")
 
 
 def test_false_starts_are_counted_in_the_log_and_a_person_can_ask_for_the_next(played: Played) -> None:

@@ -10,6 +10,7 @@ from buoy.core.batch.orphans import RunnerSeat, find_orphans
 from buoy.core.batch.slurm_text import SlurmJob, meaning
 from buoy.core.ids import RunnerId
 from buoy.core.log import cluster_changes as c
+from buoy.core.log.events import ResetBy
 from buoy.core.spec.model import Resources
 from buoy.operations.slurm.cluster_log import recoveries
 from buoy.operations.slurm.places import allocation_place, predecessors
@@ -151,7 +152,15 @@ def test_the_token_of_a_start_comes_from_the_batch_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("automatic", "count"), [([], 0), ([True, True], 2), ([True, False, True], 1), ([True, False], 0)]
+    ("resets", "count"),
+    [
+        ([], 0),
+        (["watch", "watch"], 2),
+        (["watch", "person", "watch"], 1),
+        (["watch", "person"], 0),
+        (["watch", "loss", "watch", "loss"], 2),
+        (["person", "loss"], 0),
+    ],
 )
-def test_recoveries_of_a_watch_are_counted_since_a_person_last_reset_jobs(automatic: list[bool], count: int) -> None:
-    assert recoveries(automatic) == count
+def test_recoveries_of_a_watch_are_counted_since_a_person_last_reset_jobs(resets: list[ResetBy], count: int) -> None:
+    assert recoveries(resets) == count

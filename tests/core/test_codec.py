@@ -42,7 +42,7 @@ ONE_OF_EACH: list[e.Body] = [
     e.MessageRefused(message=5, reason="late"),
     e.JobsEnded(lot=RunId("r.lot-1"), message=11),
     e.JobsReset(
-        leaves=(LEAF,), limits={LEAF: e.JobLimits(memory_bytes=7, time_s=1.5)}, message=12, by="me", automatic=True
+        leaves=(LEAF,), limits={LEAF: e.JobLimits(memory_bytes=7, time_s=1.5)}, message=12, by="me", recovery="watch"
     ),
     e.JobsStopped(leaves=(LEAF,), disabled=True, cause="dependency", reason="x", message=13, by="me"),
     e.ClusterChanged(number=2, changes=(AllocationPlanned("r.a1.x", "s"), ActionsReset()), message=14, by="me"),

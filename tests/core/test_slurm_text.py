@@ -286,5 +286,6 @@ def test_accounts_of_a_real_cluster_are_read_whole() -> None:
         ("14", "RUNNING", 1, 6.0),
         ("22", "PENDING", None, 0.0),
     ]
+    assert [job.cause for job in found.jobs] == [Cause.NODE_FAIL, Cause.OOM, None, None]
     # What accounting calls waiting or running, and the queue does not know, is not there: it lags, or never ends.
     assert sorted(with_accounts({}, found.jobs)) == ["crash", "oomstep"]

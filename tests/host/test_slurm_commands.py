@@ -126,3 +126,10 @@ def test_nothing_is_cancelled_if_there_is_nothing_to_cancel(install: Install, tm
 def test_a_machine_without_slurm_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="squeue is not in PATH"):
         Slurm({"PATH": str(tmp_path)})
+
+
+def test_warnings_beside_an_answer_are_no_part_of_it(install: Install) -> None:
+    warn = "echo 'squeue: warning: TopologyPlugin is deprecated' >&2"
+    found = install(squeue=f"{warn}; echo; echo '7|buoy.r.1|RUNNING|None|0|0|n1|pond|UNLIMITED|'")
+    (job,) = asyncio.run(found.states(["buoy.r.1"], 0.0)).jobs["buoy.r.1"]
+    assert (job.phase, job.left_s) == (Phase.ACTIVE, None)

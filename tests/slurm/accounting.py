@@ -88,8 +88,9 @@ class Accounting:
 
     def start(self, spawn: Spawn, env: Mapping[str, str]) -> None:
         """Returns when the cluster is known to slurmdbd. munged must run."""
+        # `--force`: the name of this machine need not have an address.
         self._run(env, "mariadb-install-db", f"--defaults-file={self._options}", f"--user={getpass.getuser()}",
-                  "--skip-test-db", "--auth-root-authentication-method=normal")  # fmt: skip
+                  "--force", "--skip-test-db", "--auth-root-authentication-method=normal")  # fmt: skip
         spawn("mariadbd", "mariadbd", f"--defaults-file={self._options}")
         ask = ("mariadb", "--no-defaults", "-S", str(self._folder / "database.sock"), "-u", "root", "-e")
         wait_until(lambda: self._answers(env, *ask, "select 1"), "mariadbd")

@@ -82,7 +82,10 @@ def test_a_controller_that_forgot_an_allocation_and_gave_its_id_away(scenario: S
 def test_a_controller_that_starts_an_allocation_again_with_the_same_restart_count(
     scenario: Scenario, store_url: str
 ) -> None:
-    """Killed with its last seconds unwritten: it has the job as waiting, and starts it a second time under its id."""
+    """Killed with its last seconds unwritten: it has the job as waiting, and starts it a second time under its id.
+
+    Sometimes it takes the end of the first start for that of the second: then another allocation follows.
+    """
     slurm = scenario.slurm
     slurm.store = store_url
     slurm.cluster.close_nodes()
@@ -98,8 +101,9 @@ def test_a_controller_that_starts_an_allocation_again_with_the_same_restart_coun
     scenario.until_begun(4)
     assert "Restarts=0" in slurm.cluster.run("scontrol", "show", "job", job_id).stdout
     scenario.open_gate()
-    scenario.ended(twice={"1", "2"})
-    assert slurm.ids() == [job_id] and slurm.allocations()[0]["restart"] == 0
+    assert set(scenario.completed().values()) <= {2, 3}, scenario.told()
+    scenario.clean()
+    assert slurm.allocations()[0]["restart"] == 0 and "J6" in scenario.codes(), scenario.told()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)

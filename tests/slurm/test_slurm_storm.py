@@ -99,7 +99,7 @@ def survives(scenario: Scenario, spec: dict[str, Any], seed: int, *, cuts: int, 
 
 
 @pytest.mark.parametrize(
-    ("shape", "store_url"), zip(SHAPES, ("postgres", "http", "file"), strict=True), indirect=["store_url"]
+    ("shape", "store_url"), list(zip(SHAPES, ("postgres", "http", "file"), strict=True)), indirect=["store_url"]
 )
 def test_a_graph_survives_nodes_that_lose_power(scenario: Scenario, store_url: str, shape: Shape) -> None:
     scenario.slurm.store = store_url

@@ -41,11 +41,12 @@ class JobEvidence(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
 
 
 class JobCause(msgspec.Struct, frozen=True):
-    """Why a job ended. `shortage`: more of that helps. `again`: the same limits help."""
+    """Why a job ended. `shortage`: more of that helps. `again`: the same limits help. `is_loss`: so did its machine."""
 
     cause: str
     shortage: Shortage | None = None
     again: bool = False
+    is_loss: bool = False
 
 
 def evidence_of(error: e.ErrorInfo | None, allocation: Allocation | None) -> JobEvidence:
@@ -80,7 +81,7 @@ def job_cause(evidence: JobEvidence, error: e.ErrorInfo | None, limits: Resource
     if ended & {*_KILLED, *_ASKED} and (evidence.allocation_cause == Cause.TIMEOUT or _near_time(evidence, limits)):
         return JobCause("timeout", "time")
     if ended & {*_KILLED, *_ASKED} and evidence.allocation_cause in _LOSSES:
-        return JobCause(str(evidence.allocation_cause), again=True)
+        return JobCause(str(evidence.allocation_cause), again=True, is_loss=True)
     return JobCause(cause, again=error.type in INFRASTRUCTURE or error.kind == "transient")
 
 

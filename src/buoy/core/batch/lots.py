@@ -84,17 +84,17 @@ class EndedJobs(msgspec.Struct, frozen=True, tag="ended"):
 class ResetJobs(msgspec.Struct, frozen=True, tag="reset", omit_defaults=True):
     """Body of a message: jobs that failed are to run again, some of them with other limits.
 
-    `automatic`: a watch decided it by itself.
+    `recovery`: see `core.log.events.ResetBy`.
     """
 
     leaves: tuple[LeafId, ...]
     limits: dict[LeafId, e.JobLimits] = {}
-    automatic: bool = False
+    recovery: e.ResetBy = "person"
 
     def event(self, leaves: Iterable[LeafId], message: int, by: str | None) -> e.JobsReset:
         """The event that consumes it. `leaves`: the jobs that run again, those included that depend on them."""
         found, limits = tuple(leaves), self.limits
-        return e.JobsReset(leaves=found, limits=limits, message=message, by=by, automatic=self.automatic)
+        return e.JobsReset(leaves=found, limits=limits, message=message, by=by, recovery=self.recovery)
 
 
 class StopJobs(msgspec.Struct, frozen=True, tag="stop", omit_defaults=True):

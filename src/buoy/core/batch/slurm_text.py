@@ -17,7 +17,7 @@ SQUEUE_FIELDS = "JobID:|,Name:|,State:|,Reason:|,RestartCnt:|,exit_code:|,NodeLi
 SACCT_FIELDS = "JobIDRaw,JobName,State,ExitCode,NodeList,Cluster,ElapsedRaw,MaxRSS"
 SINFO_FORMAT = "%P|%c|%m|%G|%l|%D|%a"
 
-_JOB_ID = re.compile(r"\d+(_\d+)?\Z")
+_JOB_ID = re.compile(r"\d+([_+]\d+)?\Z")
 _STEP = re.compile(r"\d+(_\d+)?(\+\d+)?\.\w+\Z")
 _GPUS = re.compile(r"gpu(?::[^:(,]+)?:(\d+)")
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)([KMGTP]?)\Z")
@@ -171,7 +171,7 @@ def read_sacct(text: str) -> SlurmRows:
     odd = []
     for line in _lines(text):
         fields = [each.strip() for each in line.split("|")]
-        step, known = _STEP.match(fields[0]), jobs.get(fields[0].partition(".")[0].partition("+")[0])
+        step, known = _STEP.match(fields[0]), jobs.get(fields[0].partition(".")[0])
         if len(fields) != 8 or not (step or _JOB_ID.match(fields[0])):
             odd.append(line)
         elif not step:

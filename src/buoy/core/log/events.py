@@ -8,7 +8,7 @@ Absent on purpose: any reading of them. `core.log.state` folds, `core.log.lineag
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -192,17 +192,21 @@ class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
     message: int
 
 
+# A person; a watch, which counts such resets; or a watch for jobs that were lost with a machine, which do not count.
+ResetBy: TypeAlias = Literal["person", "watch", "loss"]
+
+
 class JobsReset(Payload, frozen=True, tag="jobs_reset", kw_only=True):
     """Jobs that failed or were stopped may run again. `limits`: the new limits of some of them.
 
-    `automatic`: a watch decided it by itself. Watches count these.
+    `recovery`: who decided it.
     """
 
     leaves: tuple[LeafId, ...]
     limits: dict[LeafId, JobLimits] = {}
     message: int | None = None
     by: str | None = None
-    automatic: bool = False
+    recovery: ResetBy = "person"
 
 
 class JobsStopped(Payload, frozen=True, tag="jobs_stopped", kw_only=True):

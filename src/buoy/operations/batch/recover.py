@@ -47,6 +47,8 @@ class JobRecovery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     memory_bytes: int | None = None
     old_time_s: float | None = None
     time_s: float | None = None
+    # It was killed with the machine that it ran on: it runs again with the same limits, and that is no recovery of it.
+    is_loss: bool = False
     # It is free already, and no reset is needed: the next runner runs it again.
     free: bool = False
     evidence: JobEvidence = JobEvidence()
@@ -70,8 +72,10 @@ async def recover_jobs(
     return JobsRecovered(run_id, dry_run, tuple(plan), "" if dry_run else await send_resets(client, run_id, plan))
 
 
-async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery], *, automatic: bool = False) -> str:
-    """Sends one message with all resets of a plan, and says who will read it. `automatic`: a watch decided it."""
+async def send_resets(
+    client: Client, run_id: RunId, plan: Sequence[JobRecovery], *, recovery: e.ResetBy = "person"
+) -> str:
+    """Sends one message with all resets of a plan, and says who will read it."""
     again = [each for each in plan if each.reset and not each.free]
     if not again:
         return ""
@@ -80,7 +84,7 @@ async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery]
         for each in again
         if each.memory_bytes is not None or each.time_s is not None
     }
-    return await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits, automatic))
+    return await send_jobs(client, run_id, ResetJobs(tuple(each.leaf for each in again), limits, recovery))
 
 
 def plan_recovery(
@@ -116,7 +120,7 @@ class _Planner:
         made = JobRecovery(job=leaf.name, leaf=leaf.id, cause=found.cause, reset=True, evidence=evidence)
         if found.shortage is None:
             if found.again or self._retry_unknown:
-                return made
+                return replace(made, is_loss=found.is_loss)
             why = "more resources do not help; correct its cause, then reset it, or add --retry-unknown"
             return replace(made, reset=False, why=why)
         base = old if place is None else self._guessed(old, place, 1)

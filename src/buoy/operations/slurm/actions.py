@@ -44,7 +44,7 @@ async def fire_actions(site: Site, run_id: RunId, wishes: Wishes) -> ActionsFire
     waiting = (each for each in view.cluster.actions.values() if not each.executed)
     if not view.batch.document.ended and any(each.kind == "schedule_nodes" for each in waiting):
         wanted = any(each.kind == "schedule_nodes" for each in due)
-        submitted = await _schedule(site, run_id, wishes, await partitions_of(site, wishes) if wanted else ())
+        submitted = await _schedule(site, view, wishes, await partitions_of(site, wishes) if wanted else ())
     ended: list[ActionEnded] = []
     if any(each.kind == "run_commands" for each in due):
         for _ in range(SPEC_ACTIONS_MAX):
@@ -60,11 +60,11 @@ def _due(view: ClusterView) -> list[ClusterAction]:
 
 
 async def _schedule(
-    site: Site, run_id: RunId, wishes: Wishes, partitions: Sequence[Partition]
+    site: Site, known: ClusterView, wishes: Wishes, partitions: Sequence[Partition]
 ) -> list[SubmittedAllocation]:
-    names: list[str] = []
+    names, run_id = list[str](), known.batch.document.run_id
     request = NodeRequest(partitions, wishes, namer(site, run_id))
-    running = await ask_running(site, run_id)
+    running = await ask_running(site, known)
 
     def plan(view: ClusterView) -> Sequence[ClusterChange]:
         view.cluster.note_left(running)
@@ -77,7 +77,7 @@ async def _schedule(
         names[:] = Regenerated(0, (), tuple(changes)).names
         return changes
 
-    await change_cluster(site.client, run_id, plan)
+    await change_cluster(site.client, run_id, plan, known)
     return await submit_planned(site, run_id, names) if names else []
 
 

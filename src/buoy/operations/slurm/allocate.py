@@ -58,7 +58,8 @@ async def allocate(
 ) -> Allocated:
     """Plans for all pending jobs, and submits what is planned."""
     partitions = await partitions_of(site, wishes)
-    running = await ask_running(site, run_id)
+    known = await read_view(site.client, run_id)
+    running = await ask_running(site, known)
     made: list[Regenerated] = []
     views: list[ClusterView] = []
 
@@ -69,9 +70,9 @@ async def allocate(
         return made[-1].changes
 
     if dry_run:
-        plan(await read_view(site.client, run_id))
+        plan(known)
     else:
-        await change_cluster(site.client, run_id, plan)
+        await change_cluster(site.client, run_id, plan, known)
     last = made[-1]
     submitted: list[SubmittedAllocation] = []
     if submit and not dry_run:
@@ -80,10 +81,9 @@ async def allocate(
     return Allocated(run_id, dry_run, last.pending, last.groups, last.names, tuple(submitted), served)
 
 
-async def ask_running(site: Site, run_id: RunId) -> Mapping[str, list[SlurmJob]]:
+async def ask_running(site: Site, view: ClusterView) -> Mapping[str, list[SlurmJob]]:
     """What the queue says about the allocations that run: how much of their time is left. One question at most."""
-    live = (await read_view(site.client, run_id)).cluster.live
-    names = [each.name for each in live if each.status is AllocationStatus.ACTIVE]
+    names = [each.name for each in view.cluster.live if each.status is AllocationStatus.ACTIVE]
     return (await site.batch.states(names, 0.0, accounts=False)).jobs if names else {}
 
 

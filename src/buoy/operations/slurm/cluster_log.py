@@ -44,12 +44,12 @@ class ClusterView(msgspec.Struct, frozen=True):
 class _Waiting(msgspec.Struct):
     """What the inbox of a run has about its cluster and its jobs, and what its log has not consumed.
 
-    `automatic`: for each reset whether a watch decided it.
+    `resets_by`: who decided each reset.
     """
 
     entries: list[ClusterEntry]
     resets: dict[LeafId, e.JobLimits]
-    automatic: list[bool]
+    resets_by: list[e.ResetBy]
 
 
 Plan = Callable[[ClusterView], Sequence[ClusterChange]]
@@ -60,14 +60,15 @@ async def read_view(access: StoreAccess, run_id: RunId) -> ClusterView:
     batch = await read_batch(access, run_id)
     waiting = await _waiting(access, batch)
     cluster = ClusterState([*recorded(batch.log), *waiting.entries], batch.plan.spec.actions)
-    automatic = [event.body.automatic for event in batch.log if isinstance(event.body, e.JobsReset)]
-    count = recoveries([*automatic, *waiting.automatic])
+    resets = [event.body.recovery for event in batch.log if isinstance(event.body, e.JobsReset)]
+    count = recoveries([*resets, *waiting.resets_by])
     return ClusterView(batch, cluster, await read_lots(access, batch.state), waiting.resets, count)
 
 
-def recoveries(automatic: Sequence[bool]) -> int:
-    """How many resets of a watch came after the last one of a person. Each entry is one reset."""
-    return next((count for count, each in enumerate(reversed(automatic)) if not each), len(automatic))
+def recoveries(resets: Sequence[e.ResetBy]) -> int:
+    """How many resets of a watch came after the last one of a person."""
+    last = next((number for number, each in enumerate(reversed(resets)) if each == "person"), len(resets))
+    return resets[len(resets) - last :].count("watch")
 
 
 async def read_cluster(access: StoreAccess, batch: BatchLog) -> ClusterState:
@@ -98,7 +99,7 @@ def _note(found: _Waiting, message: Message) -> None:
         reset = codec.decode(message.body, JobsMessage, "a message about jobs")
         if isinstance(reset, ResetJobs):
             found.resets |= {leaf: reset.limits.get(leaf, e.JobLimits()) for leaf in reset.leaves}
-            found.automatic.append(reset.automatic)
+            found.resets_by.append(reset.recovery)
 
 
 def run_age_s(access: StoreAccess, batch: BatchLog) -> float:
@@ -106,13 +107,15 @@ def run_age_s(access: StoreAccess, batch: BatchLog) -> float:
     return max(0.0, access.clock.now() - batch.document.created_at)
 
 
-async def change_cluster(client: Client, run_id: RunId, plan: Plan) -> tuple[ClusterView, tuple[ClusterChange, ...]]:
+async def change_cluster(
+    client: Client, run_id: RunId, plan: Plan, known: ClusterView | None = None
+) -> tuple[ClusterView, tuple[ClusterChange, ...]]:
     """Records what the plan says on what is there now; the plan may be asked several times.
 
-    The view is that on which the recorded plan was made.
+    `known`: what the caller has just read. The view is that on which the recorded plan was made.
     """
     for _ in range(_TRIES):
-        view = await read_view(client, run_id)
+        view, known = known or await read_view(client, run_id), None
         changes = tuple(plan(view))
         if not changes:
             return view, ()

@@ -10,6 +10,7 @@ import msgspec
 from buoy.core.batch.resources import Correction, check_correction
 from buoy.core.batch.sizing import Wishes
 from buoy.core.ids import RunId
+from buoy.core.log.events import ResetBy
 from buoy.engine.client.client import Client
 from buoy.errors import CorruptLog
 from buoy.operations.access import StoreAccess
@@ -56,18 +57,15 @@ async def recover_slurm_jobs(
     *,
     retry_unknown: bool = False,
     dry_run: bool = False,
-    automatic: bool = False,
+    recovery: ResetBy = "person",
 ) -> JobsRecovered:
-    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence.
-
-    `automatic`: a watch decided it.
-    """
+    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence."""
     view = await read_view(client, run_id)
     plan = plan_recovery(
         view.batch, check_correction(rule), retry_unknown=retry_unknown, cluster=view.cluster, views=views_of(view)
     )
     waiting = [each for each in plan if each.leaf not in view.resets]
-    text = "" if dry_run else await send_resets(client, run_id, waiting, automatic=automatic)
+    text = "" if dry_run else await send_resets(client, run_id, waiting, recovery=recovery)
     return JobsRecovered(run_id, dry_run, tuple(plan), text)
 
 

@@ -1,13 +1,14 @@
 """Tend: keeps a batch run on Slurm going, one look after the other.
 
 Invariants: each look asks the scheduler once, and finds orphans first. A scheduler or a store that does not answer
-changes nothing: the next look tries again. Failed jobs are reset at most as often as the caller allows, counted in the
-log, so a watch that is started again continues the count. A run that ended keeps no allocation.
+changes nothing: the next look tries again. Failed jobs are reset at most as often as the caller allows. The log
+has that count, so a watch that is started again continues it. A run that ended keeps no allocation.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import msgspec
 
@@ -15,13 +16,14 @@ from buoy.core.batch.allocations import AllocationStatus
 from buoy.core.batch.orphans import ClusterOrphan
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
-from buoy.core.batch.slurm_text import Phase
+from buoy.core.batch.slurm_text import Cause, Phase
 from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.document import Document
+from buoy.core.log.events import ResetBy
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
-from buoy.operations.batch.recover import plan_recovery, send_resets
+from buoy.operations.batch.recover import JobRecovery, plan_recovery, send_resets
 from buoy.operations.slurm.actions import fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_surplus, end_allocations
@@ -135,11 +137,12 @@ class Tender:
         synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=missed)
         orphans = synced.orphans
         cancelled = await cancel_surplus(site.client, site.batch, run_id) if synced.live else ()
+        lost = await self._return_lost()
         if document.status is Status.PAUSED:
             paused = await self._paused(orphans, synced.live - len(cancelled))
-            return msgspec.structs.replace(paused, cancelled=cancelled)
+            return msgspec.structs.replace(paused, reset=(*lost, *paused.reset), cancelled=cancelled)
         unfinished = await self._unfinished()
-        reset = await self._raise_limits()
+        reset = (*lost, *await self._raise_limits())
         fired = await fire_actions(site, run_id, self._options.wishes)
         submitted, tired = fired.submitted, await self._false_start()
         if tired is None and (synced.stuck or reset) and not submitted:
@@ -215,22 +218,34 @@ class Tender:
     async def _reset(self) -> tuple[str, ...]:
         options = self._options
         found = await recover_slurm_jobs(
-            self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown, automatic=True
+            self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown, recovery="watch"
         )
         return tuple(each.job for each in found.jobs if each.reset and not each.free)
 
     async def _raise_limits(self) -> tuple[str, ...]:
-        """Lost jobs that ran out of memory or time with their allocation would only be lost again."""
+        """Jobs that ran out of memory or time with their allocation would only be lost again."""
         view, rule = await read_view(self._site.client, self._run_id), self._options.rule
         if view.recoveries >= self._options.recoveries_max:
             return ()
         plan = plan_recovery(view.batch, rule, retry_unknown=False, cluster=view.cluster, views=views_of(view))
-        short = [each for each in plan if each.reset and not each.free and not each.evidence.type]
-        short = [each for each in short if each.leaf not in view.resets]
-        if not short:
+        # The signal of Slurm may reach a job before its runner stops it. Then it failed, by the end of its allocation.
+        ends = (Cause.TIMEOUT, Cause.OOM)
+        with_it = [each for each in plan if not each.evidence.type or each.evidence.allocation_cause in ends]
+        short = [each for each in with_it if each.reset and not each.free and each.leaf not in view.resets]
+        return await self._send(short, "watch")
+
+    async def _return_lost(self) -> tuple[str, ...]:
+        """Jobs that failed by the signal that ended their allocation run again at once, however often that happens."""
+        if not self._options.recoveries_max:
             return ()
-        await send_resets(self._site.client, self._run_id, short, automatic=True)
-        return tuple(each.job for each in short)
+        view, rule = await read_view(self._site.client, self._run_id), self._options.rule
+        plan = plan_recovery(view.batch, rule, retry_unknown=False, cluster=view.cluster)
+        return await self._send([each for each in plan if each.is_loss and each.leaf not in view.resets], "loss")
+
+    async def _send(self, resets: Sequence[JobRecovery], recovery: ResetBy) -> tuple[str, ...]:
+        if resets:
+            await send_resets(self._site.client, self._run_id, resets, recovery=recovery)
+        return tuple(each.job for each in resets)
 
     async def _regenerate(self) -> Allocated:
         return await allocate(self._site, self._run_id, self._options.wishes, recovery=True, submit=True)
