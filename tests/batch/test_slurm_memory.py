@@ -185,7 +185,7 @@ def test_a_store_on_a_network_disk_is_refused_before_anything_is_submitted(
 ) -> None:
     """Reading is allowed: a person can still look, and copy the run to a server."""
     submit(played)
-    (played.folder / "mounts").write_text(f"30 22 0:35 / {played.folder.resolve()} rw - nfs4 filer:/home rw\n")
+    (played.folder / "mounts").write_text(f"30 22 0:35 / {played.folder.resolve()} rw - nfs4 filer:/data rw\n")
     monkeypatch.setattr(network_disk, "MOUNTS", played.folder / "mounts")
     for words in (
         ("submit", "spec.yaml", "--id", "r2", "--slurm"),

@@ -11,9 +11,9 @@ from buoy.host.network_disk import kind_of, network_kind
 
 MOUNTS = r"""
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
-30 22 0:35 / /home rw,nosuid shared:9 - nfs4 filer:/home rw,vers=4.2
+30 22 0:35 / /data rw,nosuid shared:9 - nfs4 filer:/data rw,vers=4.2
 31 22 0:36 / /scratch rw,noatime - lustre mds@tcp:/scratch rw,flock
-32 30 254:5 / /home/local rw - xfs /dev/vdb rw
+32 30 254:5 / /data/local rw - xfs /dev/vdb rw
 33 22 0:40 / /my\040disk rw - gpfs fs1 rw
 34 22 0:41 / /tmp rw - tmpfs tmpfs rw
 35 22 0:42 / /tmp rw shared:3 master:1 - beegfs beegfs_nodev rw
@@ -25,9 +25,9 @@ a line that is no mount
     ("path", "kind"),
     [
         ("/srv/buoy.db", "ext4"),
-        ("/home/ann/buoy.db", "nfs4"),
-        ("/home/local/buoy.db", "xfs"),
-        ("/homes/buoy.db", "ext4"),
+        ("/data/ann/buoy.db", "nfs4"),
+        ("/data/local/buoy.db", "xfs"),
+        ("/datas/buoy.db", "ext4"),
         ("/scratch/run/store", "lustre"),
         ("/my disk/buoy.db", "gpfs"),
         ("/tmp/buoy.db", "beegfs"),
