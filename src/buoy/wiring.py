@@ -30,6 +30,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_S
 from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
+from buoy.engine.authoring.outline import outlines_of
 from buoy.engine.batch.lot import LotWorkflow
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
@@ -62,7 +63,7 @@ _LOG = logging.getLogger("buoy")
 
 
 def runner_info(
-    ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), workflows: dict[str, tuple[str, ...]] | None = None,
+    ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), registry: Registry | None = None,
     proof: Proof | None = None, place: AllocationPlace | None = None,
 ) -> RunnerInfo:  # fmt: skip
     """Who this process is, and how its end is proven: in an allocation by its scheduler, unless a lock shows it."""
@@ -79,7 +80,8 @@ def runner_info(
         stack=configured_stack(),
         env=configured_env(),
         queues=queues,
-        workflows=workflows or {},
+        workflows={} if registry is None else registry.versions(),
+        outlines={} if registry is None else outlines_of(registry),
         role=role,
         proof=proof if place is None or proof == "lock" else "allocation",
         allocation=place,
@@ -94,7 +96,7 @@ def host_worker(
     clock, ids, liveness = SystemClock(), SystemIds(), liveness_of(store)
     shell = GuardedShell(log_folder(store.name), clock)
     ports = WorkerPorts(store, clock, ids, liveness, SystemThreads(), store.reopen, shell)
-    info = runner_info(ids, role, proof=liveness.proof, queues=queues, workflows=registry.versions(), place=place)
+    info = runner_info(ids, role, proof=liveness.proof, queues=queues, registry=registry, place=place)
     worker = assemble_worker(ports, registry, info, options=options)
     worker.runner.spans = otel_spans()
     return worker

@@ -105,6 +105,9 @@ LOOKS_APART_S = BEAT_S + LOOKS_SLACK_S
 RUNNERS_GONE_SHOWN = 20
 RUNNERS_GONE_KEPT = 1_000
 RUNNERS_RETIRED_MAX = 500
+# Parameters of one workflow, and of all workflows, in the record of a runner: in a bucket each beat writes it again.
+OUTLINE_PARAMETERS_MAX = 50
+OUTLINES_PARAMETERS_MAX = 500
 # Runners that are gone, which a runner that stops looks at: did other machines use this store lately?
 HOSTS_LOOK_MAX = 20
 

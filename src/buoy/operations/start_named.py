@@ -3,7 +3,8 @@
 Invariants: an id is create-if-absent: the same workflow and input again are one run, any other input is refused. A key
 stands for an id, so that a request that is made twice with one key makes one run. Without a version the run gets the
 one of the live worker that registered last.
-Absent on purpose: a check of the input of Python code. Only its worker can tell; it fails a run whose input is wrong.
+An input that does not fit is refused as far as it can be told here: a stored spec is planned, and live workers tell the
+parameters of their Python code in short. What only the code can tell, its worker does: it fails the run.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from buoy.core.log import events as e
 from buoy.core.remedy.policy import POLICIES
 from buoy.core.spec.model import DIRECTORY, SPEC_PREFIX, is_spec
 from buoy.engine.authoring.arguments import same_call
+from buoy.engine.authoring.outline import check_input
 from buoy.engine.client.client import Client
 from buoy.engine.client.starts import create
 from buoy.engine.spec.workflow import SpecArguments, stored_workflow
@@ -82,7 +84,9 @@ async def created_by(client: Client, order: StartOrder) -> e.WorkflowCreated:
     check_name(order.workflow.removeprefix(SPEC_PREFIX), "workflow")
     if order.policy not in POLICIES:
         raise BadInput(f"policy {order.policy!r} is unknown; choose one of {', '.join(POLICIES)}")
-    version = order.version or await _newest_version(client, order.workflow)
+    version = order.version
+    if version is None or not is_spec(order.workflow):
+        version = await _checked_version(client, order)
     stored, policy, queue = codec.encode(order.input, "the input"), order.policy, check_name(order.queue, "queue")
     if is_spec(order.workflow):
         stored, policy, queue = await _spec_input(client, order, version)
@@ -115,18 +119,27 @@ async def _spec_input(client: Client, order: StartOrder, version: str) -> tuple[
     return stored, workflow.recovery, workflow.queue
 
 
-async def _newest_version(client: Client, workflow: str) -> str:
+async def _checked_version(client: Client, order: StartOrder) -> str:
+    """The version of the order, else of the newest live worker. A worker that has it also tells what input it takes."""
     fleet = await read_fleet(client.store, client.liveness)
     living = {each.id for each in fleet.living}
     knowing = [
         record
         for record in fleet.records.values()
-        if record.info.id in living and record.info.role == "worker" and record.info.workflows.get(workflow)
+        if record.info.id in living
+        and record.info.role == "worker"
+        and (versions := record.info.workflows.get(order.workflow))
+        and order.version in (None, versions[-1])
     ]
-    if not knowing:
-        raise UnknownWorkflow(f"no live worker knows workflow {workflow!r}; start one, or name a version")
-    newest = max(knowing, key=lambda record: (record.registered_at, record.info.id))
-    return newest.info.workflows[workflow][-1]
+    if knowing:
+        newest = max(knowing, key=lambda record: (record.registered_at, record.info.id)).info
+        outline = newest.outlines.get(order.workflow)
+        if outline is not None:
+            check_input(outline, order.input, order.workflow)
+        return newest.workflows[order.workflow][-1]
+    if order.version is None:
+        raise UnknownWorkflow(f"no live worker knows workflow {order.workflow!r}; start one, or name a version")
+    return order.version
 
 
 async def _check_same(client: Client, run_id: RunId, order: StartOrder, given: msgspec.Raw) -> None:

@@ -171,6 +171,8 @@ class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     queues: tuple[str, ...] = ("default",)
     # name -> versions that this runner has code for
     workflows: dict[str, tuple[str, ...]] = {}
+    # name -> its parameters in short (`engine.authoring.outline`), so that a server can check an input
+    outlines: dict[str, dict[str, str]] = {}
     # Specs that it leaves to others, because it has not their functions.
     unable: tuple[str, ...] = ()
     # "worker", or "client" for a process that only ran something of its own

@@ -42,6 +42,11 @@ _PAUSES = {
         "Nothing: a person must look at the workflow's code.",
         "correct the code so that it does the same on every replay (time, chance and I/O belong in steps)",
     ),
+    "input": (
+        "its input does not fit the parameters of its code.",
+        "Nothing: a person must look at the workflow's parameters.",
+        "bring back parameters and types that take this input, or cancel the run and start it again with another input",
+    ),
     "poison": (
         "it crashed the processes that drove it, again and again.",
         "Nothing: it is in quarantine, so that it crashes no more workers.",
@@ -54,7 +59,7 @@ _SPEC_HELD = (
     f"starts, and at every whole sweep (every {in_words(SWEEP_S)})."
 )
 # The reasons that the code gave, not a person.
-_CODE = ("version", "nondeterminism")
+_CODE = ("version", "nondeterminism", "input")
 _MOVES = (e.StepCompleted, e.ModuleCompleted, e.StepStarted, e.ModuleStarted, e.InteractionRequested, e.BranchCreated)
 
 

@@ -95,7 +95,7 @@ class Claimed(Payload, frozen=True, tag="claimed", kw_only=True):
 
 
 class Paused(Payload, frozen=True, tag="paused", kw_only=True):
-    """`reason`: user, rewind, version, nondeterminism, poison, hold, jobs. `expires_at`: the run resumes then.
+    """`reason`: user, rewind, version, nondeterminism, input, poison, hold, jobs. `expires_at`: the run resumes then.
 
     `tried_version` and `difference`: of code that did not fit the log. `detail` is for people alone.
     """

@@ -12,17 +12,18 @@ from buoy.core.log.state import State
 from buoy.errors import Diverged
 
 
-def pause_for(error: Exception, state: State, version: str, *, at_claim: bool) -> list[Body]:
+def pause_for(error: Exception, state: State, version: str, reason: str, *, at_claim: bool) -> list[Body]:
     """What is recorded of a run whose code and log disagree. A pause for reason `version` is read by `worth_retrying`.
 
-    A paused run that was claimed for a request waits for fitting code from now on.
+    `reason`: of the pause if this is the very version that the run is bound to. A paused run that was claimed for a
+    request waits for fitting code from now on.
     """
     if state.pause is not None and not at_claim:
         return []
     before: list[Body] = [] if state.pause is None else [Resumed(by=f"code of version {version}", version=version)]
     same = state.version == version
     paused = Paused(
-        reason="nondeterminism" if same else "version",
+        reason=reason if same else "version",
         detail=str(error) if same else f"{error} (run is bound to {state.version}, this is {version})",
         tried_version=version,
         difference=_difference(error),

@@ -202,6 +202,9 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._by_name))
 
+    def workflows(self) -> tuple[Workflow[..., Any], ...]:
+        return tuple(self._by_name.values())
+
     def versions(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {name: (workflow.version,) for name, workflow in self._by_name.items()}
         return {**found, ANY_SPEC: ()} if self.takes_specs else found

@@ -100,7 +100,7 @@ def _migration(
         version=version,
         renamed=dict(renamed),
         leaves=check_renames(log, renamed),
-        goes_on=state.pause is not None and state.pause.reason in ("version", "nondeterminism"),
+        goes_on=state.pause is not None and state.pause.reason in ("version", "nondeterminism", "input"),
     )
 
 

@@ -18,6 +18,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.authoring.definitions import Registry, Workflow
+from buoy.engine.authoring.outline import outlines_of
 from buoy.engine.process.hand_over import never_returns, release_of, used_by_other_hosts
 from buoy.engine.process.intake import Intake
 from buoy.engine.process.release_queue import ReleaseQueue
@@ -208,7 +209,8 @@ class Runner:
         """This process has code for one more workflow, and others may know it."""
         self.registry.add(workflow)
         if workflow.name not in self.info.workflows:
-            self.info = msgspec.structs.replace(self.info, workflows=self.registry.versions())
+            known = self.registry
+            self.info = msgspec.structs.replace(self.info, workflows=known.versions(), outlines=outlines_of(known))
             await self.store.register(self.info)
 
     @property

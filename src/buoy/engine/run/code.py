@@ -61,9 +61,13 @@ class Code:
         except Exception as error:  # noqa: BLE001 - see `fail_safely`
             self._execution.fail_safely(error)
 
+    def make(self) -> None:
+        """Makes the code, for a replay. `BadInput`: the run's input does not fit its parameters."""
+        self._decider = self._make()
+
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
         """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""
-        self._decider = self._make()
+        assert self._decider is not None
         shown = log if self._execution.state.sees_all else _to_replay(log)
         began_at, seen = as_seen(log, pending, shown)
         await self._decider.replay(seen, began_at)

@@ -228,11 +228,11 @@ class Execution:
             # Else the task is kept until they are done: if this process ends before, another one does them.
             self.ledger.task_change = TaskEnded()
 
-    def diverged(self, error: Exception) -> None:
+    def diverged(self, error: Exception, reason: str = "nondeterminism") -> None:
         """Code and log disagree: nothing that this replay asked for counts, and the run waits for a person."""
         self._drop_code()
         at_claim = self._opening.start_over()
-        for body in pause_for(error, self.state, self.workflow.version, at_claim=at_claim):
+        for body in pause_for(error, self.state, self.workflow.version, reason, at_claim=at_claim):
             self.record(body)
 
     # ---- outcomes and requests from outside

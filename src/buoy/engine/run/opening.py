@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from buoy.core.log import events as e
 from buoy.core.log.state import fold
 from buoy.core.remedy.version_fit import worth_retrying
+from buoy.engine.batch.lot import LotWorkflow
 from buoy.errors import BadInput, Diverged
 from buoy.ports.records import Message
 
@@ -68,6 +69,13 @@ class Opening:
     async def _replay(self) -> bool:
         """Brings the code to where the log ends. False: code and log disagree, and the run is paused."""
         execution = self._execution
+        try:
+            execution.code.make()
+        except BadInput as error:
+            return self._misfit(error)
+        except Exception as error:  # noqa: BLE001 - see `fail_safely`
+            execution.fail_safely(error)
+            return True
         execution.replaying = True
         try:
             await execution.code.replay(self._log, execution.ledger.pending)
@@ -88,6 +96,20 @@ class Opening:
         finally:
             execution.replaying = False
         return True
+
+    def _misfit(self, error: BadInput) -> bool:
+        """The run's input does not fit the parameters of its code.
+
+        A run that did nothing yet fails, as one fails whose creator had the code: only its input can be wrong. Any
+        other run had fitting code before, and waits for it.
+        """
+        execution, state = self._execution, self._execution.state
+        new = not state.leaves and not state.branch_count and state.version == execution.workflow.version
+        if new and not isinstance(execution.workflow, LotWorkflow):
+            execution.fail_safely(error)
+            return True
+        execution.diverged(error, reason="input")
+        return False
 
     def start_over(self) -> bool:
         """Forgets all that the replay asked for, but not the claim. False: the run was taken over before."""

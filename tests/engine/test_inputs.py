@@ -1,0 +1,130 @@
+"""Inputs that do not fit their workflow: refused as early as can be told, and never taken for changed code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import buoy
+from buoy.core.explain.phrases import Wording
+from buoy.core.ids import RunId
+from buoy.core.limits import OUTLINE_PARAMETERS_MAX, OUTLINES_PARAMETERS_MAX
+from buoy.core.log import events as e
+from buoy.engine.authoring.arguments import Arguments
+from buoy.engine.authoring.definitions import Registry
+from buoy.engine.authoring.outline import check_input, outline_of, outlines_of
+from buoy.operations.inspect.explanation import explain_run
+
+from .harness import opened, plant, result_of, store_at, until_event, until_status
+
+
+def taking(kind: Any) -> buoy.Workflow[..., Any]:
+    """The same source, so the same version, whatever type its parameter has."""
+
+    async def refund(order: Any) -> list[Any]:
+        await buoy.wait_signal("go")
+        return [order]
+
+    refund.__annotations__["order"] = kind
+    return buoy.workflow(name="refund")(refund)
+
+
+def created(workflow: buoy.Workflow[..., Any], given: bytes) -> e.WorkflowCreated:
+    return e.WorkflowCreated(
+        workflow=workflow.name, input=msgspec.Raw(given), version=workflow.version, policy="resume", queue="default"
+    )
+
+
+async def test_a_stored_run_whose_input_does_not_fit_fails_and_names_the_parameter(url: str) -> None:
+    """Another process has stored it, without the code."""
+    workflow = taking(list[int])
+    async with store_at(url) as store:
+        log = [e.Event(seq=1, at=1.0, body=created(workflow, b'{"order":["x"]}'))]
+        await plant(store, "run", log)
+    async with opened(url, workflow) as app:
+        run = await app.get("run")
+        with pytest.raises(buoy.RunFailed, match=r"invalid arguments for workflow refund: .*`\$\.order"):
+            await result_of(app, run)
+
+
+async def test_a_run_under_way_whose_input_no_longer_fits_waits_for_code_that_takes_it(url: str) -> None:
+    async with opened(url, taking(str)) as app:
+        await app.start_as("run", taking(str), "A-7")
+        await until_event(app, "run", "signal_waited")
+    async with opened(url, taking(int)) as app:
+        await app.signal("run", "go")
+        pause = (await until_status(app, "run", "paused")).pause
+        assert pause is not None and pause.reason == "input"
+        told = await explain_run(app, RunId("run"), Wording())
+        assert "its input does not fit the parameters of its code" in told.headline
+        assert "`$.order`" in told.wrong[0]
+    async with opened(url, taking(str)) as app:
+        run = await app.get("run")
+        await run.resume()
+        assert await result_of(app, run) == ["A-7"]
+
+
+# ---- the outline, by which a process without the code checks an input
+
+
+def some(n: int, rate: float, name: str | None, on: bool, *words: str, tags: list[str] = [], **more: int) -> None: ...
+
+
+OUTLINE = {
+    "n": "int", "rate": "float", "name": "str|null", "on": "bool", "words": "list?", "tags": "list?", "more": "dict?",
+}  # fmt: skip
+GOOD: dict[str, Any] = {"n": 1, "rate": 1, "name": None, "on": True}
+
+
+def test_an_outline_has_the_kinds_of_all_parameters() -> None:
+    assert outline_of(Arguments(some, "some")) == OUTLINE
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"n": "1"}, "parameter 'n' must be int, got str"),
+        ({"n": True}, "parameter 'n' must be int, got bool"),
+        ({"n": 1.0}, "parameter 'n' must be int, got float"),
+        ({"n": None}, "parameter 'n' must be int, got null"),
+        ({"rate": "1"}, "parameter 'rate' must be float, got str"),
+        ({"name": 1}, r"parameter 'name' must be str\|null, got int"),
+        ({"on": 1}, "parameter 'on' must be bool, got int"),
+        ({"words": "a"}, "parameter 'words' must be list, got str"),
+        ({"more": []}, "parameter 'more' must be dict, got list"),
+        ({"other": 1}, "unknown parameter 'other'"),
+    ],
+)
+def test_what_an_outline_refuses_the_code_refuses_too(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(buoy.BadInput, match=f"invalid arguments for workflow some: {text}; its parameters are n: int,"):
+        check_input(OUTLINE, GOOD | change, "some")
+    with pytest.raises(buoy.BadInput):
+        Arguments(some, "some").decode(msgspec.Raw(msgspec.json.encode(GOOD | change)))
+
+
+def test_a_parameter_that_is_missing_is_named() -> None:
+    with pytest.raises(buoy.BadInput, match="parameter 'on' is missing"):
+        check_input(OUTLINE, {name: value for name, value in GOOD.items() if name != "on"}, "some")
+
+
+def test_what_an_outline_does_not_know_is_left_to_the_code() -> None:
+    def other(a, b: dict[str, int], c: int | str, d: msgspec.Raw) -> None: ...  # type: ignore[no-untyped-def]
+
+    outline = outline_of(Arguments(other, "other"))
+    assert outline == {"a": "any", "b": "dict", "c": "any", "d": "any"}
+    check_input(outline, {"a": 1, "b": {"x": "no number"}, "c": [], "d": None}, "other")
+    check_input(OUTLINE, GOOD | {"rate": 1.5, "name": "x", "words": [1], "more": {}}, "some")
+
+
+def test_outlines_have_a_limit() -> None:
+    registry = Registry()
+    for number in range(OUTLINES_PARAMETERS_MAX // 4 + 2):
+
+        async def code(a: int, b: int, c: int, d: int) -> None: ...
+
+        registry.add(buoy.workflow(name=f"w{number}")(code))
+    assert sum(len(each) for each in outlines_of(registry).values()) == OUTLINES_PARAMETERS_MAX
+    names = ", ".join(f"p{number}" for number in range(OUTLINE_PARAMETERS_MAX + 1))
+    assert outline_of(Arguments(eval(f"lambda {names}: None"), "wide")) is None
