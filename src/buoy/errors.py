@@ -4,6 +4,7 @@ Problem
 ├─ UserError                 fix the input and try again; nothing was changed
 │  ├─ UnknownWorkflow        no such workflow is registered here
 │  ├─ UnknownRun             no such run in this store
+│  ├─ UnknownSchedule        no such schedule in this store
 │  ├─ UnknownQuestion        the run has no such open question; `reason` says why
 │  │  └─ QuestionAnswered    the question has an answer already: the first one counts
 │  ├─ BadInput               arguments, an answer or an option have the wrong form
@@ -50,6 +51,10 @@ class UnknownWorkflow(UserError):
 
 class UnknownRun(UserError):
     """This store has no such run."""
+
+
+class UnknownSchedule(UserError):
+    """This store has no such schedule."""
 
 
 QuestionReason = Literal["none_open", "several_open", "answered", "withdrawn", "superseded", "never_asked"]

@@ -91,6 +91,9 @@ async def test_a_schedule_is_added_paused_resumed_and_removed(served: Served) ->
         assert (await served.ask("POST", "/schedules/nightly/resume", {}))[0] == 200
         assert (await served.ask("DELETE", "/schedules/nightly"))[0] == 200
         assert (await served.ask("GET", "/schedules"))[1]["schedules"] == []
+        for method, path in (("POST", "nightly/pause"), ("POST", "other/resume"), ("DELETE", "nightly")):
+            code, told = await served.ask(method, f"/schedules/{path}", {} if method == "POST" else None)
+            assert (code, told["code"]) == (404, "unknown_schedule")
         code, told = await served.ask("PUT", "/schedules/nightly", {"start": START, "cron": "never"})
         assert (code, told["code"]) == (422, "bad_input")
 

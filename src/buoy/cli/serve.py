@@ -36,6 +36,13 @@ _INSTALL = "`buoy serve` needs the server's packages; install them with: pip ins
     metavar="PATTERN",
     help="Hide values of keys like this in the API and streams: '*password*'; may be repeated.",
 )
+@click.option(
+    "--cors-origin",
+    "cors_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Let pages of exactly this origin call the API from a browser: https://app.example.com; may be repeated.",
+)
 @click.option("--log-json", is_flag=True, help="Write log lines as JSON objects, to standard error.")
 @shared_options
 def serve(

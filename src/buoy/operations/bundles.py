@@ -114,6 +114,8 @@ async def import_run(
 
     `as_found`: with its document, envelope and task as the bundle has them, however they disagree.
     """
+    if quarantine + resume + as_found > 1:
+        raise BadInput("quarantine holds a run, resume continues it, as_found does neither; choose one")
     if as_found:
         return await _import_found(client, bundle)
     found = check(bundle)

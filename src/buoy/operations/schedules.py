@@ -16,7 +16,7 @@ from buoy.core.schedule.schedule import CatchUp, Schedule, check_schedule
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.client.client import Client
 from buoy.engine.spec.workflow import SpecWorkflow
-from buoy.errors import BadInput, CorruptLog, Unavailable, WrongState
+from buoy.errors import BadInput, CorruptLog, Unavailable, UnknownSchedule, WrongState
 from buoy.operations.scheduler import zone_of
 from buoy.operations.start_named import StartOrder, created_by
 from buoy.ports.records import Broken
@@ -196,7 +196,7 @@ async def _change(client: Client, name: str, change: Callable[[Schedule], Schedu
             if broken is not None:
                 raise CorruptLog(f"schedule {name} cannot be read: {broken.reason}; remove it and add it again")
             names = ", ".join(sorted(known)[:10]) or "none"
-            raise BadInput(f"there is no schedule {name!r}; there are: {names}")
+            raise UnknownSchedule(f"there is no schedule {name!r}; there are: {names}")
         new = msgspec.structs.replace(change(known[name]), number=known[name].number + 1)
         if await client.store.schedules.save_schedule(new):
             return new

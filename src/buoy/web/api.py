@@ -19,12 +19,11 @@ from buoy.errors import BadInput
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend
 from buoy.web.body import body_of
-from buoy.web.endpoint import Asked, Endpoint
+from buoy.web.endpoint import Asked, Endpoint, query_of
 from buoy.web.redaction import Redaction
 
 # A payload with what JSON and its fields add to it.
 BODY_BYTES_MAX = PAYLOAD_BYTES_MAX + 64 * 1024
-_PARAMETERS_MAX = 50
 
 
 def handler_of(
@@ -37,7 +36,7 @@ def handler_of(
         asked = Asked(
             client=opened.served.client(grant.name),
             path=dict(request.path_params),
-            query=_query(request, endpoint.query),
+            query=query_of(request, endpoint.query),
             body=None if endpoint.body is None else await _body(request, endpoint.body),
             data=await body_of(request, endpoint.data_max) if endpoint.data_max else b"",
         )
@@ -45,20 +44,6 @@ def handler_of(
         return Response(redaction.apply(answer), media_type="application/json")
 
     return handle
-
-
-def _query(request: Request, kind: type[msgspec.Struct]) -> Any:
-    given = request.query_params.multi_items()
-    if len(given) > _PARAMETERS_MAX:
-        raise BadInput(f"the query has more than {_PARAMETERS_MAX} parameters")
-    names = [name for name, _ in given]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise BadInput(f"the query names {', '.join(twice)} more than once")
-    try:
-        return msgspec.convert(dict(given), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise BadInput(f"the query does not fit: {error}") from error
 
 
 async def _body(request: Request, kind: type[msgspec.Struct]) -> Any:

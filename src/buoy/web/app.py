@@ -7,8 +7,9 @@ with its traceback and answered without its text.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import cast
 
 import msgspec
@@ -28,6 +29,7 @@ from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
 from buoy.web.backend import Backend
 from buoy.web.body import body_of
+from buoy.web.cors import cross_origin
 from buoy.web.guard import RequestGuard
 from buoy.web.limits import ServerLimits
 from buoy.web.metrics import CONTENT_TYPE, Metrics
@@ -35,7 +37,7 @@ from buoy.web.openapi import document
 from buoy.web.problems import problem, problem_of
 from buoy.web.redaction import Redaction
 from buoy.web.routes import API, ENDPOINTS
-from buoy.web.stream import EventStream, all_stream, run_stream
+from buoy.web.stream import STREAMS, StreamEndpoint
 from buoy.web.wire import Wire
 
 _LOG = logging.getLogger("buoy.web")
@@ -48,7 +50,7 @@ class Application:
 
     def __init__(
         self, backend: Backend, authenticate: Authenticate, *,
-        limits: ServerLimits | None = None, redact: tuple[str, ...] = (),
+        limits: ServerLimits | None = None, redact: tuple[str, ...] = (), cors_origins: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self._backend = backend
         self._limits = limits or ServerLimits()
@@ -58,6 +60,7 @@ class Application:
         self.metrics = Metrics()
         self.guard = RequestGuard(authenticate, self._limits, self._clock, self.metrics)
         self._streams: dict[str, int] = {}
+        self._cors = cross_origin(cors_origins)
 
     def build(self) -> Starlette:
         guarded = self.guard.guarded
@@ -69,11 +72,13 @@ class Application:
             )
             for each in ENDPOINTS
         ]
-        run_path, all_path = "/runs/{run_id}/stream", "/stream"
+        streams = [
+            Route(API + each.path, guarded(each.path, "read", partial(self._stream, each)), methods=["GET"])
+            for each in STREAMS
+        ]
         routes = [
             *api,
-            Route(API + run_path, guarded(run_path, "read", self._run_stream), methods=["GET"]),
-            Route(API + all_path, guarded(all_path, "read", self._all_stream), methods=["GET"]),
+            *streams,
             Route(f"{API}/openapi.json", self._openapi, methods=["GET"]),
             Route("/healthz", self._healthy, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
@@ -81,7 +86,7 @@ class Application:
             Route(PATH + "{name}", guarded("store", "runner", self._store_call), methods=["POST"]),
         ]
         handlers = {HTTPException: _refused, Exception: _failed}
-        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers, middleware=self._cors)
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -103,24 +108,13 @@ class Application:
     async def _metrics(self, _: Request, __: Grant) -> Response:
         return Response(await self.metrics.text(await self._backend.opened()), media_type=CONTENT_TYPE)
 
-    async def _run_stream(self, request: Request, grant: Grant) -> Response:
-        return await self._stream(run_stream, request, grant)
-
-    async def _all_stream(self, request: Request, grant: Grant) -> Response:
-        return await self._stream(all_stream, request, grant)
-
-    async def _stream(
-        self,
-        make: Callable[[Backend, Request, Grant, Wire], Awaitable[EventStream]],
-        request: Request,
-        grant: Grant,
-    ) -> Response:
+    async def _stream(self, endpoint: StreamEndpoint, request: Request, grant: Grant) -> Response:
         opened, most = await self._backend.opened(), self._limits
         if opened.hub.streams >= most.streams:
             return problem(problems.TOO_MANY_STREAMS, f"{most.streams:,} streams are open")
         if self._streams.get(grant.name, 0) >= most.streams_per_caller:
             return problem(problems.TOO_MANY_STREAMS, f"this caller has {most.streams_per_caller:,} streams open")
-        stream = await make(self._backend, request, grant, self._wire)
+        stream = await endpoint.open(self._backend, request, grant, self._wire)
         stream.dropped = self.metrics.dropped.inc
         stream.counted = (self._streams, grant.name)
         # An ASGI application of its own, as every response is.

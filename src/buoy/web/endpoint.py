@@ -6,12 +6,12 @@ Invariant: query and body are structs; what does not fit them is refused with th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
+from starlette.requests import Request
 
 from buoy.core.ids import RunId, check_run_id
-from buoy.engine.client.client import Client
 from buoy.errors import (
     BadInput,
     CorruptLog,
@@ -25,6 +25,11 @@ from buoy.errors import (
     WrongState,
 )
 from buoy.web.auth import Scope
+
+if TYPE_CHECKING:
+    from buoy import Client
+
+_PARAMETERS_MAX = 50
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,6 +73,21 @@ class Endpoint(NamedTuple):
     body: type[msgspec.Struct] | None = None
     errors: tuple[type[Problem], ...] = ()
     data_max: int = 0
+
+
+def query_of(request: Request, kind: type[msgspec.Struct]) -> Any:
+    """The query of a request as that struct."""
+    given = request.query_params.multi_items()
+    if len(given) > _PARAMETERS_MAX:
+        raise BadInput(f"the query has more than {_PARAMETERS_MAX} parameters")
+    names = [name for name, _ in given]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BadInput(f"the query names {', '.join(twice)} more than once")
+    try:
+        return msgspec.convert(dict(given), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"the query does not fit: {error}") from error
 
 
 STORE_ERRORS = (Unavailable, StoreUnusable)

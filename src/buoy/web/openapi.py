@@ -9,8 +9,9 @@ import msgspec
 
 from buoy.web import problems
 from buoy.web.endpoint import RUN_ERRORS, Endpoint, Nothing
-from buoy.web.problems import KINDS, Kind, ProblemBody
+from buoy.web.problems import CODES, KINDS, Kind, ProblemBody
 from buoy.web.routes import API, ENDPOINTS
+from buoy.web.stream import STREAMS, StreamEndpoint
 
 _TEMPLATE = "#/components/schemas/{name}"
 _ALWAYS = (
@@ -27,7 +28,8 @@ _PLACE = re.compile(r"{(\w+)}")
 def document(version: str, base: str = "") -> dict[str, Any]:
     """The OpenAPI 3.1 document. `base`: the path below which another application has mounted this one."""
     types = [ProblemBody, *(each.result for each in ENDPOINTS)]
-    types += [each.query for each in ENDPOINTS] + [each.body for each in ENDPOINTS if each.body is not None]
+    types += [each.query for each in ENDPOINTS] + [each.query for each in STREAMS]
+    types += [each.body for each in ENDPOINTS if each.body is not None]
     unique: list[Any] = []
     unique += [each for each in types if each not in unique]
     schemas, components = msgspec.json.schema_components(unique, ref_template=_TEMPLATE, schema_hook=_any_json)
@@ -35,8 +37,9 @@ def document(version: str, base: str = "") -> dict[str, Any]:
     paths: dict[str, Any] = {}
     for endpoint in ENDPOINTS:
         paths.setdefault(API + endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, known, components)
-    for path, summary in (("/runs/{run_id}/stream", "Follow one run."), ("/stream", "Follow all runs.")):
-        paths[API + path] = {"get": _stream(path, summary, known)}
+    for stream in STREAMS:
+        paths[API + stream.path] = {"get": _stream(stream, known, components)}
+    components["ProblemBody"]["properties"]["code"]["enum"] = list(CODES)
     return {
         "openapi": "3.1.0",
         "info": {"title": "Buoy", "version": version},
@@ -92,27 +95,21 @@ def _failures(kinds: list[Kind], known: list[tuple[Any, dict[str, Any]]], endpoi
     }
 
 
-def _stream(path: str, summary: str, known: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any]:
-    parameters = _places(path)
-    if parameters:
-        parameters.append({"name": "Last-Event-ID", "in": "header", "schema": {"type": "integer", "minimum": 0}})
-        parameters.append({"name": "after", "in": "query", "schema": {"type": "integer", "minimum": 0}})
-    else:
-        text = {"type": "string"}
-        parameters = [{"name": name, "in": "query", "schema": text} for name in ("runs", "all", "after")]
-        parameters.append({"name": "Last-Event-ID", "in": "header", "schema": text})
+def _stream(stream: StreamEndpoint, known: list[tuple[Any, dict[str, Any]]], components: dict[str, Any]) -> Any:
+    parameters = _parameters(stream, components)
+    parameters.append({"name": "Last-Event-ID", "in": "header", "schema": stream.last_id})
     answers = {"200": {"description": "Events.", "content": {"text/event-stream": {"schema": {"type": "string"}}}}}
     kinds = [KINDS[each] for each in RUN_ERRORS]
     return {
-        "summary": summary,
-        "operationId": "stream_run" if "{run_id}" in path else "stream_all",
+        "summary": stream.summary,
+        "operationId": stream.name,
         "x-scope": "read",
         "parameters": parameters,
         "responses": answers | _failures([*kinds, problems.TOO_MANY_STREAMS], known, None),
     }
 
 
-def _parameters(endpoint: Endpoint, components: dict[str, Any]) -> list[Any]:
+def _parameters(endpoint: Endpoint | StreamEndpoint, components: dict[str, Any]) -> list[Any]:
     properties = components[endpoint.query.__name__].get("properties", {})
     named = [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
     return _places(endpoint.path) + named

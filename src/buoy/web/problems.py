@@ -34,6 +34,7 @@ class Kind(msgspec.Struct, frozen=True):
 KINDS: dict[type[BaseException], Kind] = {
     errors.UnknownWorkflow: Kind("unknown_workflow", 404, "Name a workflow that this store has a definition of."),
     errors.UnknownRun: Kind("unknown_run", 404, "Check the id of the run."),
+    errors.UnknownSchedule: Kind("unknown_schedule", 404, "Name a schedule that `GET /schedules` lists."),
     errors.UnknownQuestion: Kind("unknown_question", 409, "Read the open questions of the run and answer one of them."),
     errors.BadSpec: Kind("bad_spec", 422, "Correct the spec."),
     errors.BadInput: Kind("bad_input", 422, "Correct the request."),
@@ -63,6 +64,15 @@ HEADERS_TOO_LARGE = Kind("headers_too_large", 431, "Send fewer or shorter header
 RATE_LIMITED = Kind("rate_limited", 429, "Wait, then try again.")
 TOO_MANY_STREAMS = Kind("too_many_streams", 503, "Close a stream first.")
 INTERNAL = Kind("internal", 500, "Look at the server's log; it has the details.")
+
+
+# What the server itself refuses, besides what operations raise.
+_OWN = (
+    BAD_REQUEST, UNAUTHENTICATED, FORBIDDEN, NOT_FOUND, WRONG_METHOD, BODY_TOO_LARGE, BODY_TOO_SLOW,
+    HEADERS_TOO_LARGE, RATE_LIMITED, TOO_MANY_STREAMS, INTERNAL,
+)  # fmt: skip
+# Of every answer that is an error.
+CODES = tuple(sorted({each.code for each in (*KINDS.values(), *_OWN)}))
 
 
 def kind_of(error: BaseException) -> Kind:

@@ -12,15 +12,15 @@ import msgspec
 from buoy.core.explain.explain import Explanation
 from buoy.core.explain.phrases import Wording
 from buoy.core.graph.view import GraphView
-from buoy.core.limits import EVENTS_PAGE, RUNS_PAGE_MAX
+from buoy.core.limits import EVENTS_PAGE
 from buoy.errors import BadInput, RecoveryFailed, UnknownQuestion, UnknownRun, UnknownWorkflow
 from buoy.operations import messages, recover, resume, rewind, start, start_named, status
 from buoy.operations.inspect import explanation, finding_runs, inbox, published, recoveries, run_detail, run_log, runs
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing, PageQuery
 
 
-class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which runs. `status` may name several, with commas. `env`: empty for the default one. `finding`: of a code."""
+class RunsChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Which runs. `status` may name several, with commas. `env`: empty for the default one."""
 
     status: str | None = None
     workflow: str | None = None
@@ -30,6 +30,11 @@ class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     older_than_s: float | None = None
     stack: str | None = None
     env: str | None = None
+
+
+class RunsQuery(RunsChoice, frozen=True, forbid_unknown_fields=True):
+    """A page of these runs. `finding`: only those with a finding of that code."""
+
     finding: str | None = None
     cursor: str | None = None
     limit: int = 50
@@ -104,6 +109,15 @@ class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dedupe: str | None = None
 
 
+class JumpBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """As `RewindBody`, to a step that must be named."""
+
+    step: str
+    keep_answers: bool = False
+    dry_run: bool = False
+    dedupe: str | None = None
+
+
 class RecoverBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`plan`: the id that a dry run gave; then only that plan is applied."""
 
@@ -113,16 +127,13 @@ class RecoverBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 async def _runs(asked: Asked) -> runs.RunList:
     query: RunsQuery = asked.query
-    if not 1 <= query.limit <= RUNS_PAGE_MAX:
-        raise BadInput(f"limit must be from 1 to {RUNS_PAGE_MAX}: {query.limit}")
-    chosen, cursor, limit = filter_of(query), query.cursor, query.limit
-    if query.finding is None:
-        return (await runs.list_runs(asked.client, chosen, cursor=cursor, limit=limit)).listed()
-    found = await finding_runs.runs_with_finding(asked.client, chosen, query.finding, cursor=cursor, limit=limit)
+    found = await finding_runs.runs_with_finding(
+        asked.client, filter_of(query), query.finding, cursor=query.cursor, limit=query.limit
+    )
     return found.listed()
 
 
-def filter_of(query: RunsQuery) -> runs.RunFilter:
+def filter_of(query: RunsChoice) -> runs.RunFilter:
     return runs.RunFilter(
         statuses=tuple(each for each in (query.status or "").split(",") if each),
         workflow=query.workflow,
@@ -172,17 +183,11 @@ async def _why(asked: Asked) -> Explanation:
 
 
 async def _events(asked: Asked) -> run_log.LogPage:
-    query: EventsQuery = asked.query
-    if query.after < 0 or not 1 <= query.limit <= EVENTS_PAGE:
-        raise BadInput(f"after must be 0 or more, and limit from 1 to {EVENTS_PAGE}")
-    return await run_log.log_page(asked.client, asked.run, query.after, query.limit)
+    return await run_log.log_page(asked.client, asked.run, asked.query.after, asked.query.limit)
 
 
 async def _published(asked: Asked) -> published.PublishedPage:
-    query: PublishedQuery = asked.query
-    if query.after < 0:
-        raise BadInput(f"after must be 0 or more: {query.after}")
-    return await published.published_page(asked.client, asked.run, query.channel, query.after)
+    return await published.published_page(asked.client, asked.run, asked.query.channel, asked.query.after)
 
 
 async def _answer(asked: Asked) -> messages.Sent:
@@ -223,9 +228,7 @@ async def _retry(asked: Asked) -> rewind.RewindDone:
 
 
 async def _jump(asked: Asked) -> rewind.RewindDone:
-    body: RewindBody = asked.body
-    if body.step is None:
-        raise BadInput('a jump needs a step; send {"step": "..."}')
+    body: JumpBody = asked.body
     order = rewind.Rewind(asked.run, body.step, "jump", body.keep_answers, dedupe=body.dedupe)
     return await (rewind.plan_rewind if body.dry_run else rewind.rewind)(asked.client, order)
 
@@ -266,7 +269,7 @@ RUN_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("POST", "/runs/{run_id}/retry", "operate", "Go back to a failed step.", rewind.RewindDone, _retry,
              body=RewindBody, errors=CHANGE_ERRORS),
     Endpoint("POST", "/runs/{run_id}/jump", "operate", "Go back to any step.", rewind.RewindDone, _jump,
-             body=RewindBody, errors=CHANGE_ERRORS),
+             body=JumpBody, errors=CHANGE_ERRORS),
     Endpoint("POST", "/runs/{run_id}/recover", "operate", "Diagnose a run, and apply the plan.", recover.RecoveryView,
              _recover, body=RecoverBody, errors=CHANGE_ERRORS),
     Endpoint("POST", "/runs/{run_id}/release", "operate", "Release a run from quarantine.", resume.ReleasedRun,

@@ -60,6 +60,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     # Patterns of keys whose values the API hides.
     redact: tuple[str, ...] = ()
     log_json: bool = False
+    # Origins whose pages may call the API from a browser.
+    cors_origins: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -116,7 +118,11 @@ class Server:
         try:
             backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
             app = Application(
-                backend, self._authenticate(backend), limits=options.limits, redact=options.redact
+                backend,
+                self._authenticate(backend),
+                limits=options.limits,
+                redact=options.redact,
+                cors_origins=options.cors_origins,
             ).build()
             config = uvicorn.Config(
                 app,

@@ -11,13 +11,12 @@ import msgspec
 
 from buoy.core.bundle.format import parse, render
 from buoy.core.schedule.schedule import CatchUp, Schedule
-from buoy.errors import BadInput, CorruptLog, UnknownWorkflow, WrongState
+from buoy.errors import BadInput, CorruptLog, UnknownSchedule, UnknownWorkflow, WrongState
 from buoy.operations import bulk, bundles, doctor, schedules, status
 from buoy.operations.inspect import fleet, troubles
 from buoy.operations.start_named import StartOrder
-from buoy.ports.records import Broken
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing
-from buoy.web.run_routes import RunsQuery, filter_of
+from buoy.web.run_routes import RunsChoice, filter_of
 
 # A server reads a bundle into memory; larger ones go through `buoy import`.
 BUNDLE_BODY_BYTES_MAX = 64 * 1024 * 1024
@@ -64,7 +63,7 @@ class BulkBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """An action, and the runs that it is for."""
 
     action: bulk.BulkAction
-    runs: RunsQuery
+    runs: RunsChoice
     reason: str | None = None
 
 
@@ -119,7 +118,7 @@ async def _resume_schedule(asked: Asked) -> Schedule:
     return await schedules.resume_schedule(asked.client, asked.path["name"])
 
 
-async def _remove_schedule(asked: Asked) -> Schedule | Broken:
+async def _remove_schedule(asked: Asked) -> object:
     return await schedules.remove_schedule(asked.client, asked.path["name"])
 
 
@@ -129,8 +128,6 @@ async def _export(asked: Asked) -> msgspec.Raw:
 
 async def _import(asked: Asked) -> bundles.Imported:
     query: ImportQuery = asked.query
-    if query.quarantine + query.resume + query.as_found > 1:
-        raise BadInput("quarantine holds a run, resume continues it, as_found does neither; choose one")
     return await bundles.import_run(
         asked.client, parse(asked.data), quarantine=query.quarantine, resume=query.resume, as_found=query.as_found
     )
@@ -143,8 +140,6 @@ async def _doctor(asked: Asked) -> doctor.DoctorReport:
 
 async def _bulk_preview(asked: Asked) -> bulk.BulkPreview:
     body: BulkBody = asked.body
-    if body.runs.finding is not None or body.runs.cursor is not None:
-        raise BadInput("a bulk action takes no finding and no cursor; choose by status, workflow, text or age")
     order = bulk.BulkOrder(action=body.action, runs=filter_of(body.runs), reason=body.reason)
     return await bulk.preview(asked.client, order)
 
@@ -154,7 +149,7 @@ async def _bulk_apply(asked: Asked) -> bulk.BulkPart:
     return await bulk.apply_part(asked.client, body.token, cursor=body.cursor, limit=body.limit, rate=body.rate)
 
 
-_SCHEDULE_ERRORS = (BadInput, WrongState, CorruptLog, *STORE_ERRORS)
+_SCHEDULE_ERRORS = (UnknownSchedule, BadInput, WrongState, CorruptLog, *STORE_ERRORS)
 STORE_ENDPOINTS: tuple[Endpoint, ...] = (
     Endpoint("GET", "/status", "read", "Report runs, runners, sweepers and troubles.", status.StatusReport, _status,
              errors=STORE_ERRORS),

@@ -8,8 +8,8 @@ back. When the server stops, a stream ends with a comment, and its last id stand
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
-from typing import Any, NamedTuple
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -17,15 +17,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.log import codec
-from buoy.engine.client.client import Client
 from buoy.errors import BadInput
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
 from buoy.operations.watch import WatchedRun, watch_run
 from buoy.ports.records import RunRecord
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend, OpenedServer
+from buoy.web.endpoint import query_of
 from buoy.web.tail import Frame, Take
 from buoy.web.wire import CHUNKS, STILL_THERE, ChunkWriter, Wire, message
+
+if TYPE_CHECKING:
+    from buoy import Client
 
 RETRY_MS = 2_000
 # A reader that takes nothing for so long is dropped.
@@ -146,14 +149,29 @@ async def _source(backend: Backend, request: Request, grant: Grant, wire: Wire) 
     return Source(opened, opened.served.client(grant.name), wire, grant.allows("operate"), chunks)
 
 
-def last_id(request: Request) -> str:
+class RunStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`after`: as `Last-Event-ID`, for a first request."""
+
+    after: str | None = None
+
+
+class AllStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`runs`: ids with commas, to follow their logs. `all`: and the summaries of all runs. `after`: as above."""
+
+    runs: str | None = None
+    all: bool = False
+    after: str | None = None
+
+
+def last_id(request: Request, after: str | None) -> str:
     """Of the header, else of the query."""
-    return request.headers.get("last-event-id") or request.query_params.get("after") or ""
+    return request.headers.get("last-event-id") or after or ""
 
 
 async def run_stream(backend: Backend, request: Request, grant: Grant, wire: Wire) -> EventStream:
     """The log of one run from a number on, and then as it grows. Ends with the run."""
-    after = after_of(last_id(request) or "0")
+    query: RunStreamQuery = query_of(request, RunStreamQuery)
+    after = after_of(last_id(request, query.after) or "0")
     source = await _source(backend, request, grant, wire)
     return EventStream(_run_chunks(source, await source.watched(request.path_params["run_id"]), after))
 
@@ -176,9 +194,10 @@ async def all_stream(backend: Backend, request: Request, grant: Grant, wire: Wir
 
     With `runs` in the query: the logs of these runs over one connection, and the summaries if `all` is there, too.
     """
+    query: AllStreamQuery = query_of(request, AllStreamQuery)
     source = await _source(backend, request, grant, wire)
-    if "runs" in request.query_params:
-        return EventStream(await joined(source, request))
+    if query.runs is not None:
+        return EventStream(await joined(source, query, last_id(request, query.after)))
     return EventStream(_all_chunks(source, await source.snapshot()))
 
 
@@ -189,20 +208,20 @@ async def _all_chunks(source: Source, snapshot: bytes) -> AsyncGenerator[bytes, 
     yield SERVER_STOPS
 
 
-async def joined(source: Source, request: Request) -> AsyncGenerator[bytes, None]:
+async def joined(source: Source, query: AllStreamQuery, after: str) -> AsyncGenerator[bytes, None]:
     """Several runs over one connection. The id of each message names the place in every run."""
-    wanted = [check_run_id(each) for each in request.query_params["runs"].split(",") if each]
+    wanted = [check_run_id(each) for each in (query.runs or "").split(",") if each]
     if not 1 <= len(wanted) <= JOINED_MAX or len(set(wanted)) != len(wanted):
         raise BadInput(f"runs must name 1 to {JOINED_MAX} different runs")
     places = dict.fromkeys(wanted, 0)
-    for part in last_id(request).split(","):
+    for part in after.split(","):
         run_id, mark, number = part.rpartition(":")
         if part and (not mark or run_id not in places):
             raise BadInput(f"Last-Event-ID must name numbers of these runs, as 'run:5,other:7': {part[:60]!r}")
         if part:
             places[check_run_id(run_id)] = after_of(number)
     found = {run_id: await source.watched(run_id) for run_id in wanted}
-    return _joined_chunks(source, found, places, everything="all" in request.query_params)
+    return _joined_chunks(source, found, places, everything=query.all)
 
 
 async def _joined_chunks(
@@ -250,3 +269,25 @@ def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Fram
     place = ",".join(f"{each}:{number}" for each, number in places.items())
     data = b'{"run_id":%s,"event":%s}' % (msgspec.json.encode(run_id), source.wire.redaction.apply(frame.data))
     return b"id: %s\n" % place.encode() + message(frame.name, data)
+
+
+class StreamEndpoint(NamedTuple):
+    """One live stream of the API. `last_id`: the schema of its `Last-Event-ID`."""
+
+    path: str
+    name: str
+    summary: str
+    query: type[msgspec.Struct]
+    last_id: dict[str, Any]
+    open: Callable[[Backend, Request, Grant, Wire], Awaitable[EventStream]]
+
+
+STREAMS = (
+    StreamEndpoint(
+        "/runs/{run_id}/stream", "stream_run", "Follow one run.", RunStreamQuery,
+        {"type": "string", "pattern": "^[0-9]{1,15}$"}, run_stream,
+    ),
+    StreamEndpoint(
+        "/stream", "stream_all", "Follow all runs, or several.", AllStreamQuery, {"type": "string"}, all_stream
+    ),
+)  # fmt: skip

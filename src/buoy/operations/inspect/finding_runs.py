@@ -16,9 +16,11 @@ from buoy.recovery.recover import examine
 
 
 async def runs_with_finding(
-    client: Client, chosen: RunFilter, finding: str, *, cursor: str | None = None, limit: int = 50
+    client: Client, chosen: RunFilter, finding: str | None, *, cursor: str | None = None, limit: int = 50
 ) -> FoundRuns:
-    """Those of the next `limit` runs that have this finding. A page may be empty although there are more."""
+    """Those of the next `limit` runs that have this finding; None: all. A page may be empty although there are more."""
+    if finding is None:
+        return await list_runs(client, chosen, cursor=cursor, limit=limit)
     if finding not in CATALOGUE:
         raise BadInput(f"unknown finding {finding[:40]!r}; docs/recovery.md lists the codes")
     page = await list_runs(client, chosen, cursor=cursor, limit=limit)

@@ -10,6 +10,7 @@ from buoy.core.ids import check_run_id
 from buoy.core.limits import EVENTS_PAGE
 from buoy.engine.client.client import Client
 from buoy.engine.client.published import PublishedValue, group_of, published_groups
+from buoy.errors import BadInput
 
 
 class PublishedPage(msgspec.Struct, frozen=True):
@@ -25,6 +26,8 @@ class PublishedPage(msgspec.Struct, frozen=True):
 
 async def published_page(client: Client, run_id: str, channel: str | None = None, after: int = 0) -> PublishedPage:
     """The values in one page of the log after that number."""
+    if after < 0:
+        raise BadInput(f"after must be 0 or more: {after}")
     record = await client.record(run_id)
     events = await client.store.events(check_run_id(run_id), after, EVENTS_PAGE)
     groups = [found for found in map(group_of, events) if found is not None]

@@ -16,7 +16,7 @@ from buoy.core.log.events import Event
 from buoy.core.times import run_time
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
-from buoy.errors import CorruptLog
+from buoy.errors import BadInput, CorruptLog
 
 
 class LogPage(msgspec.Struct, frozen=True):
@@ -29,6 +29,8 @@ class LogPage(msgspec.Struct, frozen=True):
 
 async def log_page(client: Client, run_id: str, after: int = 0, limit: int = EVENTS_PAGE) -> LogPage:
     """The events after that number. The document, read before, tells how many there are."""
+    if after < 0 or not 1 <= limit <= EVENTS_PAGE:
+        raise BadInput(f"after must be 0 or more, and limit from 1 to {EVENTS_PAGE}")
     record = await client.record(run_id)
     found = await client.store.events(check_run_id(run_id), after, limit)
     numbers = [after, *(event.seq for event in found)]

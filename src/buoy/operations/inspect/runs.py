@@ -10,6 +10,7 @@ import msgspec
 
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.ids import check_run_id
+from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.errors import BadInput
@@ -77,6 +78,8 @@ class RunList(msgspec.Struct, frozen=True):
 
 async def list_runs(at: StoreAccess, chosen: RunFilter, *, cursor: str | None = None, limit: int = 50) -> FoundRuns:
     """One page. The filter's `parent` may be the beginning of an id."""
+    if not 1 <= limit <= RUNS_PAGE_MAX:
+        raise BadInput(f"limit must be from 1 to {RUNS_PAGE_MAX}: {limit}")
     if chosen.parent is not None:
         chosen = msgspec.structs.replace(chosen, parent=await complete_run_id(at, chosen.parent))
     query, runs, broken = chosen.query(at.clock.now()), list[RunRecord](), list[Broken]()
