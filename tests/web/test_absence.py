@@ -9,14 +9,18 @@ import stat
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from buoy.core.log import events as e
 from buoy.host.spool import read_spool
 from tests.patience import PATIENCE_S, wait_until
+from tests.postgres_server import fresh_url
 
 from .test_serve import Place, place
 
@@ -87,8 +91,17 @@ class RemotePlace:
             given = ["--arg", f"run={run}", "--arg", f"steps={steps}", "--id", f"r{run}"]
             self.place.buoy("start", "flows.py:flow", *given, "--store", self.place.url)
 
-    def worker(self) -> None:
-        words = [sys.executable, "-m", "buoy", "worker", "flows.py", "--store", self.place.url]
+    def start_over_api(self, run: int, steps: int) -> bool:
+        """False: no worker has told its workflows yet."""
+        order = {"workflow": "flow", "run_id": f"r{run}", "input": {"run": run, "steps": steps}}
+        try:
+            return bool(self._ask("/runs", json.dumps(order).encode())["run_id"])
+        except urllib.error.HTTPError as error:
+            assert error.code == 404, error.read()
+            return False
+
+    def worker(self, *more: str) -> None:
+        words = [sys.executable, "-m", "buoy", "worker", "flows.py", "--store", self.place.url, *more]
         self.workers.append(subprocess.Popen(words, cwd=self.place.folder, env=self.place.environment, text=True))
 
     def unsent(self) -> list[str]:
@@ -107,12 +120,16 @@ class RemotePlace:
 
     def ended(self, runs: int) -> bool:
         """Asked over the API: a command takes longer to start than the runs take to end."""
-        token = self.place.token_path.read_text().strip()
-        request = urllib.request.Request(
-            f"{self.place.url}/api/v1/counts", headers={"Authorization": f"Bearer {token}"}
-        )
+        return int(self._ask("/counts").get("completed", 0)) >= runs
+
+    def result(self, run: int) -> Any:
+        return self._ask(f"/runs/r{run}")["result"]
+
+    def _ask(self, path: str, body: bytes | None = None) -> Any:
+        headers = {"Authorization": f"Bearer {self.place.token_path.read_text().strip()}"}
+        request = urllib.request.Request(f"{self.place.url}/api/v1{path}", body, headers)
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
-            return int(json.loads(answer.read()).get("completed", 0)) >= runs
+            return json.loads(answer.read())
 
     def stop(self) -> None:
         for worker in self.workers:
@@ -194,3 +211,28 @@ def test_a_server_that_is_killed_under_load_loses_and_repeats_nothing(remote: Re
         assert len(remote.done) == 4 * 40
     finally:
         remote.stop()
+
+
+def test_of_two_servers_on_one_database_one_is_killed_under_load_and_nothing_runs_twice(tmp_path: Path) -> None:
+    """Each server has a worker of its own; the server that lives answers while the other is away."""
+    store = fresh_url()
+    one, two = RemotePlace(Place(tmp_path, store)), RemotePlace(Place(tmp_path, store))
+    try:
+        for each in (one, two):
+            each.place.serve()
+            each.worker("--concurrency", "2")  # so that neither takes all
+        for run in range(4):
+            wait_until(lambda number=run: one.start_over_api(number, 30), "a worker to be there")  # type: ignore[misc]
+        wait_until(lambda: len({each.split(".")[0] for each in one.done}) == 4, "all runs to be driven, by both")
+        one.place.end(signal.SIGKILL)
+        assert not two.ended(5), "the other server answers"
+        one.place.serve()
+        wait_until(lambda: two.ended(4), "all runs to end")
+        assert [two.result(run) for run in range(4)] == [sum(range(30))] * 4
+        assert [each for each, times in Counter(one.done).items() if times > 1] == []
+        assert len(one.done) == 4 * 30
+    finally:
+        for each in (one, two):
+            each.stop()
+            if each.place.server is not None:
+                each.place.end(signal.SIGKILL)

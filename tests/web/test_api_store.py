@@ -124,6 +124,8 @@ async def test_the_doctor_reports_and_recoveries_are_audited(served: Served) -> 
     assert code == 200 and audit["cursor"] is None
     assert (await served.ask("GET", "/runs/r1/recoveries"))[1]["recoveries"] == []
     assert (await served.ask("GET", "/runs?finding=H9"))[0] == 422
+    code, told = await served.ask("GET", "/runs?status=failed,faild")
+    assert code == 422 and "unknown status 'faild'; choose awaiting_input," in told["detail"]
     assert (await served.ask("GET", "/runs?finding=B2"))[1]["runs"] == []
 
 

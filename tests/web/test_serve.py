@@ -33,8 +33,9 @@ def flow(n: int) -> int:
 class Place:
     """A folder with a server and the commands of its user."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str = "sqlite:///runs.db") -> None:
         self.folder = folder
+        self.store = store
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
@@ -59,7 +60,7 @@ class Place:
         return done.stdout + done.stderr
 
     def serve(self, *more: str) -> None:
-        words = ["serve", "--store", "sqlite:///runs.db", "--port", str(self.port), *more]
+        words = ["serve", "--store", self.store, "--port", str(self.port), *more]
         self.server = subprocess.Popen(
             [sys.executable, "-m", "buoy", *words], cwd=self.folder, env=self.environment, text=True
         )

@@ -142,7 +142,9 @@ async def _refused(_: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     kinds = {404: problems.NOT_FOUND, 405: problems.WRONG_METHOD}
     kind = kinds.get(status, problems.INTERNAL)
-    return problem(kind, error.detail if isinstance(error, HTTPException) else "")
+    refused = problem(kind, error.detail if isinstance(error, HTTPException) else "")
+    refused.headers.update(getattr(error, "headers", None) or {})  # `Allow`
+    return refused
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -27,6 +27,7 @@ from buoy.server_wiring import open_served
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend
+from buoy.web.cors import cross_origin
 from buoy.web.json_log import log_json
 from buoy.web.limits import ServerLimits
 from buoy.web.protocol import ServerConnection
@@ -82,6 +83,7 @@ def check(options: ServeOptions) -> None:
         raise BadInput("--no-token needs --socket: on a port every user of this machine could change your runs")
     if (options.tls_cert is None) != (options.tls_key is None):
         raise BadInput("--tls-cert and --tls-key go together; name both")
+    cross_origin(options.cors_origins)
     protected = options.tls_cert is not None or options.behind_proxy or options.unix_socket is not None
     if not protected and not _is_loopback(options.host):
         raise BadInput(

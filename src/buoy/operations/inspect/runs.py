@@ -42,6 +42,9 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     def query(self, now: float) -> RunQuery:
         """The same as a query of the store."""
+        unknown = [each for each in self.statuses if each not in set(Status)]
+        if unknown:
+            raise BadInput(f"unknown status {unknown[0][:40]!r}; choose {', '.join(sorted(Status))}")
         if self.newer_than_s is not None and (self.older_than_s or 0.0) >= self.newer_than_s:
             raise BadInput("no run is both older than --older-than and newer than --newer-than")
         return RunQuery(
