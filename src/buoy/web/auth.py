@@ -55,8 +55,9 @@ def grant_of(name: str, scopes: Iterable[str]) -> Grant:
 
 
 def bearer(request: Request) -> str | None:
-    """The token in the header of a request; None: it has none."""
-    header = request.headers.get("authorization", "")
+    """The token in the header of a request; None: it has none, or several: a proxy may have checked another one."""
+    given = request.headers.getlist("authorization")
+    header = given[0] if len(given) == 1 else ""
     if header[: len(_BEARER)].lower() == _BEARER:
         return header[len(_BEARER) :].strip()
     return None

@@ -22,6 +22,9 @@ async def body_of(request: Request, limit: int, within_s: float = BODY_MAX_S) ->
     """The body. Raises `TooMuch` as soon as it is over the limit, `TooSlow` when its time is over."""
     parts: list[bytes] = []
     size = 0
+    length = request.headers.get("content-length", "")
+    if length.isdecimal() and int(length) > limit:
+        raise TooMuch(f"the body has more than {limit:,} bytes")
     try:
         async with asyncio.timeout(within_s):
             async for part in request.stream():
