@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import signal
 import socket
@@ -257,3 +258,17 @@ def test_a_stopped_server_ends_its_streams_and_the_next_one_continues_them(place
     data = read(stream, b"event: workflow_completed")
     assert b"id: 1\n" not in data and b"id: 2\n" in data
     stream.close()
+
+
+async def test_a_reader_of_several_runs_that_leaves_makes_no_noise(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served.worker() as app:
+        await waiting(served, app)
+        reader = await asyncio.to_thread(Reader, served, "/stream?runs=r1&all=true")
+        assert await asyncio.to_thread(reader.next) is not None
+        await asyncio.to_thread(reader.close)
+        opened = await served.server.backend.opened()
+        await until(lambda: opened.hub.streams == 0, "the server to see that the reader left")
+    gc.collect()
+    assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []

@@ -246,22 +246,24 @@ async def _joined_chunks(
     parts = [run_part(each) for each in live] + ([all_part()] if everything else [])
     tasks = [asyncio.create_task(part) for part in parts]
     done = asyncio.gather(*tasks)
+    taken = asyncio.ensure_future(queue.get())
     try:
-        while not (done.done() and queue.empty()):
-            taken = asyncio.ensure_future(queue.get())
+        while not (done.done() and queue.empty() and not taken.done()):
             waited: list[asyncio.Future[Any]] = [taken, done]
             await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             if not taken.done() and queue.empty():
-                taken.cancel()
                 break
             run_id, frames, plain = await taken
+            taken = asyncio.ensure_future(queue.get())
             yield plain + b"".join(_placed(source, places, run_id, frame) for frame in frames if run_id is not None)
+        if done.done():
+            done.result()  # what a part raised ends the stream, and is logged
         if source.opened.hub.closing.is_set():
             yield SERVER_STOPS
     finally:
-        done.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        for each in (done, taken):
+            each.cancel()
+        await asyncio.gather(*tasks, done, taken, return_exceptions=True)
 
 
 def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Frame) -> bytes:
