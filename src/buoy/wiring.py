@@ -30,7 +30,6 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.limits import SWEEP_S
 from buoy.engine.authoring.calls import check_workflow
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
-from buoy.engine.authoring.outline import outlines_of
 from buoy.engine.batch.lot import LotWorkflow
 from buoy.engine.client.client import Client
 from buoy.engine.process.runner import Runner
@@ -80,8 +79,7 @@ def runner_info(
         stack=configured_stack(),
         env=configured_env(),
         queues=queues,
-        workflows={} if registry is None else registry.versions(),
-        outlines={} if registry is None else outlines_of(registry),
+        **({} if registry is None else registry.told()),
         role=role,
         proof=proof if place is None or proof == "lock" else "allocation",
         allocation=place,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from buoy.core.limits import OUTLINE_PARAMETERS_MAX, OUTLINES_PARAMETERS_MAX
 from buoy.core.log import events as e
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.definitions import Registry
-from buoy.engine.authoring.outline import check_input, outline_of, outlines_of
+from buoy.engine.authoring.outline import check_input, outline_of
 from buoy.operations.inspect.explanation import explain_run
 
 from .harness import opened, plant, result_of, store_at, until_event, until_status
@@ -125,6 +126,8 @@ def test_outlines_have_a_limit() -> None:
         async def code(a: int, b: int, c: int, d: int) -> None: ...
 
         registry.add(buoy.workflow(name=f"w{number}")(code))
-    assert sum(len(each) for each in outlines_of(registry).values()) == OUTLINES_PARAMETERS_MAX
-    names = ", ".join(f"p{number}" for number in range(OUTLINE_PARAMETERS_MAX + 1))
-    assert outline_of(Arguments(eval(f"lambda {names}: None"), "wide")) is None
+    assert sum(len(each) for each in registry.told()["outlines"].values()) == OUTLINES_PARAMETERS_MAX
+    wide = Arguments(lambda **_: None, "wide")
+    parameters = [inspect.Parameter(f"p{n}", inspect.Parameter.KEYWORD_ONLY) for n in range(OUTLINE_PARAMETERS_MAX + 1)]
+    wide._signature = inspect.Signature(parameters)
+    assert outline_of(wide) is None

@@ -73,7 +73,7 @@ def test_a_stream_is_described_with_its_parameters_and_error_codes(each: StreamE
 
 
 def codes_of(operation: dict[str, Any]) -> set[tuple[str, str]]:
-    """Each status and code that an operation is told to fail with."""
+    """Each status and code with which the document lets an operation fail."""
     failed = {status: each for status, each in operation["responses"].items() if status != "200"}
     assert all(list(each["content"]) == ["application/problem+json"] for each in failed.values())
     return {(status, code) for status, each in failed.items() for code in each["description"].split("; ")}

@@ -17,7 +17,6 @@ from weakref import WeakKeyDictionary
 
 from buoy.core.ids import RunId, RunnerId
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
-from buoy.engine.authoring.outline import outlines_of
 from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.errors import BadInput, NotAllowedHere
@@ -229,8 +228,7 @@ def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: b
         process_started=process_started(pid) if real else "",
         nonce=name,
         queues=tuple(queues),
-        workflows=registry.versions(),
-        outlines=outlines_of(registry),
+        **registry.told(),
     )
 
 

@@ -119,13 +119,7 @@ class Server:
         options = self._options
         try:
             backend = Backend(lambda: open_served(options.store), sweeps=options.sweeps)
-            app = Application(
-                backend,
-                self._authenticate(backend),
-                limits=options.limits,
-                redact=options.redact,
-                cors_origins=options.cors_origins,
-            ).build()
+            app = self._application(backend).build()
             config = uvicorn.Config(
                 app,
                 http=ServerConnection,
@@ -156,6 +150,16 @@ class Server:
             listening.close()
             if options.unix_socket:
                 options.unix_socket.unlink(missing_ok=True)
+
+    def _application(self, backend: Backend) -> Application:
+        options = self._options
+        return Application(
+            backend,
+            self._authenticate(backend),
+            limits=options.limits,
+            redact=options.redact,
+            cors_origins=options.cors_origins,
+        )
 
     def _authenticate(self, backend: Backend) -> Authenticate:
         if self._options.no_token:

@@ -21,6 +21,7 @@ from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.calls import StepCall, call_now, child
 from buoy.engine.authoring.context import CURRENT, StepContext
 from buoy.engine.authoring.declaration import Retry, checked_function, checked_retry
+from buoy.engine.authoring.outline import outlines_of
 from buoy.errors import BadInput, NotAllowedHere, UnknownWorkflow
 
 P = ParamSpec("P")
@@ -202,8 +203,10 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._by_name))
 
-    def workflows(self) -> tuple[Workflow[..., Any], ...]:
-        return tuple(self._by_name.values())
+    def told(self) -> dict[str, Any]:
+        """What the record of a runner says of these workflows: their versions, and their parameters in short."""
+        outlines = outlines_of({name: workflow.arguments for name, workflow in self._by_name.items()})
+        return {"workflows": self.versions(), "outlines": outlines}
 
     def versions(self) -> dict[str, tuple[str, ...]]:
         found: dict[str, tuple[str, ...]] = {name: (workflow.version,) for name, workflow in self._by_name.items()}

@@ -15,7 +15,6 @@ from typing import Any, TypeAlias
 from buoy.core.limits import OUTLINE_PARAMETERS_MAX, OUTLINES_PARAMETERS_MAX
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.arguments import Arguments
-from buoy.engine.authoring.definitions import Registry
 from buoy.errors import BadInput
 
 # Parameter -> kind of JSON, `|null` if it may be null, `?` at the end if it may be left out.
@@ -43,14 +42,14 @@ def outline_of(arguments: Arguments) -> Outline | None:
     }
 
 
-def outlines_of(registry: Registry) -> dict[str, Outline]:
+def outlines_of(known: Mapping[str, Arguments]) -> dict[str, Outline]:
     """The outlines of workflows by name, up to a limit: they are part of the record of their runner."""
     found: dict[str, Outline] = {}
     room = OUTLINES_PARAMETERS_MAX
-    for workflow in registry.workflows():
-        outline = None if is_spec(workflow.name) else outline_of(workflow.arguments)
+    for name, arguments in known.items():
+        outline = None if is_spec(name) else outline_of(arguments)
         if outline is not None and len(outline) <= room:
-            found[workflow.name] = outline
+            found[name] = outline
             room -= len(outline)
     return found
 

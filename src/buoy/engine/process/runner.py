@@ -18,7 +18,6 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.authoring.definitions import Registry, Workflow
-from buoy.engine.authoring.outline import outlines_of
 from buoy.engine.process.hand_over import never_returns, release_of, used_by_other_hosts
 from buoy.engine.process.intake import Intake
 from buoy.engine.process.release_queue import ReleaseQueue
@@ -209,8 +208,7 @@ class Runner:
         """This process has code for one more workflow, and others may know it."""
         self.registry.add(workflow)
         if workflow.name not in self.info.workflows:
-            known = self.registry
-            self.info = msgspec.structs.replace(self.info, workflows=known.versions(), outlines=outlines_of(known))
+            self.info = msgspec.structs.replace(self.info, **self.registry.told())
             await self.store.register(self.info)
 
     @property
