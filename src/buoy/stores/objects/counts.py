@@ -27,7 +27,8 @@ from buoy.stores.objects.lists import Lists, fits, may_match
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 
-PAGE = 1_000
+# One less than a server lists at once: where a listing begins with the last key once more, it is one request too.
+PAGE = 999
 # Runs that ended whose documents a count reads where each read is billed: fewer if every run that ended fits the query.
 COUNTED_METERED, COUNTED_UNFILTERED = 20, 10
 # Listings of a thousand names each that a count makes there.
