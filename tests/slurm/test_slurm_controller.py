@@ -103,7 +103,7 @@ def test_a_controller_that_starts_an_allocation_again_with_the_same_restart_coun
     scenario.open_gate()
     assert set(scenario.completed().values()) <= {2, 3}, scenario.told()
     scenario.clean()
-    assert slurm.allocations()[0]["restart"] == 0 and "J6" in scenario.codes(), scenario.told()
+    assert slurm.allocations()[0]["restart"] == 0, scenario.told()
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
