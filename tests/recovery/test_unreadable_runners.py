@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import os
 import sqlite3
 import subprocess
@@ -10,18 +12,28 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import LiteralString
 
+import psycopg
 import pytest
+from msgspec.structs import replace
 
+from buoy.core.explain.phrases import Wording
 from buoy.core.ids import RunId, RunnerId
 from buoy.engine.client.client import Client
-from buoy.operations.doctor import Doctor
-from buoy.ports.records import RunQuery
+from buoy.errors import WrongState
+from buoy.host.ids import SystemIds
+from buoy.operations.broken_runners import broken_runners, declare_dead, set_aside
+from buoy.operations.doctor import Doctor, DoctorReport
+from buoy.operations.inspect.explanation import explain_run
+from buoy.operations.status import store_status
+from buoy.ports.records import Beat, RunQuery, Wants
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep
 from buoy.stores.objects import runner_keys
 from buoy.testing.contracts.harness import Author
-from buoy.wiring import open_client
+from buoy.wiring import open_client, runner_info
+from tests.postgres_server import fresh_url
 
 KINDS = ("sqlite", "file")
 HOLD = """
@@ -138,14 +150,156 @@ def test_a_runner_whose_record_is_garbage_is_told_by_doctor(tmp_path: Path, kind
         on(url, look)
 
 
+# ---- the way out
+
+
+def place_garbage(url: str, runner: str = "ghost") -> Callable[[], bytes]:
+    """The record of a runner that cannot be read, and that no process stands behind. Gives a look at what is stored."""
+    if url.startswith("file:"):
+        folder = Path(url.removeprefix("file://"))
+        (folder / "living").mkdir(exist_ok=True)
+        (folder / runner_keys.living_key(RunnerId(runner))).write_bytes(b"\x00garbage")
+        return lambda: base64.b64decode(
+            json.loads((folder / runner_keys.runner_key(RunnerId(runner))).read_bytes())["found"]
+        )
+    if url.startswith("sqlite:"):
+        file = url.removeprefix("sqlite:///")
+        with sqlite3.connect(file) as connection:
+            connection.execute(
+                "INSERT INTO runners (runner_id, info, registered_at, beat_at, beat) VALUES (?, ?, 1, 1, '{}')",
+                (runner, b"\x00garbage"),
+            )
+
+        def row() -> bytes:
+            with sqlite3.connect(file) as connection:
+                found: bytes = connection.execute("SELECT info FROM runners WHERE runner_id = ?", (runner,)).fetchone()[
+                    0
+                ]
+                return found
+
+        return row
+    on_server(
+        url,
+        "INSERT INTO runners (runner_id, info, host, pid, registered_at, beat_at, beat_number, beat) "
+        "VALUES (%s, %s, 'h', 1, 1, 1, 0, '{}') RETURNING info",
+        (runner, b"\x00garbage"),
+    )
+    return lambda: on_server(url, "SELECT info FROM runners WHERE runner_id = %s", (runner,))
+
+
+def on_server(url: str, statement: LiteralString, values: tuple[object, ...]) -> bytes:
+    """One statement in the schema of that store, which gives one value."""
+    place, _, schema = url.rpartition("&schema=")
+    with psycopg.connect(place, autocommit=True, options=f"-c search_path={schema}") as session:
+        found = session.execute(statement, values).fetchone()
+    assert found is not None
+    return bytes(found[0])
+
+
+@pytest.fixture(params=[*KINDS, "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return fresh_url() if request.param == "postgres" else url_of(tmp_path, request.param)
+
+
+async def healed(client: Client, *, fix: bool = True) -> DoctorReport:
+    return await Doctor(client, fix=fix, progress=lambda text: None, apart_s=0.0).examine()
+
+
+def test_a_record_that_no_process_stands_behind_is_set_aside_and_its_bytes_are_kept(url: str) -> None:
+    on(url, one_run)
+    stored = place_garbage(url)
+
+    async def look(client: Client) -> None:
+        told = (await store_status(client)).troubles
+        assert any("ghost" in text and "`buoy doctor`" in text for text in told), "the rest is shown, and it is named"
+        before = await healed(client, fix=False)
+        assert before.counts == {"runner": 1} and "--fix sets it aside" in before.troubles[0].text
+        after = await healed(client)
+        assert after.healthy and after.fixed == 1
+        assert (await healed(client, fix=False)).counts == {}
+        assert not any("ghost" in text for text in (await store_status(client)).troubles)
+        assert not (await sweep(client)).troubles
+
+    on(url, look)
+    assert stored() == b"\x00garbage"
+
+
+def hold_by_ghost(url: str) -> None:
+    """A run that a runner holds whose record is spoiled afterwards, without any process behind it."""
+
+    async def claim(client: Client) -> None:
+        info = replace(runner_info(SystemIds(), "worker", queues=("default",)), id=RunnerId("ghost"))
+        await client.store.register(info)
+        assert [task.run_id for task in await client.store.claim_tasks(info.id, Wants(), 10)] == ["one"]
+
+    on(url, one_run)
+    on(url, claim)
+    if url.startswith("postgresql:"):
+        on_server(url, "UPDATE runners SET info = %s WHERE runner_id = 'ghost' RETURNING info", (b"\x00garbage",))
+    elif url.startswith("sqlite:"):
+        with sqlite3.connect(url.removeprefix("sqlite:///")) as connection:
+            connection.execute("UPDATE runners SET info = x'00ff' WHERE runner_id = 'ghost'")
+    else:
+        place_garbage(url)
+
+
+def test_a_record_that_holds_a_run_is_left_until_a_person_declares_its_runner_dead(url: str) -> None:
+    hold_by_ghost(url)
+
+    async def look(client: Client) -> None:
+        await sweep(client)
+        left = await healed(client)
+        assert left.counts == {"runner": 1} and left.fixed == 0
+        assert "it holds 1 run" in left.troubles[0].text and "--declare-dead ghost" in left.troubles[0].text
+        assert await held_by(client.store) == "ghost", "what cannot be read proves no death"
+        told = await explain_run(client, "one", Wording())
+        assert any("cannot be read" in text for text in told.wrong)
+        assert any("buoy doctor --declare-dead ghost" in text for text in told.you_can)
+        assert await declare_dead(client, "ghost") == 1
+        assert await held_by(client.store) is None
+        assert (await healed(client, fix=False)).healthy
+
+    on(url, look)
+
+
+def test_a_runner_that_lives_or_can_be_read_is_not_declared_dead(tmp_path: Path) -> None:
+    url = url_of(tmp_path, "sqlite")
+    on(url, one_run)
+    with holder(url):
+
+        async def refused(client: Client) -> None:
+            with pytest.raises(WrongState, match="no record that cannot be read"):
+                await declare_dead(client, "holder")
+            spoil(tmp_path, "sqlite")
+            with pytest.raises(WrongState, match="may live"):
+                await declare_dead(client, "holder")
+            report = await healed(client)
+            assert (
+                report.counts == {"runner": 1} and report.fixed == 0 and "stop that process" in report.troubles[0].text
+            )
+            assert await held_by(client.store) == "holder"
+
+        on(url, refused)
+
+
+def test_a_runner_that_beats_between_two_looks_is_not_set_aside(tmp_path: Path) -> None:
+    url = url_of(tmp_path, "sqlite")
+    on(url, one_run)
+    place_garbage(url)
+
+    async def look(client: Client) -> None:
+        before = await broken_runners(client)
+        assert await client.store.beat(RunnerId("ghost"), Beat(number=1))
+        assert await set_aside(client, before) == set()
+        assert [each.record.info.id for each in await broken_runners(client)] == ["ghost"]
+
+    on(url, look)
+
+
 def test_a_beat_writes_a_damaged_record_again(tmp_path: Path) -> None:
     url = url_of(tmp_path, "file")
 
     async def beats(client: Client) -> None:
-        from buoy.host.ids import SystemIds
-        from buoy.ports.records import Beat
-        from buoy.wiring import runner_info
-
         info = runner_info(SystemIds(), "worker")
         await client.store.register(info)
         assert await client.store.beat(info.id, Beat(number=1))

@@ -12,7 +12,8 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
-from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, STORE, Doctor, DoctorReport, derived_checks
+from buoy.operations.broken_runners import declare_dead as declare_runner_dead
+from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, RUNNER, STORE, Doctor, DoctorReport, derived_checks
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0
@@ -20,6 +21,7 @@ _OF_THE_STORE = {
     STORE: "The store itself is not as it should be",
     INDEX: "An entry of an index is missing or left over, or a document cannot be read",
     PURGE: "A purge was begun and not finished",
+    RUNNER: "The record of a runner cannot be read",
 }
 
 
@@ -44,8 +46,9 @@ class _Progress:
 @click.command()
 @click.option("--fix", is_flag=True, help="Repair what the logs determine: documents, index entries, tasks.")
 @click.option("--rebuild", is_flag=True, help="Also rebuild every document, including those of ended runs.")
+@click.option("--declare-dead", metavar="RUNNER", help="Declare dead a runner whose record cannot be read.")
 @shared_options
-def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
+def doctor(fix: bool, rebuild: bool, declare_dead: str | None, store: str | None, as_json: bool) -> int:
     """Check the store itself, every active run's document against its log, and every index entry.
 
     Without --fix no run is changed. No event is ever changed or removed. If events may have been lost, --fix records
@@ -53,14 +56,19 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     'buoy recover' applies remedies. Safe at any time, also while workers run. On an object store --fix may wait a
     minute before it removes an entry that points at nothing: its writer may still write the rest.
 
+    A runner whose record cannot be read keeps its runs until the end of its process is proven. If it holds none, --fix
+    waits for the time of a beat and sets the record aside. If you know that its process ended, --declare-dead RUNNER
+    says so: its runs are taken over. It is refused while a process holds the runner's lock.
+
     \b
     Example:
       buoy doctor
       buoy doctor --rebuild --json
+      buoy doctor --declare-dead worker-7f3a
 
     Exit code: 0 healthy, or all troubles are repaired, 1 troubles are left, 2 bad input, 5 store unusable.
     """
-    report = go(_report(store, fix=fix, rebuild=rebuild))
+    report = go(_report(store, fix=fix, rebuild=rebuild, dead=declare_dead))
     if as_json:
         print_json({**{name: getattr(report, name) for name in report.__struct_fields__}, "healthy": report.healthy})
     else:
@@ -68,8 +76,11 @@ def doctor(fix: bool, rebuild: bool, store: str | None, as_json: bool) -> int:
     return Exit.OK if report.healthy else Exit.FAILED
 
 
-async def _report(store: str | None, *, fix: bool, rebuild: bool) -> DoctorReport:
+async def _report(store: str | None, *, fix: bool, rebuild: bool, dead: str | None) -> DoctorReport:
     async with connected(store) as client:
+        if dead is not None:
+            freed = await declare_runner_dead(client, dead)
+            click.echo(f"runner {dead} is declared dead; {counted(freed, 'run')} released", err=True)
         progress = _Progress(client.clock.monotonic)
         return await Doctor(client, fix=fix, rebuild=rebuild, progress=progress, waiting=progress.at_once).examine()
 
@@ -105,6 +116,8 @@ def _end(report: DoctorReport, *, repaired: bool) -> str:
             "none of these can be repaired here; keep a copy of the store; about a run: `buoy why RUN`; "
             "to give such a run up: `buoy purge RUN --broken`"
         )
+    elif repaired and set(report.counts) == {RUNNER}:
+        advice = "what to do stands in each line"
     else:
         advice = "see `buoy why RUN`, `buoy recover RUN`" if repaired else "repair them: buoy doctor --fix"
     return f"{counted(report.left, 'trouble')} left, {report.fixed:,} repaired; {advice}"

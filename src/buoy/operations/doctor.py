@@ -16,7 +16,7 @@ import msgspec
 
 from buoy.core.diagnosis.document_drift import difference, log_gone_text
 from buoy.core.ids import RunId
-from buoy.core.limits import RUNNERS_GONE_KEPT, RUNS_PAGE_MAX
+from buoy.core.limits import LOOKS_APART_S, RUNNERS_GONE_KEPT, RUNS_PAGE_MAX
 from buoy.core.log.document import Document, document
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.state import fold
@@ -24,13 +24,14 @@ from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.errors import CorruptLog
+from buoy.operations.broken_runners import broken_runners, set_aside
 from buoy.ports.maintenance import IndexTrouble, StoreCheck
 from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
 from buoy.recovery.failure_detector import FailureDetector
 from buoy.recovery.recover import Recovery, examine, write_down_loss
 
 # Codes of the store itself, beside those of the catalogue.
-STORE, INDEX, PURGE = "store", "index", "purge"
+STORE, INDEX, PURGE, RUNNER = "store", "index", "purge", "runner"
 # What is left to a person in any case.
 NEVER_MENDED = frozenset({STORE, "R1"})
 # A person reads a few of a million texts; all troubles are counted.
@@ -45,7 +46,7 @@ Progress = Callable[[str], None]
 
 
 class Ailment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`."""
+    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`, `runner`."""
 
     code: str
     text: str
@@ -87,6 +88,7 @@ class Doctor:
         rebuild: bool = False,
         progress: Progress,
         waiting: Progress | None = None,
+        apart_s: float = LOOKS_APART_S,
     ) -> None:
         self._client = client
         self._store = client.store
@@ -95,6 +97,7 @@ class Doctor:
         self._progress = progress
         # Hears that nothing happens for some seconds.
         self._waiting = waiting or progress
+        self._apart_s = apart_s
         self._told: list[Ailment] = []
         self._counts: dict[str, int] = {}
         self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = 0
@@ -275,13 +278,21 @@ class Doctor:
         sights = await self._client.liveness.look(records)
         for record in records:
             proof = sights[record.info.id].proof
-            if proof is None and record.unreadable is not None:
-                self._tell(STORE, f"runner {record.info.id}: {record.unreadable}")
-            elif proof is not None:
+            if proof is not None:
                 fixed = self._fix and await detector.declare_dead(record, proof) is not None
                 self._tell(
                     "H1", f"runner {record.info.id} is dead ({proof['proof']}) but still registered", fixed=fixed
                 )
+        await self._broken_runners()
+
+    async def _broken_runners(self) -> None:
+        found = await broken_runners(self._client)
+        if self._fix and any(each.idle for each in found):
+            self._waiting(f"waiting {self._apart_s:.0f} s: a runner whose record cannot be read may still beat")
+            await asyncio.sleep(self._apart_s)
+        aside = await set_aside(self._client, found, apart_s=self._apart_s) if self._fix else ()
+        for each in found:
+            self._tell(RUNNER, each.text, fixed=each.record.info.id in aside)
 
 
 def derived_checks(report: DoctorReport) -> list[StoreCheck]:

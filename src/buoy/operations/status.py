@@ -182,7 +182,8 @@ def _runner_troubles(fleet: Fleet, counts: ActiveCounts) -> list[str]:
         if each.gone_why is not None or not _shown(each, counts):
             continue
         if each.doubt is not None:
-            found.append(f"runner {each.id}: whether it lives is unknown: {each.doubt}")
+            look = "; what to do: `buoy doctor`" if each.unreadable is not None else ""
+            found.append(f"runner {each.id}: whether it lives is unknown: {each.doubt}{look}")
         elif each.gone:
             found.append(f"{runner_text(each)} is dead but still registered: {'; '.join(death_of(each))}")
         elif (why := hindrance(each)) is not None:

@@ -103,6 +103,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         proof=proof,
         # A record that cannot be read may still name a held lock.
         doubt=(sight.doubt or record.unreadable) if record.gone_at is None and proof is None else None,
+        unreadable=record.unreadable,
         stopped=record.gone_at is None and sight.stopped,
         loop=_loop(record, 0.0 if now is None else _beat_age_s(record, now)),
         stuck=record.beat.stuck,

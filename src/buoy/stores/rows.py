@@ -46,7 +46,9 @@ def runner_of(row: tuple[Any, ...]) -> RunnerRecord:
         return RunnerRecord(_INFOS.decode(info), registered_at, beat_at, _BEATS.decode(beat), *rest)
     except (*GARBLED, TypeError) as error:
         stands = nameless(RunnerId(str(runner_id)), f"its row in the table runners cannot be read: {error}")
-        return msgspec.structs.replace(stands, gone_at=rest[0], gone_why=rest[1])
+        # The time of the last beat tells a runner that still beats from one that does not.
+        beat = beat_at if isinstance(beat_at, int | float) else stands.beat_at
+        return msgspec.structs.replace(stands, beat_at=beat, gone_at=rest[0], gone_why=rest[1])
 
 
 def evidence_of(run_id: RunId, data: bytes, met: Met) -> Evidence:

@@ -61,6 +61,7 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     proof: dict[str, str | int | float | bool | None] | None = None
     # Why nothing tells whether it lives: its lock cannot be looked at from here, or its record cannot be read.
     doubt: str | None = None
+    unreadable: str | None = None
     queues: tuple[str, ...] = ("default",)
     workflows: dict[str, tuple[str, ...]] = {}
     unable: tuple[str, ...] = ()

@@ -136,15 +136,26 @@ def _undecided(facts: Facts, words: Wording) -> Narrative:
     """A runner holds it, and this process cannot see whether that runner lives."""
     holder = facts.holder
     assert holder is not None
+    lock = "A worker or sweeper that can look at the runner's lock takes the run over if the runner has ended."
+    you_can = (
+        act("look again as the user who runs the workers, where the store can be read in full"),
+        words.advise("see all runners", "status"),
+    )
+    if holder.unreadable is not None:
+        lock = "Until the end of its process is proven the run stays with that runner; if the runner lives, it goes on."
+        you_can = (
+            words.advise("see what is wrong with the record of that runner", "doctor"),
+            words.advise(
+                "if its process has certainly ended, declare it dead; its runs are taken over", "doctor",
+                "--declare-dead", holder.id,
+            ),
+        )  # fmt: skip
     return Narrative(
         headline=f"Whether a live process drives {facts.document.run_id} cannot be seen from here.",
         now=f"{phrases.runner_text(holder)} holds it; its last known status is {facts.document.status}.",
         wrong=(f"it is unknown whether that runner lives: {holder.doubt}",),
-        next=("A worker or sweeper that can look at the runner's lock takes the run over if the runner has ended.",),
-        you_can=(
-            act("look again as the user who runs the workers, where the store can be read in full"),
-            words.advise("see all runners", "status"),
-        ),
+        next=(lock,),
+        you_can=you_can,
     )
 
 

@@ -114,7 +114,7 @@ class Sweep:
 
     async def _runner(self, record: RunnerRecord, sight: Sight) -> None:
         if record.unreadable is not None and not sight.seen:
-            raise CorruptLog(record.unreadable)
+            raise CorruptLog(f"{record.unreadable}; what to do: `buoy doctor`")
         evidence = await self._proof(record, sight)
         if evidence is None or (record.info.env != self._scope.env and await self._holds(record)):
             return  # what it holds is of its own env, and is left to the sweepers there

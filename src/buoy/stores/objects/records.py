@@ -100,9 +100,12 @@ class WorkHint(msgspec.Struct, frozen=True, omit_defaults=True):
     env: str | None = None
 
 
-class RunnerObject(msgspec.Struct, frozen=True):
+class RunnerObject(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`found`: what stood here before, if it could not be read and a verdict was written in its place."""
+
     counter: int
     record: RunnerRecord
+    found: bytes = b""
 
 
 class StoredRun(msgspec.Struct, frozen=True):

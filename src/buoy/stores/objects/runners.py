@@ -5,7 +5,7 @@ which runners have beaten since the last look. The verdict is a change of that r
 `runners/`, which keeps the id taken, and then the entry leaves `living/`. `gone/` is an index of the gone, the newest
 first: written before the verdict, with its time. So a look costs what the living and the wanted part of the gone cost.
 A record that cannot be read proves nothing about its runner, which counts as living until its death is proven; the
-verdict is then written in place of what is there.
+verdict is then written in place of what is there, with a copy of it.
 Stores of an earlier release have an empty entry in `living/` and the record of a living runner in `runners/`.
 """
 
@@ -156,7 +156,7 @@ class Runners:
             if found is None or found[0] == _EMPTY:
                 continue
             try:
-                await self._bucket.replace(key, msgspec.json.encode(RunnerObject(1, record)), found[1])
+                await self._bucket.replace(key, msgspec.json.encode(RunnerObject(1, record, found[0])), found[1])
             except Changed:
                 return False
             return True
