@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
+import jsonschema
 import pytest
+import rpds
 
+from buoy.core.log.forms import check_form, check_schema
 from buoy.core.log.questions import Question, check_answer, check_question
 from buoy.errors import BadInput
 
@@ -179,3 +183,53 @@ def test_a_pattern_that_can_not_be_judged_is_refused_when_the_question_is_asked(
     with pytest.raises(BadInput, match="takes unbounded time to match"):
         check_question(question)
     assert check_answer(question, {"a": "b"}) == {"a": "b"}, "an older version asked it: it can be answered"
+
+
+def _deep_in_the_stack(depth: int, work: Callable[[], None]) -> None:
+    if depth:
+        _deep_in_the_stack(depth - 1, work)
+    else:
+        work()
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}, {"$dynamicRef": "#"}, {"not": {"$ref": "#"}}]
+)
+def test_a_schema_that_leads_back_to_itself_is_a_refusal_however_deep_the_stack_is(schema: dict[str, object]) -> None:
+    """At the end of Python's stack jsonschema's library may panic, with an error that is no `Exception`."""
+
+    def judge() -> None:
+        with pytest.raises(BadInput, match="nested"):
+            check_form("Go?", schema, [1])
+
+    for depth in range(12):
+        _deep_in_the_stack(depth, judge)
+
+
+class _Unequal:
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        raise RecursionError
+
+
+def _panic(*_: object, **__: object) -> None:
+    """What the library does where Python's stack ends."""
+    rpds.HashTrieMap([(_Unequal(), 1)]).insert(_Unequal(), 2)
+
+
+def test_a_panic_of_the_library_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsonschema.Draft202012Validator, "check_schema", _panic)
+    with pytest.raises(BadInput, match="nested too deeply"):
+        check_schema("Go?", {})
+    monkeypatch.setattr("buoy.core.log.forms._unique_items", _panic)
+    with pytest.raises(BadInput, match="nested too deeply"):
+        check_form("Go?", {"uniqueItems": True}, [1])
+
+
+def test_an_answer_of_many_levels_is_judged_by_a_schema_that_refers_to_itself() -> None:
+    tree: object = []
+    for _ in range(60):
+        tree = [tree]
+    check_form("Go?", {"type": "array", "items": {"$ref": "#"}}, tree)

@@ -38,6 +38,9 @@ REWIND_HOLD_MAX_S = 600.0
 # Forms. What a check of one answer may take, in steps of less than a microsecond: a schema and an answer can be made so
 # that jsonschema, or Python's regular expressions, never end. A pattern's repeats are written out: its size is bounded.
 FORM_STEPS_MAX = 1_000_000
+# Keywords inside of each other. Python ends a recursion after some 1,000 calls, four for each keyword; inside of
+# jsonschema's Rust library that is a panic.
+FORM_DEPTH_MAX = 150
 PATTERN_SIZE_MAX = 5_000
 
 # Names become keys of object stores and parts of ids.

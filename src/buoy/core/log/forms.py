@@ -42,6 +42,10 @@ def check_schema(title: str, schema: dict[str, object]) -> None:
         raise BadInput(
             f"the schema of question {title!r} cannot be used: {error}; references must stay inside of it"
         ) from error
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise BadInput(f"the schema of question {title!r} is nested too deeply") from error
 
 
 def _check_references(resolver: Resolver[Schema], part: Resource[Schema]) -> None:
@@ -73,9 +77,21 @@ def check_form(title: str, schema: dict[str, object], answer: object) -> None:
         errors = list(islice(validator.iter_errors(answer), _ERRORS_TOLD + 1))
     except _SCHEMA_TROUBLES as trouble:
         raise BadInput(f"the answer cannot be judged by the schema of {title!r}: {trouble}") from trouble
+    except BaseException as error:
+        if not _is_panic(error):
+            raise
+        raise BadInput(f"the answer to {title!r}, or its schema, is nested too deeply") from error
     if errors:
         more = "; and more" if len(errors) > _ERRORS_TOLD else ""
         raise BadInput("; ".join(_error_text(each) for each in errors[:_ERRORS_TOLD]) + more)
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Whether jsonschema's Rust library gave up, as it does at the end of Python's stack.
+
+    Its error is no `Exception`, so it would pass all guards of a run. The class cannot be imported.
+    """
+    return type(error).__module__ == "pyo3_runtime"
 
 
 def _error_text(error: jsonschema.ValidationError) -> str:
@@ -105,7 +121,8 @@ def _bounded_validator(budget: Budget) -> Any:
 def _paid(keyword: Keyword, budget: Budget) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[jsonschema.ValidationError]:
         budget.pay(10)
-        yield from keyword(validator, value, instance, schema) or ()
+        with budget.deeper():
+            yield from keyword(validator, value, instance, schema) or ()
 
     return check
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from buoy.core.limits import PATTERN_SIZE_MAX
+from buoy.core.limits import FORM_DEPTH_MAX, PATTERN_SIZE_MAX
 from buoy.errors import BadInput
 
 # Python's parser of patterns; its result is a tree, and nothing is matched by it.
@@ -33,6 +34,21 @@ class Budget:
 
     def __init__(self, steps: int) -> None:
         self._left = steps
+        self._depth = 0
+
+    @contextmanager
+    def deeper(self) -> Iterator[None]:
+        """Work inside of other work."""
+        if self._depth >= FORM_DEPTH_MAX:
+            raise BadInput(
+                f"the answer cannot be judged: it or its schema is nested more than {FORM_DEPTH_MAX} levels deep; no "
+                "reference may lead back to itself without a step into the answer"
+            )
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
 
     def pay(self, steps: int = 1) -> None:
         self._left -= steps
