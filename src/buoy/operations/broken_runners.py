@@ -1,7 +1,7 @@
 """Broken runners: finds runner records that cannot be read, and sets them aside.
 
-Invariants: a record that cannot be read proves no death. The doctor sets it aside only if its runner holds no run, no
-process holds its lock, and it did not change in the time of a beat. Where it holds runs a person has to say that its
+Invariants: a record that cannot be read proves no death. The doctor sets it aside only if its runner holds no run, has
+no lock, and does not beat between two looks. Where it holds runs a person has to say that its
 process ended; never of a runner that is seen alive. The store keeps the bytes and marks the runner as gone.
 """
 

@@ -142,7 +142,7 @@ def _undecided(facts: Facts, words: Wording) -> Narrative:
         words.advise("see all runners", "status"),
     )
     if holder.unreadable is not None:
-        lock = "Until the end of its process is proven the run stays with that runner; if the runner lives, it goes on."
+        lock = "The run stays with that runner until the end of its process is proven; if it lives, it drives the run."
         you_can = (
             words.advise("see what is wrong with the record of that runner", "doctor"),
             words.advise(
