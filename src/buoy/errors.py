@@ -4,10 +4,10 @@ Problem
 ├─ UserError                 fix the input and try again; nothing was changed
 │  ├─ UnknownWorkflow        no such workflow is registered here
 │  ├─ UnknownRun             no such run in this store
-│  ├─ UnknownSchedule        no such schedule in this store
 │  ├─ UnknownQuestion        the run has no such open question; `reason` says why
 │  │  └─ QuestionAnswered    the question has an answer already: the first one counts
 │  ├─ BadInput               arguments, an answer or an option have the wrong form
+│  │  ├─ UnknownSchedule     no such schedule in this store
 │  │  └─ BadSpec             a spec file is wrong; `problems` has every place
 │  ├─ NotJson                a value cannot be stored as JSON
 │  ├─ TooLarge               a payload is over its limit
@@ -53,10 +53,6 @@ class UnknownRun(UserError):
     """This store has no such run."""
 
 
-class UnknownSchedule(UserError):
-    """This store has no such schedule."""
-
-
 QuestionReason = Literal["none_open", "several_open", "answered", "withdrawn", "superseded", "never_asked"]
 
 
@@ -74,6 +70,10 @@ class UnknownQuestion(UserError):
 
 class BadInput(UserError):
     """Arguments, an answer or an option have the wrong form."""
+
+
+class UnknownSchedule(BadInput):
+    """This store has no such schedule."""
 
 
 class SpecProblem(NamedTuple):
