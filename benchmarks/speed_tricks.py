@@ -78,7 +78,7 @@ def without_argument_structs() -> None:
 
 
 def without_recall() -> None:
-    AsyncDecider.recall = lambda self, request: UNKNOWN  # type: ignore[method-assign]
+    AsyncDecider.recall = lambda self, *call: UNKNOWN  # type: ignore[method-assign]
 
 
 def without_lasting_hooks() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import warnings
 from collections.abc import Collection
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Any, Protocol
@@ -88,8 +89,8 @@ class WorkflowContext(Protocol):
 
     def child_id(self, leaf: LeafId) -> RunId: ...
 
-    def recall(self, request: Request) -> Any:
-        """Async only: the outcome, if it is known already and the code need not wait. Else `UNKNOWN`."""
+    def recall(self, leaf: LeafId, args: msgspec.Raw, step: Step[..., Any]) -> Any:
+        """Async only: the result of a step, if it is known already and the code need not wait. Else `UNKNOWN`."""
         ...
 
     def ask_for(self, request: Request) -> Any:
@@ -180,6 +181,22 @@ def direct_context(name: str) -> StepContext:
     """The context of a step that is called outside of any run. Its key is random: no two calls may share one."""
     key = f"{DIRECT_CALL}/{name}/{secrets.token_hex(16)}"
     return StepContext(DIRECT_CALL, leaf_id("", name, 1), name, 1, key, Unheard())
+
+
+def plain_context(step: Step[..., Any], outer: StepContext | None) -> StepContext:
+    """Where a step stands that is called as a plain function: in another step, or outside of any run."""
+    if outer is None:
+        return direct_context(step.name)
+    unused = {"retries": step.retry.retries, "timeout": step.timeout_s, "compensate": step.compensate}
+    given = [name for name, value in {**unused, "queue": step.queue}.items() if value]
+    if given:
+        warnings.warn(
+            f"step {step.name} is called inside step {outer.name}, which makes it a plain function: Buoy "
+            f"ignores its {', '.join(given)}; call it from the workflow",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    return outer.inside(step.name)
 
 
 CURRENT: ContextVar[WorkflowContext | StepContext | None] = ContextVar("buoy_current", default=None)

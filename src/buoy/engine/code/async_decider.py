@@ -11,7 +11,9 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import codec
@@ -22,6 +24,9 @@ from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
 from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.code.replay import Ended, outcome_of, replay_in_slices
 from buoy.errors import BadInput, Detached, Diverged
+
+if TYPE_CHECKING:
+    from buoy.engine.authoring.definitions import Step
 
 _LOG = logging.getLogger("buoy.workflow")
 # Shared by all runs that are not in a replay; never added to.
@@ -182,7 +187,7 @@ class AsyncDecider:
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)
 
-    def recall(self, request: Request) -> Any:
+    def recall(self, leaf: LeafId, args: msgspec.Raw, step: Step[..., Any]) -> Any:
         """At a replay: the result of a completed step as soon as the code asks for it, if the code cannot tell the
         difference. Else `UNKNOWN`.
 
@@ -194,12 +199,14 @@ class AsyncDecider:
             return UNKNOWN
         event, execution = self._ahead[0], self._execution
         ended = event.body
-        if type(ended) is not e.StepCompleted or ended.leaf != request.leaf or ended.leaf in execution.state.open:
+        if type(ended) is not e.StepCompleted or ended.leaf != leaf or leaf in execution.state.open:
             return UNKNOWN
-        if self._difference is not None or not self._loop.may_go_on() or not execution.history.recalls(request):
+        if step.compensate is not None or step.queue is not None:
+            return UNKNOWN  # it may be undone later, or runs elsewhere
+        if self._difference is not None or not self._loop.may_go_on() or not execution.history.recalls(leaf, args):
             return UNKNOWN
         try:
-            found = codec.decode(ended.result, request.returns, "a stored result")
+            found = codec.decode(ended.result, step.arguments.returns, "a stored result")
         except BadInput:
             return UNKNOWN  # raised again where the code cannot catch it
         self._ahead.popleft()

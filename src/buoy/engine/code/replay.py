@@ -91,14 +91,12 @@ class History:
             _compare(there, request)
         return True
 
-    def recalls(self, request: Request) -> bool:
-        """Whether the log has the same call of a step. False: `match` has to look closer, or it may be undone later."""
-        there, here = self.started.get(request.leaf), request.started
-        if type(there) is not e.StepStarted or type(here) is not e.StepStarted:
+    def recalls(self, leaf: LeafId, args: msgspec.Raw) -> bool:
+        """Whether the log has the same call of a step. False: `match` has to look closer."""
+        there = self.started.get(leaf)
+        if type(there) is not e.StepStarted or there.args != args:
             return False
-        if there.args != here.args or here.compensate is not None:
-            return False
-        self.asked.add(request.leaf)
+        self.asked.add(leaf)
         return True
 
     def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:

@@ -13,7 +13,9 @@ import queue
 from collections.abc import Sequence
 from contextvars import copy_context
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
@@ -24,6 +26,9 @@ from buoy.engine.code.replay import OUTCOMES, outcome_of
 from buoy.engine.code.sync_cancel import SyncCancel, sent_off
 from buoy.engine.services.thread_pool import ThreadPool
 from buoy.errors import Cancelled, Detached, Diverged, NotAllowedHere, Problem, Suspended
+
+if TYPE_CHECKING:
+    from buoy.engine.authoring.definitions import Step
 
 Reply = Literal["go", "suspend", "cancel", "detach"]
 _SHORT = frozenset({"step"})  # a thread waits for steps only; everything else may take months
@@ -245,7 +250,7 @@ class SyncDecider:
     def child_id(self, leaf: LeafId) -> RunId:
         return self._execution.state.child_id(leaf)
 
-    def recall(self, request: Request) -> Any:
+    def recall(self, leaf: LeafId, args: msgspec.Raw, step: Step[..., Any]) -> Any:
         raise NotImplementedError("sync code waits in `ask_for`, at a replay too")
 
     def ask_for(self, request: Request) -> Any:

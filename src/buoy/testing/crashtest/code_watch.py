@@ -89,7 +89,7 @@ class CodeWatch:
 
     def made(self, call: Call) -> None:
         """Workflow code has made a call. It is kept, so that its end can be looked at."""
-        if call._request is not None:
+        if call._context is not None:
             caller = _users(sys._getframe(1))
             self._calls.append((call, "" if caller is None else _place(caller)))
 
@@ -118,9 +118,8 @@ def call_patches(watch: CodeWatch) -> list[tuple[Any, str, Any]]:
 
 
 def _identity(call: Call) -> tuple[str, str]:
-    context, request = call._context, call._request
-    assert context is not None and request is not None, "only calls in workflow code are kept"
-    return str(context.run_id), str(request.leaf)
+    assert call._context is not None, "only calls in workflow code are kept"
+    return str(call._context.run_id), str(call._leaf)
 
 
 def _impure(function: Any) -> str | None:
