@@ -61,7 +61,10 @@ class JobLog:
 
         Commands append, so they continue behind it. What they write between two of these calls may be lost.
         """
-        size = os.fstat(self.handle).st_size
+        try:
+            size = os.fstat(self.handle).st_size
+        except OSError:
+            return False  # a file on a network disk that another machine removed: there is nothing to shorten
         if size <= most:
             return False
         try:
