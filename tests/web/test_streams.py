@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import http.client
 import json
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from buoy.errors import Unavailable
 from buoy.host.clock import SystemClock
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.web import stream as streams
 from buoy.web.auth import grant_of
+from buoy.web.tail import Frame
 from buoy.wiring import SweeperProcess
 from tests.patience import PATIENCE_S, until, wait_until
 
@@ -272,3 +277,25 @@ async def test_a_reader_of_several_runs_that_leaves_makes_no_noise(
         await until(lambda: opened.hub.streams == 0, "the server to see that the reader left")
     gc.collect()
     assert [each.getMessage() for each in caplog.records if each.name == "asyncio"] == []
+
+
+async def test_trouble_with_one_of_several_parts_ends_the_stream(
+    served: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader comes back by its last id; on a stream that stays open without a word it would wait for ever."""
+
+    async def follow(*_: object) -> AsyncIterator[list[Frame]]:
+        raise Unavailable("the log cannot be read")
+        yield []
+
+    async with served.worker() as app:
+        await waiting(served, app)
+        opened = await served.server.backend.opened()
+        monkeypatch.setattr(opened.hub, "follow", follow)
+        reader = await asyncio.to_thread(Joined, served, "/stream?runs=r1&all=true")
+        with suppress(http.client.HTTPException):
+            while await asyncio.to_thread(reader.take) is not None:
+                pass
+        await asyncio.to_thread(reader.close)
+        await until(lambda: opened.hub.streams == 0, "the stream to end")
+    assert "the log cannot be read" in caplog.text

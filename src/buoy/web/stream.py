@@ -261,9 +261,10 @@ async def _joined_chunks(
         if source.opened.hub.closing.is_set():
             yield SERVER_STOPS
     finally:
-        for each in (done, taken):
+        parts_left: list[asyncio.Future[Any]] = [*tasks, done, taken]
+        for each in parts_left:
             each.cancel()
-        await asyncio.gather(*tasks, done, taken, return_exceptions=True)
+        await asyncio.gather(*parts_left, return_exceptions=True)
 
 
 def _placed(source: Source, places: dict[RunId, int], run_id: RunId, frame: Frame) -> bytes:
