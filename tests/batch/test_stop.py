@@ -55,3 +55,6 @@ def test_jobs_of_the_same_lot_that_have_not_begun_are_given_back_at_once(batch: 
     assert batch.seen().count("saved") == 1
     assert [batch.seen().count(f"job_{k}") for k in range(2, 81)] == [1] * 79
     assert {job["attempt"] for job in batch.jobs().values()} == {1}
+    # The log has them as returned, so an owner that takes over in between has them free, too.
+    bodies = [each["body"] for each in batch.json("events", "r1")["events"]]
+    assert sum(len(each.get("returned", ())) for each in bodies if each["type"] == "jobs_ended") == 29

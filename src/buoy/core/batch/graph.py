@@ -179,3 +179,15 @@ def _number(index: dict[str, int], job: GraphJob, need: str) -> int:
 
 def _expected_s(resources: Resources | None) -> float:
     return 1.0 if resources is None or resources.time_s is None else resources.time_s
+
+
+def cancelled_with(plan: SpecPlan, node: int) -> list[int]:
+    """All that need this step, as far as the chain is of steps that are cancelled with what they need."""
+    found: dict[int, None] = {}
+    stack = [node]
+    while stack:
+        for each in plan.after[stack.pop()]:
+            if each not in found and plan.steps[each].step.cancel_with_needs:
+                found[each] = None
+                stack.append(each)
+    return list(found)

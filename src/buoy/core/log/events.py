@@ -186,10 +186,14 @@ class JobLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
-    """A lot told how jobs ended; the leaf events of these jobs follow in the same commit."""
+    """A lot told how jobs ended; the leaf events of these jobs follow in the same commit.
+
+    `returned`: jobs that it gave back before they began, and that are to be offered again.
+    """
 
     lot: RunId
     message: int
+    returned: tuple[LeafId, ...] = ()
 
 
 # A person; a watch, which counts such resets; or a watch for jobs that were lost with a machine, which do not count.

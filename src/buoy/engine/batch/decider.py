@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from buoy.core.batch.graph import cancelled_with
 from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf, lot_number
 from buoy.core.ids import LeafId, leaf_id
 from buoy.core.limits import JOBS_OFFERED_MAX
@@ -130,7 +131,8 @@ class BatchDecider(SpecDecider):
         """A message about jobs."""
         match body:
             case EndedJobs():
-                self._execution.record(e.JobsEnded(lot=body.lot, message=number))
+                returned = tuple(end.leaf for end in body.ends if end.returned and self._has(body.lot, end.leaf))
+                self._execution.record(e.JobsEnded(lot=body.lot, message=number, returned=returned))
                 for end in body.ends:
                     self._job_ended(body.lot, end)
             case ResetJobs():
@@ -139,15 +141,18 @@ class BatchDecider(SpecDecider):
                 self._stop(number, body, by)
         self._go()
 
+    def _has(self, lot: str, leaf: LeafId) -> bool:
+        node, state = self._plan.index.get(step_of(leaf)), self._execution.state
+        there = None if node is None or node not in self._offered else state.open.get(leaf)
+        open_here = there is not None and there.phase == "open"
+        return open_here and lot == state.child_id(lot_leaf(self._offered[self._plan.index[step_of(leaf)]]))
+
     def _job_ended(self, lot: str, end: JobEnd) -> None:
-        execution, node = self._execution, self._plan.index.get(step_of(end.leaf))
-        leaf = execution.state.open.get(end.leaf)
-        if node is None or leaf is None or node not in self._offered or leaf.phase != "open":
+        if not self._has(lot, end.leaf):
             return  # known already, or of a lot that was given up
-        if lot != execution.state.child_id(lot_leaf(self._offered[node])):
-            return
+        execution, node = self._execution, self._plan.index[step_of(end.leaf)]
         if end.returned:
-            self._free(node)  # no event: until its next offer the log has it in that lot, whose end frees it, too
+            self._free(node)
         elif end.error is None:
             execution.record(e.StepCompleted(end.leaf, end.result, end.attempt))
             self._completed(node, end.result)
@@ -177,23 +182,12 @@ class BatchDecider(SpecDecider):
         attempt = self._execution.state.open[leaf].attempt if attempt is None else attempt
         self._leave(node)
         self._execution.record(e.JobHeld(leaf=leaf, error=error, attempt=attempt))
-        waiting = [each for each in self._dependents(node) if self._plan.steps[each].step.cancel_with_needs]
+        waiting = cancelled_with(self._plan, node)
         names = [self._leaf(each) for each in waiting if self._walk.frontier.mark(each) in (Mark.WAITING, Mark.READY)]
         if names:
             stopped = e.JobsStopped(leaves=tuple(names), cause="dependency", reason=f"{leaf} failed")
             self._execution.record(stopped)
             self._stopped(stopped)
-
-    def _dependents(self, node: int) -> list[int]:
-        """All that need this job, as far as the chain is of jobs that are cancelled with what they need."""
-        found: dict[int, None] = {}
-        stack = [node]
-        while stack:
-            for each in self._plan.after[stack.pop()]:
-                if each not in found and self._plan.steps[each].step.cancel_with_needs:
-                    found[each] = None
-                    stack.append(each)
-        return list(found)
 
     def _leave(self, node: int) -> None:
         if self._offered.remove(node):
@@ -211,7 +205,9 @@ class BatchDecider(SpecDecider):
         wanted = {self._leaf(node) for node in nodes if self._leaf(node) in held or self._leaf(node) in state.stopped}
         for node in nodes:
             wanted.update(
-                name for each in self._dependents(node) if state.stopped.get(name := self._leaf(each)) == "dependency"
+                name
+                for each in cancelled_with(self._plan, node)
+                if state.stopped.get(name := self._leaf(each)) == "dependency"
             )
         # Their lots have the old limits. These jobs were lost, and their runner is gone.
         changed = self._offered.by_lot(node for node in nodes if self._leaf(node) in body.limits)
@@ -290,6 +286,9 @@ class BatchDecider(SpecDecider):
                 self._lots.pop(body.leaf, None)
             case e.JobOffered():
                 self._replay_offer(event, body)
+            case e.JobsEnded():
+                for leaf in body.returned:
+                    self._free(self._plan.index[step_of(leaf)])
             case e.JobHeld():
                 self._leave(self._plan.index[step_of(body.leaf)])
                 self._walk.frontier.take(self._plan.index[step_of(body.leaf)])

@@ -161,7 +161,8 @@ class LotDecider:
         for leaf in stopped.leaves:
             job = self._jobs.get(leaf)
             if job is not None and stopped.cause == RETURNED:
-                self._note(JobEnd(leaf, job.attempt, returned=True))
+                # The error is for an owner of an earlier release, which knows no jobs that are returned.
+                self._note(JobEnd(leaf, job.attempt, error=cancelled(stopped.reason or ""), returned=True))
             elif job is not None:
                 self._note(JobEnd(leaf, job.attempt, error=cancelled(stopped.reason or "it was cancelled")))
 
@@ -192,9 +193,9 @@ class LotDecider:
         unsent, all_ended = len(self._ends) - self._sent, len(self._ends) == len(self._jobs)
         if all_ended and not unsent and not self._sending:
             self._over = True
-            failed = sum(end.error is not None for end in self._ends.values())
-            ran = sum(not end.returned for end in self._ends.values())
-            self._execution.code_returned({"completed": ran - failed, "failed": failed})
+            ran = [end for end in self._ends.values() if not end.returned]
+            failed = sum(end.error is not None for end in ran)
+            self._execution.code_returned({"completed": len(ran) - failed, "failed": failed})
         elif self._sending or not unsent:
             return
         elif all_ended or unsent >= JOBS_SENT_MAX:
