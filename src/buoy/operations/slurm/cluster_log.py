@@ -6,6 +6,7 @@ inbox's dedupe id. The other one plans again on what it finds. So no lock and no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -39,6 +40,12 @@ class ClusterView(msgspec.Struct, frozen=True):
     lots: dict[int, LotFacts]
     resets: dict[LeafId, e.JobLimits]
     recoveries: int
+
+    @property
+    def losses(self) -> Counter[LeafId]:
+        """How often each job was reset because it was lost with its allocation."""
+        resets = [event.body for event in self.batch.log if isinstance(event.body, e.JobsReset)]
+        return Counter(leaf for body in resets if body.recovery == "loss" for leaf in body.leaves)
 
 
 class _Waiting(msgspec.Struct):

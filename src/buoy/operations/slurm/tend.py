@@ -39,6 +39,8 @@ _END_LOOKS = 10
 _QUICK_LOOKS = 5
 # A batch script that fails before its runner starts fails again: a module that is not there, a disk that is full.
 _FALSE_STARTS_MAX = 5
+# After so many losses of one job with its allocation, its resets count as recoveries.
+_LOSSES_MAX = 10
 _PHASES = {AllocationStatus.PENDING: Phase.WAITING, AllocationStatus.ACTIVE: Phase.ACTIVE}
 _END_LOOK_S = 2.0
 # How long runners of a run that ended have to stop their jobs and leave; jobs may have 30 s for that.
@@ -235,12 +237,17 @@ class Tender:
         return await self._send(short, "watch")
 
     async def _return_lost(self) -> tuple[str, ...]:
-        """Jobs that failed by the signal that ended their allocation run again at once, however often that happens."""
+        """Jobs that failed by the signal that ended their allocation run again at once, and cost no recovery.
+
+        One that this happens to again and again may be the cause: it takes its node down, or cancels its allocation.
+        """
         if not self._options.recoveries_max:
             return ()
         view, rule = await read_view(self._site.client, self._run_id), self._options.rule
         plan = plan_recovery(view.batch, rule, retry_unknown=False, cluster=view.cluster)
-        return await self._send([each for each in plan if each.is_loss and each.leaf not in view.resets], "loss")
+        losses = view.losses
+        lost = [each for each in plan if each.is_loss and losses[each.leaf] < _LOSSES_MAX]
+        return await self._send([each for each in lost if each.leaf not in view.resets], "loss")
 
     async def _send(self, resets: Sequence[JobRecovery], recovery: ResetBy) -> tuple[str, ...]:
         if resets:
