@@ -71,6 +71,15 @@ def test_watch_raises_limits_of_lost_jobs_so_that_they_are_not_lost_again(played
     assert "reset" not in played("watch", "r1", "--recover", "--once", code=4)
 
 
+def test_what_was_reset_before_the_scheduler_went_away_is_told(played: Played) -> None:
+    start(played)
+    played.lose(0, "TIMEOUT")
+    (played.slurm / "sinfo").write_text("#!/bin/sh\nexit 1\n")
+    said = played("watch", "r1", "--recover", "--once", code=4)
+    assert "the look ended early: sinfo failed" in said and "reset 1 job: job_1" in said
+    assert "nothing was changed: sinfo failed" in played("watch", "r1", "--recover", "--once", code=4)
+
+
 def test_a_job_that_the_queue_forgot_and_accounting_calls_running_is_lost(played: Played) -> None:
     """After a crash of the controller such a row stays for ever."""
     start(played)

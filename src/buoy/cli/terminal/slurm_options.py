@@ -110,7 +110,8 @@ def tended_lines(tended: Tended, *, as_json: bool) -> list[str]:
         return [] if tended == Tended() else [json_line({"tended": tended})]
     lines = [] if not tended.orphans else orphan_lines(tended.orphans, dry_run=False)
     if tended.unknown is not None:
-        lines.append(f"nothing was changed: {tended.unknown}")
+        said = "the look ended early" if tended.reset else "nothing was changed"
+        lines.append(f"{said}: {tended.unknown}")
     if tended.given_up is not None:
         lines.append(f"no further allocation is asked for: {tended.given_up}")
     if tended.reset:

@@ -94,12 +94,15 @@ class Tender:
         self._missed: tuple[str, ...] = ()
         self._told_unfinished = False
         self._last: _LastLook | None = None
+        # The jobs that this look has reset so far: they are, also if the rest of the look gets no answer.
+        self._was_reset: list[str] = []
 
     async def look(self) -> Tended:
+        self._was_reset = []
         try:
             return await self._look()
         except Unavailable as error:
-            return Tended(unknown=str(error))
+            return Tended(unknown=str(error), reset=tuple(self._was_reset))
 
     async def _look(self) -> Tended:
         site, run_id = self._site, self._run_id
@@ -222,7 +225,9 @@ class Tender:
         found = await recover_slurm_jobs(
             self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown, recovery="watch"
         )
-        return tuple(each.job for each in found.jobs if each.reset and not each.free)
+        jobs = tuple(each.job for each in found.jobs if each.reset and not each.free)
+        self._was_reset += jobs
+        return jobs
 
     async def _raise_limits(self) -> tuple[str, ...]:
         """Jobs that ran out of memory or time with their allocation would only be lost again."""
@@ -252,7 +257,9 @@ class Tender:
     async def _send(self, resets: Sequence[JobRecovery], recovery: ResetBy) -> tuple[str, ...]:
         if resets:
             await send_resets(self._site.client, self._run_id, resets, recovery=recovery)
-        return tuple(each.job for each in resets)
+        jobs = tuple(each.job for each in resets)
+        self._was_reset += jobs
+        return jobs
 
     async def _regenerate(self) -> Allocated:
         return await allocate(self._site, self._run_id, self._options.wishes, recovery=True, submit=True)
