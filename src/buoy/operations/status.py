@@ -194,7 +194,7 @@ def _runner_troubles(fleet: Fleet, counts: ActiveCounts) -> list[str]:
         if each.errors:
             found.append(f"{runner_text(each)} met {counted(each.errors, 'error')}, the last: {each.last_error}")
     if counts.alone and not any(each.role == "worker" for each in fleet.living):
-        found.append("runs wait for a worker, and none is alive: start one with `buoy worker`")
+        found.append("runs wait for a worker, and none is alive: start `buoy worker FILE.py`, for specs without a file")
     return found
 
 

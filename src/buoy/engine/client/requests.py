@@ -17,7 +17,7 @@ from buoy.core.log.append import append
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.core.log.state import State, fold
-from buoy.core.spec.model import knows
+from buoy.core.spec.model import is_spec, knows
 from buoy.engine.read_log import read_log, unread_inbox
 from buoy.engine.run.mailbox import CONTROL, Reason
 from buoy.engine.run.owed import duties_of
@@ -60,7 +60,8 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
         return "a live worker will take the run and see to it"
     if doc.placement == "batch":
         return f"no live runner serves the run: start one with `buoy runner --run {doc.run_id}`"
-    return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker`"
+    code = "" if is_spec(doc.workflow) else " FILE.py"
+    return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker{code}`"
 
 
 async def check_pause(client: Client, doc: Document, kind: str) -> None:
