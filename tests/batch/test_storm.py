@@ -5,6 +5,7 @@ The long form: python -m pytest -m slow tests/batch/test_storm.py
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -69,6 +70,7 @@ class Storm:
             case number:
                 # Halted, so that it starts no guard between the look and its end.
                 runner.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, runner.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
                 self.lost.update(map(str, children(runner.pid)))
                 runner.send_signal(number)
                 runner.send_signal(signal.SIGCONT)
