@@ -91,7 +91,7 @@ def test_an_outline_has_the_kinds_of_all_parameters() -> None:
         ({"n": 1.0}, "parameter 'n' must be int, got float"),
         ({"n": None}, "parameter 'n' must be int, got null"),
         ({"rate": "1"}, "parameter 'rate' must be float, got str"),
-        ({"name": 1}, r"parameter 'name' must be str\|null, got int"),
+        ({"name": 1}, "parameter 'name' must be str or null, got int"),
         ({"on": 1}, "parameter 'on' must be bool, got int"),
         ({"words": "a"}, "parameter 'words' must be list, got str"),
         ({"more": []}, "parameter 'more' must be dict, got list"),

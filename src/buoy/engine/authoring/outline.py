@@ -66,8 +66,13 @@ def check_input(outline: Mapping[str, str], given: Mapping[str, Any], workflow: 
     """Refuses an input that cannot fit, and names the parameter."""
     wrong = _misfit(outline, given)
     if wrong is not None:
-        takes = ", ".join(f"{name}: {kind}" for name, kind in outline.items()) or "none"
+        takes = ", ".join(f"{name}: {_in_words(kind)}" for name, kind in outline.items()) or "none"
         raise BadInput(f"invalid arguments for workflow {workflow}: {wrong}; its parameters are {takes}")
+
+
+def _in_words(kind: str) -> str:
+    plain = kind.removesuffix(_OPTIONAL).replace(_NULL, " or null")
+    return f"{plain} (optional)" if kind.endswith(_OPTIONAL) else plain
 
 
 def _misfit(outline: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
@@ -78,7 +83,7 @@ def _misfit(outline: Mapping[str, str], given: Mapping[str, Any]) -> str | None:
         if name not in given and not kind.endswith(_OPTIONAL):
             return f"parameter {name!r} is missing"
         if name in given and not _fits(given[name], kind.removesuffix(_OPTIONAL)):
-            return f"parameter {name!r} must be {kind.removesuffix(_OPTIONAL)}, got {_name(given[name])}"
+            return f"parameter {name!r} must be {_in_words(kind.removesuffix(_OPTIONAL))}, got {_name(given[name])}"
     return None
 
 

@@ -244,7 +244,7 @@ class Tender:
     async def _return_lost(self) -> tuple[str, ...]:
         """Jobs that failed by the signal that ended their allocation run again at once, and cost no recovery.
 
-        One that this happens to again and again may be the cause: it takes its node down, or cancels its allocation.
+        A job that is lost again and again may itself be the cause: it takes its node down, or cancels its allocation.
         """
         if not self._options.recoveries_max:
             return ()
