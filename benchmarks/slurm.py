@@ -28,7 +28,7 @@ from buoy.operations.slurm.allocate import allocate
 from buoy.operations.slurm.sync import sync_status
 from buoy.operations.targets.spec_files import find_target
 from buoy.slurm_wiring import slurm_site
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 _RUN = RunId("r1")
 _PLAN_S = 10.0

@@ -63,7 +63,7 @@ CLI_IMPORTS = (
     "buoy.core",
     "buoy.errors",
     "buoy.config",
-    "buoy.wiring",
+    "buoy.wiring.app",
     "buoy.worker",
     "buoy.inspection",
     "buoy.worker_processes",

@@ -41,8 +41,8 @@ from buoy.recovery.sweep.scan import Scan
 from buoy.recovery.sweep.tally import Swept
 from buoy.recovery.sweep.task_check import TaskView
 from buoy.recovery_api import reconcile, recover, scan, sweep
-from buoy.wiring import open_app as open
-from buoy.wiring import open_client as connect
+from buoy.wiring.app import open_app as open
+from buoy.wiring.app import open_client as connect
 
 __all__ = [
     "BadInput",

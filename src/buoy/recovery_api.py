@@ -32,7 +32,7 @@ from buoy.recovery.sweep.scan import Scan
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.tally import Swept
 from buoy.recovery.sweep.task_check import TaskChecker
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 
 class Own(Enum):

@@ -27,7 +27,7 @@ from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.store_tracing import trace_of_environment, traced
 from buoy.stores import open_store
-from buoy.wiring import SweeperProcess
+from buoy.wiring.app import SweeperProcess
 
 
 class ServedStore:

@@ -13,7 +13,7 @@ from buoy.core.ids import RunId
 from buoy.core.log.cluster_changes import AllocationEnded
 from buoy.host import network_disk
 from buoy.operations.slurm.cluster_log import change_cluster
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 from tests.batch.slurm_plays import Played, played
 from tests.patience import PATIENCE_S, wait_until
 

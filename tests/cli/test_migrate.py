@@ -157,7 +157,7 @@ def _start_without_check(path: Path, store: str) -> None:
     import asyncio
 
     import buoy as library
-    from buoy.wiring import open_client
+    from buoy.wiring.app import open_client
 
     async def start() -> None:
         async with open_client(store) as client:

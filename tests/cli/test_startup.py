@@ -21,7 +21,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 # What takes long to load, and only commands that drive or explain runs need.
 _ENGINE = {
     "buoy.public",
-    "buoy.wiring",
+    "buoy.wiring.app",
     "buoy.engine.client.client",
     "buoy.engine.process.runner",
     "buoy.engine.spec.workflow",

@@ -16,7 +16,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.operations.bundles import export_run, import_run
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code, migrate_all
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 from .harness import bodies_of, log_of, opened, plant, result_of, state_of, store_at, types_of, until, until_status
 

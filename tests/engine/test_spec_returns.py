@@ -14,7 +14,7 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Client, Run
 from buoy.engine.spec.source import SpecSource
 from buoy.engine.spec.workflow import SpecWorkflow, spec_of
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 from . import spec_functions
 from .harness import bodies_of, cuts, log_of, plant, renamed, result_of, state_of, store_at, until, until_status

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import buoy
-from buoy import wiring
 from buoy.host.processes import host
+from buoy.wiring import app as wiring
 from tests.patience import LOOK_S
 
 # Longer than a busy machine needs from the beginning of the nap to the death of its worker.

@@ -12,7 +12,7 @@ from buoy.core.ids import RunId
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.slurm.tend import Tended, Tender, TendOptions
 from buoy.slurm_wiring import slurm_site
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 from tests.batch.test_server_away import Server, server
 from tests.slurm.scenario import GATED, Scenario, scenario, sweep
 

@@ -25,7 +25,7 @@ from buoy.stores.sqlite.store import SqliteStore
 from buoy.web import stream as streams
 from buoy.web.auth import grant_of
 from buoy.web.tail import Frame
-from buoy.wiring import SweeperProcess
+from buoy.wiring.app import SweeperProcess
 from tests.patience import PATIENCE_S, until, wait_until
 
 from .live_server import TOKEN, LiveServer

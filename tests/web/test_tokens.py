@@ -15,7 +15,7 @@ from buoy.config import person
 from buoy.operations.tokens import create_token, list_tokens, revoke_token
 from buoy.recovery.recover import recover_run
 from buoy.web.auth import Grant, grant_of
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 from tests.patience import until
 
 from .live_server import LiveServer

@@ -18,7 +18,7 @@ from buoy.core.limits import BUNDLE_BYTES_MAX
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput, TooLarge
 from buoy.operations.bundles import Imported, import_run
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 
 @click.command("import")

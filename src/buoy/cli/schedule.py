@@ -25,7 +25,7 @@ from buoy.operations.schedules import (
     resume_schedule,
 )
 from buoy.operations.targets.spec_files import Target
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 if TYPE_CHECKING:
     from buoy import Client

@@ -13,7 +13,7 @@ from buoy.core.explain.phrases import status_text
 from buoy.operations import start as starting
 from buoy.operations.start import Started
 from buoy.operations.targets.spec_files import Target, called_modules, is_spec_file
-from buoy.wiring import open_client
+from buoy.wiring.app import open_client
 
 
 @click.command()

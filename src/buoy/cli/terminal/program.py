@@ -207,7 +207,7 @@ def machines(ctx: click.Context, param: click.Parameter, value: str | None) -> t
 async def connected(store: str | None) -> AsyncIterator[Client]:
     """A client of a store that exists."""
     from buoy.config import person
-    from buoy.wiring import open_client
+    from buoy.wiring.app import open_client
 
     async with open_client(check_store(store), actor=person()) as client:
         yield client
