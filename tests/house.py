@@ -65,7 +65,7 @@ CLI_IMPORTS = (
     "buoy.config",
     "buoy.wiring.app",
     "buoy.worker",
-    "buoy.inspection",
+    "buoy.wiring.inspection",
     "buoy.worker_processes",
     "buoy.store_bench",
     "buoy.slurm_wiring",

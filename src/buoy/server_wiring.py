@@ -21,13 +21,13 @@ from buoy.engine.client.client import Client
 from buoy.errors import BadInput
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
-from buoy.inspection import liveness_of
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.store_tracing import trace_of_environment, traced
 from buoy.stores import open_store
 from buoy.wiring.app import SweeperProcess
+from buoy.wiring.inspection import liveness_of
 
 
 class ServedStore:

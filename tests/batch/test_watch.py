@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from buoy.core.ids import RunId
-from buoy.inspection import inspect_store
 from buoy.operations.batch.watch import JobWatch
+from buoy.wiring.inspection import inspect_store
 from tests.batch.conftest import Batch
 from tests.patience import PATIENCE_S
 

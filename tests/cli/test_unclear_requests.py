@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 import buoy as library
-from buoy import inspection
 from buoy.core.ids import RunId
 from buoy.core.limits import UNCLEAR_TRIES_MAX
 from buoy.core.log import events as e
 from buoy.ports.host import Clock
 from buoy.stores import open_store
+from buoy.wiring import inspection
 from tests.engine.faults import FaultyStore
 
 from .conftest import FLOWS, Buoy

@@ -48,7 +48,6 @@ from buoy.host.shell.job_spool import FileSpool
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.spool import SpoolFile, left_behind, taken
 from buoy.host.threads import SystemThreads
-from buoy.inspection import liveness_of, open_configured
 from buoy.operations.slurm.places import allocation_place
 from buoy.ports.batch import AllocationPlace
 from buoy.ports.host import Clock
@@ -56,6 +55,7 @@ from buoy.ports.records import Progress, Proof, RunnerInfo, SweepHealth, Write
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
+from buoy.wiring.inspection import liveness_of, open_configured
 from buoy.worker import Worker, WorkerPorts, assemble_worker
 
 _LOG = logging.getLogger("buoy")

@@ -26,7 +26,7 @@ from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavaila
 if TYPE_CHECKING:
     from buoy import Client
     from buoy.core.explain.phrases import Wording
-    from buoy.inspection import Inspector
+    from buoy.wiring.inspection import Inspector
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -216,7 +216,7 @@ async def connected(store: str | None) -> AsyncIterator[Client]:
 @asynccontextmanager
 async def inspected(store: str | None) -> AsyncIterator[Inspector]:
     """A store that exists, for reading only. Does not load the engine, which takes long."""
-    from buoy.inspection import inspect_store
+    from buoy.wiring.inspection import inspect_store
 
     async with inspect_store(check_store(store)) as found:
         yield found
