@@ -30,11 +30,11 @@ def asgi(
     request to a grant (`buoy.web.auth.grant_of`), or to None.
     """
     try:
-        from buoy.server_wiring import open_served
         from buoy.web.app import Application
         from buoy.web.auth import KnownTokens, grant_of
         from buoy.web.backend import Backend
         from buoy.web.store_tokens import StoreTokens
+        from buoy.wiring.server import open_served
     except ModuleNotFoundError as error:
         raise BadInput(
             "buoy.asgi needs the server's packages; install them with: pip install 'buoy[server]'"

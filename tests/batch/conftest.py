@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from buoy.cli.main import main
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
+from buoy.wiring.server import ServedStore
 from tests.patience import PATIENCE_S
 from tests.postgres_server import fresh_url
 from tests.s3.seaweed import credentials, seaweed

@@ -22,11 +22,11 @@ import pytest
 import buoy
 from buoy.core.ids import RunId
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.buckets.s3 import S3Bucket
 from buoy.stores.objects.buckets.s3_address import parse_address
 from buoy.stores.sqlite.store import SqliteStore
+from buoy.wiring.server import ServedStore
 from tests.patience import PATIENCE_S
 from tests.postgres_server import fresh_url
 from tests.recovery.test_copying import WITNESS, ends_at

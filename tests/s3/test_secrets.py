@@ -18,8 +18,8 @@ import buoy
 from buoy.cli.main import main
 from buoy.errors import Problem
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores import open_store
+from buoy.wiring.server import ServedStore
 from tests.web.live_server import TOKEN, LiveServer
 
 from .seaweed import KEY, SECRET, Seaweed

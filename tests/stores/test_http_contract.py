@@ -13,12 +13,12 @@ from buoy.host.clock import SystemClock
 from buoy.ports.host import Clock
 from buoy.ports.rpc import CALLS
 from buoy.ports.store import Store
-from buoy.server_wiring import ServedStore
 from buoy.stores.http.store import HttpStore
 from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.contracts import StoreHarness, TimedStoreContract, with_harness
 from buoy.testing.contracts.tokens import token
+from buoy.wiring.server import ServedStore
 from tests.postgres_server import open_timed, query, timed_url
 from tests.stores.test_postgres_contract import TABLES
 from tests.web.live_server import TOKEN, LiveServer

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 
 import uvicorn
 
-from buoy.server_wiring import ServedStore
 from buoy.web.app import Application
 from buoy.web.auth import KnownTokens, grant_of
 from buoy.web.backend import Backend
 from buoy.web.protocol import ServerConnection
 from buoy.web.serve import _Uvicorn
 from buoy.web.store_tokens import StoreTokens
+from buoy.wiring.server import ServedStore
 from tests.patience import PATIENCE_S
 
 TOKEN = "buoy_test-token"

@@ -13,10 +13,10 @@ from typing import Any
 
 import buoy
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.web.auth import grant_of
 from buoy.web.routes import API
+from buoy.wiring.server import ServedStore
 from tests.patience import PATIENCE_S, until
 
 from .conformance import check_answer

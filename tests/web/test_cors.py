@@ -9,13 +9,13 @@ import pytest
 
 import buoy
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.web.app import Application
 from buoy.web.auth import KnownTokens, grant_of
 from buoy.web.backend import Backend
 from buoy.web.cors import cross_origin
 from buoy.web.routes import API
+from buoy.wiring.server import ServedStore
 
 HERE, THERE = "https://app.example.com", "https://evil.example.com"
 TOKEN = {"Authorization": "Bearer buoy_t"}

@@ -20,12 +20,12 @@ import pytest
 from buoy.errors import Unavailable
 from buoy.host.clock import SystemClock
 from buoy.recovery.sweep.sweep import SweepOptions
-from buoy.server_wiring import ServedStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.web import stream as streams
 from buoy.web.auth import grant_of
 from buoy.web.tail import Frame
 from buoy.wiring.app import SweeperProcess
+from buoy.wiring.server import ServedStore
 from tests.patience import PATIENCE_S, until, wait_until
 
 from .live_server import TOKEN, LiveServer

@@ -9,8 +9,8 @@ import pytest
 
 import buoy
 from buoy.host.clock import SystemClock
-from buoy.server_wiring import ServedStore
 from buoy.stores import open_store
+from buoy.wiring.server import ServedStore
 from tests.patience import until
 from tests.postgres_server import fresh_url
 

@@ -23,7 +23,6 @@ from buoy.config import buoy_version
 from buoy.core.limits import COMMIT_BYTES_MAX
 from buoy.errors import Problem
 from buoy.ports.rpc import PATH
-from buoy.server_wiring import server_clock
 from buoy.web import problems
 from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
@@ -39,6 +38,7 @@ from buoy.web.redaction import Redaction
 from buoy.web.routes import API, ENDPOINTS
 from buoy.web.stream import STREAMS, StreamEndpoint
 from buoy.web.wire import Wire
+from buoy.wiring.server import server_clock
 
 _LOG = logging.getLogger("buoy.web")
 # A group of commits with what JSON adds to it; base64 in definitions.

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from buoy.core.limits import SUSPECT_AFTER_S
-from buoy.server_wiring import ServedStore
 from buoy.web.hub import Hub
 from buoy.web.store_api import StoreApi
+from buoy.wiring.server import ServedStore
 
 # Longer than the time after which silence is suspect: every runner has had the time to beat again.
 SWEEP_DELAY_S = 150.0

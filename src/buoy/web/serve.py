@@ -23,7 +23,6 @@ import uvicorn
 from buoy.config import token_file
 from buoy.errors import BadInput, StoreUnusable
 from buoy.operations.worker_pool import PoolEnd, WorkerPool
-from buoy.server_wiring import open_served
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend
@@ -32,6 +31,7 @@ from buoy.web.json_log import log_json
 from buoy.web.limits import ServerLimits
 from buoy.web.protocol import ServerConnection
 from buoy.web.store_tokens import StoreTokens
+from buoy.wiring.server import open_served
 from buoy.worker_processes import spec_worker
 
 # Longer than clients keep a connection that is idle.
