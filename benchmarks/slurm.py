@@ -27,8 +27,8 @@ from buoy.operations.batch.submit import submit
 from buoy.operations.slurm.allocate import allocate
 from buoy.operations.slurm.sync import sync_status
 from buoy.operations.targets.spec_files import find_target
-from buoy.slurm_wiring import slurm_site
 from buoy.wiring.app import open_client
+from buoy.wiring.slurm import slurm_site
 
 _RUN = RunId("r1")
 _PLAN_S = 10.0

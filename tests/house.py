@@ -68,7 +68,7 @@ CLI_IMPORTS = (
     "buoy.wiring.inspection",
     "buoy.worker_processes",
     "buoy.store_bench",
-    "buoy.slurm_wiring",
+    "buoy.wiring.slurm",
 )
 CLI_EXCEPTIONS = {
     "cli/serve.py": ("buoy.web", "the server is the other skin of operations, and this verb starts it"),

@@ -11,8 +11,8 @@ from buoy.core.batch.sizing import Wishes
 from buoy.core.ids import RunId
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.slurm.tend import Tended, Tender, TendOptions
-from buoy.slurm_wiring import slurm_site
 from buoy.wiring.app import open_client
+from buoy.wiring.slurm import slurm_site
 from tests.batch.test_server_away import Server, server
 from tests.slurm.scenario import GATED, Scenario, scenario, sweep
 

@@ -14,7 +14,7 @@ from buoy.operations.slurm.allocations import end_allocations
 from buoy.operations.slurm.recover import is_on_slurm
 from buoy.operations.slurm.sync import sync_status
 from buoy.operations.slurm.tend import END_S
-from buoy.slurm_wiring import open_slurm
+from buoy.wiring.slurm import open_slurm
 
 
 @click.command()

@@ -9,7 +9,7 @@ from buoy.cli.terminal.program import Exit, go, shared_options
 from buoy.core.batch.profiles import Profile, profile_text
 from buoy.core.batch.slurm_text import span_text
 from buoy.core.log.wording import counted
-from buoy.slurm_wiring import all_profiles, detected_profile, made_profile, one_profile
+from buoy.wiring.slurm import all_profiles, detected_profile, made_profile, one_profile
 
 _LIVE = "live"
 

@@ -23,7 +23,7 @@ from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, recover_jobs
 from buoy.operations.recover import Recovered
 from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
-from buoy.slurm_wiring import hook_place, slurm_site
+from buoy.wiring.slurm import hook_place, slurm_site
 
 
 @click.command()

@@ -24,7 +24,7 @@ from buoy.operations.slurm.allocations import (
     reset_actions,
     slurm_jobs,
 )
-from buoy.slurm_wiring import open_slurm, slurm_site
+from buoy.wiring.slurm import open_slurm, slurm_site
 
 
 @click.group("slurm")

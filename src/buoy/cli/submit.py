@@ -22,8 +22,8 @@ from buoy.operations.batch.submit import Submitted
 from buoy.operations.slurm.actions import ActionsFired, fire_actions
 from buoy.operations.slurm.allocate import Allocated, allocate, preview
 from buoy.operations.targets.spec_files import Target
-from buoy.slurm_wiring import check_reach, open_slurm, slurm_site
 from buoy.wiring.app import open_client
+from buoy.wiring.slurm import check_reach, open_slurm, slurm_site
 
 
 @click.command()

@@ -11,7 +11,7 @@ from buoy.cli.terminal.slurm_options import orphan_lines
 from buoy.core.ids import RunId
 from buoy.operations.slurm.sync import Synced
 from buoy.operations.slurm.sync import sync_status as compare
-from buoy.slurm_wiring import open_slurm
+from buoy.wiring.slurm import open_slurm
 
 
 @click.command("sync-status")

@@ -31,7 +31,7 @@ from buoy.errors import Unavailable
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.watch import BatchProgress, JobWatch
 from buoy.operations.slurm.tend import Tended, Tender, TendOptions
-from buoy.slurm_wiring import slurm_site
+from buoy.wiring.slurm import slurm_site
 
 _COLOURS = {
     JobStatus.COMPLETED: "green",

@@ -14,7 +14,7 @@ from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.inspect.explanation import explain_run
 from buoy.operations.inspect.troubles import TroubleList, all_troubles
-from buoy.slurm_wiring import cluster_facts
+from buoy.wiring.slurm import cluster_facts
 
 
 @click.command()

@@ -21,7 +21,7 @@ from buoy.core.log.cluster_changes import ActionEnded
 from buoy.core.log.wording import counted
 from buoy.operations.slurm.allocate import Allocated
 from buoy.operations.slurm.tend import Tended
-from buoy.slurm_wiring import one_profile
+from buoy.wiring.slurm import one_profile
 
 F = TypeVar("F", bound=Callable[..., Any])
 
