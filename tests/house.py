@@ -67,7 +67,7 @@ CLI_IMPORTS = (
     "buoy.worker",
     "buoy.wiring.inspection",
     "buoy.worker_processes",
-    "buoy.store_bench",
+    "buoy.wiring.bucket_bench",
     "buoy.wiring.slurm",
 )
 CLI_EXCEPTIONS = {

@@ -9,7 +9,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, shared_options
 from buoy.config import configured_store
 from buoy.errors import BadInput
-from buoy.store_bench import Measured, bench_store
+from buoy.wiring.bucket_bench import Measured, bench_store
 
 # One sequential step, and an idle worker: docs/s3.md has the counts.
 STEP_PUTS = 1.05
