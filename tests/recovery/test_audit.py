@@ -12,7 +12,7 @@ from buoy.core.ids import BranchId
 from buoy.core.log import events as e
 from buoy.operations.inspect.recoveries import recovery_audit, run_recoveries
 from buoy.recovery.recover import recover_run
-from buoy.store_tracing import StoreCall, traced
+from buoy.wiring.store_tracing import StoreCall, traced
 from tests.core.logbook import asked, branched, claimed, completed, started
 
 from .harness import KINDS, RecoveryHarness, created, play

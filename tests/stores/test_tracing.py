@@ -18,12 +18,12 @@ import buoy
 from buoy.ports.host import Clock
 from buoy.ports.maintenance import PARTS, CountsRequests
 from buoy.ports.store import Store
-from buoy.store_tracing import ROLES, StoreCall, calls_of, traced
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts import StoreContract
+from buoy.wiring.store_tracing import ROLES, StoreCall, calls_of, traced
 from tests.patience import PATIENCE_S
 
 DATA: dict[Path, MemoryData] = {}

@@ -11,8 +11,8 @@ from buoy.host.lock_files import LockFiles
 from buoy.host.processes import Processes
 from buoy.ports.host import Clock, Liveness
 from buoy.ports.store import Store
-from buoy.store_tracing import trace_of_environment, traced
 from buoy.stores import open_store
+from buoy.wiring.store_tracing import trace_of_environment, traced
 
 
 class Inspector(NamedTuple):
