@@ -66,7 +66,7 @@ CLI_IMPORTS = (
     "buoy.wiring.app",
     "buoy.worker",
     "buoy.wiring.inspection",
-    "buoy.worker_processes",
+    "buoy.wiring.worker_pool",
     "buoy.wiring.bucket_bench",
     "buoy.wiring.slurm",
 )

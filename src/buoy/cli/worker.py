@@ -12,7 +12,7 @@ from buoy.cli.terminal.signals import end_at_once
 from buoy.core.ids import check_name
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S
 from buoy.errors import BadInput
-from buoy.worker_processes import MEMBER_OPTION, ParentProcess, collect_seldom, parent_process
+from buoy.wiring.worker_pool import MEMBER_OPTION, ParentProcess, collect_seldom, parent_process
 
 
 @click.command()

@@ -32,7 +32,7 @@ from buoy.web.limits import ServerLimits
 from buoy.web.protocol import ServerConnection
 from buoy.web.store_tokens import StoreTokens
 from buoy.wiring.server import open_served
-from buoy.worker_processes import spec_worker
+from buoy.wiring.worker_pool import spec_worker
 
 # Longer than clients keep a connection that is idle.
 KEEP_ALIVE_S = 75

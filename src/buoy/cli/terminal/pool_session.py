@@ -20,7 +20,7 @@ from buoy.core.durations import in_words
 from buoy.core.limits import PROCESSES_MAX
 from buoy.core.log.wording import counted
 from buoy.operations.worker_pool import PoolEnd, PoolEvent, PoolOptions, WorkerPool
-from buoy.worker_processes import cores, pool_clock, worker_pool
+from buoy.wiring.worker_pool import cores, pool_clock, worker_pool
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 # What no restart repairs.
