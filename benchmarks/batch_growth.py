@@ -45,7 +45,7 @@ from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.store import ObjectStore
 from buoy.stores.sqlite.store import SqliteStore
 from buoy.testing.local_host import KnownDeaths, runner_info
-from buoy.worker import WorkerPorts, assemble_worker
+from buoy.wiring.worker import WorkerPorts, assemble_worker
 
 _RUN = RunId("r1")
 _CPUS = 8

@@ -13,7 +13,7 @@ from buoy.ports.records import RunnerInfo
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
-from buoy.worker import WorkerPorts, assemble_worker
+from buoy.wiring.worker import WorkerPorts, assemble_worker
 from simulator.plan import Slot
 from simulator.process import GONE_KEPT, Process
 from simulator.workflows import Release

@@ -64,7 +64,7 @@ CLI_IMPORTS = (
     "buoy.errors",
     "buoy.config",
     "buoy.wiring.app",
-    "buoy.worker",
+    "buoy.wiring.worker",
     "buoy.wiring.inspection",
     "buoy.wiring.worker_pool",
     "buoy.wiring.bucket_bench",

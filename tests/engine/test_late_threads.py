@@ -16,7 +16,7 @@ from buoy.core.log import events as e
 from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.run import step_attempt
 from buoy.wiring.app import host_worker
-from buoy.worker import Worker
+from buoy.wiring.worker import Worker
 from tests.patience import LOOK_S, PATIENCE_S, turns, wait_until
 
 from .harness import PATIENT_STOP, bodies_of, store_at, types_of, until, until_event, until_status

@@ -29,7 +29,7 @@ from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.deaths import InlineLiveness
 from buoy.testing.skipping import Outside, SkippingAlarms
-from buoy.worker import Worker, WorkerPorts, assemble_worker
+from buoy.wiring.worker import Worker, WorkerPorts, assemble_worker
 
 if TYPE_CHECKING:
     from buoy.testing.postgres_shelf import PostgresShelf

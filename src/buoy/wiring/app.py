@@ -56,7 +56,7 @@ from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper
 from buoy.wiring.inspection import liveness_of, open_configured
-from buoy.worker import Worker, WorkerPorts, assemble_worker
+from buoy.wiring.worker import Worker, WorkerPorts, assemble_worker
 
 _LOG = logging.getLogger("buoy")
 

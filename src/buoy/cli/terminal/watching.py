@@ -16,7 +16,7 @@ from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.lifecycle import Status
 from buoy.operations.drive import Driver
 from buoy.operations.worker import hear_troubles
-from buoy.worker import Worker
+from buoy.wiring.worker import Worker
 
 # How often the view is brought up to date.
 _LOOK_S = 0.1
