@@ -40,9 +40,9 @@ from buoy.recovery.sweep.reconcile import Reconciled
 from buoy.recovery.sweep.scan import Scan
 from buoy.recovery.sweep.tally import Swept
 from buoy.recovery.sweep.task_check import TaskView
-from buoy.recovery_api import reconcile, recover, scan, sweep
 from buoy.wiring.app import open_app as open
 from buoy.wiring.app import open_client as connect
+from buoy.wiring.recovery import reconcile, recover, scan, sweep
 
 __all__ = [
     "BadInput",
