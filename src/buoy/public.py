@@ -3,7 +3,6 @@
 All of them at once: workflow code must not be the first to import a part, since that reads files.
 """
 
-from buoy.asgi_app import asgi
 from buoy.engine.authoring.attempt import abandoned, idempotency_key, info, progress, publish
 from buoy.engine.authoring.calls import ask, continue_as_new, gather, now, random, sleep, start_child, uuid, wait_signal
 from buoy.engine.authoring.definitions import Step, Workflow, step, workflow
@@ -40,6 +39,7 @@ from buoy.recovery.sweep.reconcile import Reconciled
 from buoy.recovery.sweep.scan import Scan
 from buoy.recovery.sweep.tally import Swept
 from buoy.recovery.sweep.task_check import TaskView
+from buoy.web.asgi import asgi
 from buoy.wiring.app import open_app as open
 from buoy.wiring.app import open_client as connect
 from buoy.wiring.recovery import reconcile, recover, scan, sweep
