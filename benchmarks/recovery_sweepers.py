@@ -28,7 +28,9 @@ from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.ports.records import Held, Write
 from buoy.stores import open_store
-from buoy.wiring.app import liveness_of, open_client, runner_info
+from buoy.wiring.app import open_client
+from buoy.wiring.inspection import liveness_of
+from buoy.wiring.local_worker import runner_info
 
 # All of them leave a trace in the log, so that twice would be seen.
 POLICIES = ("restart", "fail", "hold")

@@ -63,12 +63,7 @@ CLI_IMPORTS = (
     "buoy.core",
     "buoy.errors",
     "buoy.config",
-    "buoy.wiring.app",
-    "buoy.wiring.worker",
-    "buoy.wiring.inspection",
-    "buoy.wiring.worker_pool",
-    "buoy.wiring.bucket_bench",
-    "buoy.wiring.slurm",
+    "buoy.wiring",
 )
 CLI_EXCEPTIONS = {
     "cli/serve.py": ("buoy.web", "the server is the other skin of operations, and this verb starts it"),

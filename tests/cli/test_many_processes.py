@@ -26,7 +26,7 @@ from buoy.stores.objects import runner_keys
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.records import RunnerObject
 from buoy.stores.sqlite import schema
-from buoy.wiring.app import runner_info
+from buoy.wiring.local_worker import runner_info
 
 from .conftest import FLOWS
 

@@ -22,6 +22,7 @@ print(json.dumps([code, sorted(sys.modules)]))
 _ENGINE = {
     "buoy.public",
     "buoy.wiring.app",
+    "buoy.wiring.local_worker",
     "buoy.engine.client.client",
     "buoy.engine.process.runner",
     "buoy.engine.spec.workflow",

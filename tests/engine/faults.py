@@ -13,7 +13,7 @@ from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
 from buoy.ports.store import Store
-from buoy.wiring.app import host_worker
+from buoy.wiring.local_worker import host_worker
 
 from .harness import QUICK_STOP, store_at
 

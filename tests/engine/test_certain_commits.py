@@ -26,7 +26,7 @@ from buoy.ports.host import Clock
 from buoy.ports.records import Committed, FencedOut
 from buoy.recovery.recover import recover_run
 from buoy.testing.clock import ManualClock
-from buoy.wiring.app import liveness_of
+from buoy.wiring.inspection import liveness_of
 
 from .faults import FaultyStore, opened_with_faults
 from .harness import bodies_of, log_of, opened, plant, result_of, store_at, until_status

@@ -15,7 +15,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.run import step_attempt
-from buoy.wiring.app import host_worker
+from buoy.wiring.local_worker import host_worker
 from buoy.wiring.worker import Worker
 from tests.patience import LOOK_S, PATIENCE_S, turns, wait_until
 

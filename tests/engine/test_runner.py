@@ -19,7 +19,7 @@ from buoy.engine.run.mailbox import Reason, Signal
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.ports.records import Message, Write
-from buoy.wiring.app import liveness_of
+from buoy.wiring.inspection import liveness_of
 from tests.patience import PATIENCE_S
 
 from .faults import FaultyStore, opened_with_faults

@@ -9,7 +9,7 @@ from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.authoring.definitions import Registry
-from buoy.wiring.app import host_worker
+from buoy.wiring.local_worker import host_worker
 
 from .harness import (
     PATIENT_STOP,

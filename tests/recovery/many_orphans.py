@@ -26,7 +26,8 @@ from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.ports.records import Committed, Held, Write
 from buoy.stores import open_store
-from buoy.wiring.app import liveness_of, runner_info
+from buoy.wiring.inspection import liveness_of
+from buoy.wiring.local_worker import runner_info
 from tests.core.logbook import claimed, completed, created, started
 from tests.patience import PATIENCE_S
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import buoy
 from buoy.host.processes import host
-from buoy.wiring import app as wiring
+from buoy.wiring import local_worker
 from tests.patience import LOOK_S
 
 # Longer than a busy machine needs from the beginning of the nap to the death of its worker.
@@ -66,7 +66,7 @@ WORKFLOWS = (works, naps, append_commit)
 
 async def main(url: str, ahead_s: float) -> None:
     AheadClock.ahead_s = ahead_s
-    wiring.SystemClock = AheadClock  # type: ignore[misc, assignment]
+    local_worker.SystemClock = AheadClock  # type: ignore[misc, assignment]
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with buoy.open(url, workflows=WORKFLOWS, options=buoy.RunnerOptions(stop_grace_s=0.1)):

@@ -15,7 +15,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.host.ids import SystemIds
 from buoy.ports.records import Wants
-from buoy.wiring.app import runner_info
+from buoy.wiring.local_worker import runner_info
 
 from .harness import KINDS
 from .many_orphans import BEFORE, abandon, orphan, sweep_at_once

@@ -32,7 +32,8 @@ from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep
 from buoy.stores.objects import runner_keys
 from buoy.testing.contracts.harness import Author
-from buoy.wiring.app import open_client, runner_info
+from buoy.wiring.app import open_client
+from buoy.wiring.local_worker import runner_info
 from tests.postgres_server import fresh_url
 
 KINDS = ("sqlite", "file")
@@ -43,7 +44,8 @@ from buoy.ports.records import Wants
 from buoy.stores import open_store
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
-from buoy.wiring.app import liveness_of, runner_info
+from buoy.wiring.inspection import liveness_of
+from buoy.wiring.local_worker import runner_info
 from msgspec.structs import replace
 
 async def main(url, half):

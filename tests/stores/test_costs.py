@@ -23,7 +23,7 @@ from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.harness import Author, message, register, started
 from buoy.testing.skipping import Outside, SkippingClock, skipping_time
-from buoy.wiring.app import host_worker
+from buoy.wiring.local_worker import host_worker
 
 # Looked at again and again while a worker waits, however many children there are.
 _POLLED = (layout.WAKE, layout.TASKS, layout.HELD, layout.LIVING, layout.RUNNERS)

@@ -24,8 +24,8 @@ from buoy.stores.sqlite.store import SqliteStore
 from buoy.web import stream as streams
 from buoy.web.auth import grant_of
 from buoy.web.tail import Frame
-from buoy.wiring.app import SweeperProcess
 from buoy.wiring.server import ServedStore
+from buoy.wiring.sweeper import SweeperProcess
 from tests.patience import PATIENCE_S, until, wait_until
 
 from .live_server import TOKEN, LiveServer

@@ -19,7 +19,7 @@ from buoy.core.limits import STOP_GRACE_S
 from buoy.operations.outcome import RunOutcome, outcome, successor
 from buoy.operations.start import begin
 from buoy.operations.targets.spec_files import Target
-from buoy.wiring.app import open_driver
+from buoy.wiring.local_worker import open_driver
 
 
 @click.command()

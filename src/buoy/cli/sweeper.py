@@ -28,7 +28,7 @@ from buoy.operations.sweep import (
     sweep_once,
     swept_run,
 )
-from buoy.wiring.app import SweeperProcess, open_sweeper
+from buoy.wiring.sweeper import SweeperProcess, open_sweeper
 
 _LOOK_S = 0.2
 _TROUBLES_SHOWN = 10

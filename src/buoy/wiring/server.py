@@ -25,9 +25,9 @@ from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.stores import open_store
-from buoy.wiring.app import SweeperProcess
 from buoy.wiring.inspection import liveness_of
 from buoy.wiring.store_tracing import trace_of_environment, traced
+from buoy.wiring.sweeper import SweeperProcess
 
 
 class ServedStore:
