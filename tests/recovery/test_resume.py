@@ -11,7 +11,7 @@ from buoy.core.explain.phrases import Wording
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.errors import RecoveryFailed
-from buoy.operations.resume import resume_run
+from buoy.operations.control.resume import resume_run
 from buoy.ports.store import Store
 from buoy.recovery.recover import recover_run
 from tests.core.logbook import claimed, started

@@ -10,7 +10,7 @@ import pytest
 
 import buoy
 from buoy.core.ids import RunnerId
-from buoy.operations.resume import lost_runs
+from buoy.operations.control.resume import lost_runs
 from buoy.ports.records import Held
 from buoy.recovery.sweep.reconcile import reconcile
 from buoy.recovery.sweep.scan import ScanOptions, scan

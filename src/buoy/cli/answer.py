@@ -16,8 +16,8 @@ from buoy.core.explain.phrases import expected_text
 from buoy.core.log.document import OpenLeaf
 from buoy.core.log.questions import Json
 from buoy.errors import BadInput
-from buoy.operations import messages
-from buoy.operations.messages import Sent
+from buoy.operations.control import messages
+from buoy.operations.control.messages import Sent
 
 
 @click.command()

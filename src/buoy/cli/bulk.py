@@ -9,7 +9,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.limits import BULK_PART_MAX
 from buoy.core.log.wording import counted
-from buoy.operations.bulk import ACTIONS, BulkAction, BulkOrder, BulkPart, BulkPreview, apply_part, preview
+from buoy.operations.control.bulk import ACTIONS, BulkAction, BulkOrder, BulkPart, BulkPreview, apply_part, preview
 from buoy.operations.inspect.runs import RunFilter
 
 

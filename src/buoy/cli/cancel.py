@@ -8,8 +8,8 @@ from buoy.cli.terminal.job_changes import tell_changed
 from buoy.cli.terminal.message_lines import tell_request
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations import messages
-from buoy.operations.messages import RequestMade
+from buoy.operations.control import messages
+from buoy.operations.control.messages import RequestMade
 from buoy.operations.slurm.allocations import end_allocations
 from buoy.operations.slurm.recover import is_on_slurm
 from buoy.operations.slurm.sync import sync_status

@@ -7,7 +7,7 @@ import click
 from buoy.cli.terminal.program import shared_options
 from buoy.cli.terminal.rewind_lines import go_back
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations.rewind import Rewind
+from buoy.operations.control.rewind import Rewind
 
 
 @click.command()

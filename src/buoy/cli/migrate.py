@@ -9,7 +9,7 @@ from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.cli.terminal.run_ids import optional_run_argument
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.migrate import Migrate, Migration, Migrations, migrate_run, migrate_workflow
+from buoy.operations.control.migrate import Migrate, Migration, Migrations, migrate_run, migrate_workflow
 
 _SHOWN_MAX = 20
 

@@ -7,8 +7,8 @@ import click
 from buoy.cli.terminal.message_lines import tell_request
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations import messages
-from buoy.operations.messages import RequestMade
+from buoy.operations.control import messages
+from buoy.operations.control.messages import RequestMade
 
 
 @click.command()

@@ -21,7 +21,7 @@ from buoy.operations import recover as recovery
 from buoy.operations.batch.hook import HookEnd, run_hook
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, recover_jobs
-from buoy.operations.recover import Recovered
+from buoy.operations.control.recover import Recovered
 from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
 from buoy.wiring.slurm import hook_place, slurm_site
 

@@ -8,7 +8,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations.resume import ReleasedRun, release_run
+from buoy.operations.control.resume import ReleasedRun, release_run
 
 
 @click.command()

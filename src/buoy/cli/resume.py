@@ -12,7 +12,14 @@ from buoy.core.explain.phrases import Wording, answer_words
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.resume import AbandonedRuns, ResumedRun, ResumedRuns, abandoned_runs, resume_abandoned, resume_run
+from buoy.operations.control.resume import (
+    AbandonedRuns,
+    ResumedRun,
+    ResumedRuns,
+    abandoned_runs,
+    resume_abandoned,
+    resume_run,
+)
 
 
 @click.command()

@@ -16,8 +16,8 @@ from buoy.cli.terminal.target_options import arg_option, input_option, named_tar
 from buoy.cli.terminal.watching import Watch
 from buoy.config import configured_store
 from buoy.core.limits import STOP_GRACE_S
-from buoy.operations.outcome import RunOutcome, outcome, successor
-from buoy.operations.start import begin
+from buoy.operations.control.outcome import RunOutcome, outcome, successor
+from buoy.operations.control.start import begin
 from buoy.operations.targets.spec_files import Target
 from buoy.wiring.local_worker import open_driver
 

@@ -7,8 +7,8 @@ import click
 from buoy.cli.terminal.message_lines import tell_sent
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
-from buoy.operations import messages
-from buoy.operations.messages import Sent
+from buoy.operations.control import messages
+from buoy.operations.control.messages import Sent
 from buoy.operations.targets.inputs import parse_json
 
 

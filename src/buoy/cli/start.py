@@ -11,7 +11,7 @@ from buoy.cli.terminal.target_options import arg_option, input_option, named_tar
 from buoy.config import configured_store, person
 from buoy.core.explain.phrases import status_text
 from buoy.operations import start as starting
-from buoy.operations.start import Started
+from buoy.operations.control.start import Started
 from buoy.operations.targets.spec_files import Target, called_modules, is_spec_file
 from buoy.wiring.app import open_client
 

@@ -17,8 +17,8 @@ from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.client.client import Client
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput, CorruptLog, Unavailable, UnknownSchedule, WrongState
+from buoy.operations.control.start_named import StartOrder, created_by
 from buoy.operations.scheduler import zone_of
-from buoy.operations.start_named import StartOrder, created_by
 from buoy.ports.records import Broken
 
 _TRIES_MAX = 20

@@ -11,8 +11,8 @@ import msgspec
 from buoy.core.diagnosis.health import TROUBLES
 from buoy.core.log.lifecycle import RESTING
 from buoy.engine.client.client import Client
+from buoy.operations.control.recover import RecoveryView, recovery_view
 from buoy.operations.inspect.run_detail import inspect_run
-from buoy.operations.recover import RecoveryView, recovery_view
 from buoy.recovery.recover import recover_run
 
 

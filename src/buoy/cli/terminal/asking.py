@@ -20,7 +20,7 @@ from buoy.core.explain.phrases import questions
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.errors import BadInput, UserError
-from buoy.operations.messages import answer_sent
+from buoy.operations.control.messages import answer_sent
 
 if TYPE_CHECKING:
     from buoy import Client

@@ -6,7 +6,7 @@ import click
 
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit
-from buoy.operations.messages import RequestMade, Sent
+from buoy.operations.control.messages import RequestMade, Sent
 
 
 def tell_sent(done: Sent, *, as_json: bool) -> Exit:

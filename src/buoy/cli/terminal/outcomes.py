@@ -8,7 +8,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit
 from buoy.core.explain.phrases import status_text
 from buoy.core.log.lifecycle import Status
-from buoy.operations.outcome import RunOutcome
+from buoy.operations.control.outcome import RunOutcome
 
 _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
 

@@ -8,7 +8,7 @@ from buoy.core.explain import compensation
 from buoy.core.explain.phrases import Wording, active_leaves, status_text
 from buoy.core.log.lifecycle import Status
 from buoy.core.remedy.plan import RecoveryPlan
-from buoy.operations.recover import Recovered, done_text, dropped
+from buoy.operations.control.recover import Recovered, done_text, dropped
 
 if TYPE_CHECKING:
     from buoy import Recovery

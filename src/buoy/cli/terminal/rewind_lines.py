@@ -7,7 +7,7 @@ import click
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, confirm, connected, go
 from buoy.core.remedy.rewind import RewindPlan
-from buoy.operations.rewind import Rewind, RewindDone, plan_rewind, rewind
+from buoy.operations.control.rewind import Rewind, RewindDone, plan_rewind, rewind
 
 _SHOWN_MAX = 20
 

@@ -25,7 +25,7 @@ from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
 from buoy.engine.client.client import Client
 from buoy.engine.client.requests import unread_pause
 from buoy.errors import Problem, RecoveryFailed, WrongState
-from buoy.operations.recover import RecoveryView, done_text, recovery_view, strike_off
+from buoy.operations.control.recover import RecoveryView, done_text, recovery_view, strike_off
 from buoy.ports.records import RunQuery
 from buoy.recovery.evidence import facts_of_page, read_fleet
 from buoy.recovery.recover import Recovery, examine, recover_run

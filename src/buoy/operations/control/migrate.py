@@ -6,7 +6,7 @@ import msgspec
 
 from buoy.engine.client.client import Client
 from buoy.engine.client.migrate import Migration
-from buoy.operations.rewind import spec_for
+from buoy.operations.control.rewind import spec_for
 from buoy.recovery.sweep.resume_paused import Migrations, migrate_all
 
 __all__ = ["Migrate", "Migration", "Migrations", "migrate_run", "migrate_workflow"]
