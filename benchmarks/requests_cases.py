@@ -24,7 +24,7 @@ from requests_world import (
 from buoy.core.ids import RunId
 from buoy.core.limits import SWEEP_ORPHANS_MAX
 from buoy.engine.process.runner import Runner
-from buoy.operations.status import store_status
+from buoy.operations.maintenance.status import store_status
 
 STEPS = 50
 RUNS = 30

@@ -15,7 +15,7 @@ from buoy.core.limits import STALE_AFTER_S
 from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
 from buoy.operations.inspect.troubles import all_troubles
-from buoy.operations.status import store_status
+from buoy.operations.maintenance.status import store_status
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from buoy.stores.objects.retirement import RETIRED_BILLED_MAX
 

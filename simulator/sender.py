@@ -18,8 +18,8 @@ from buoy.core.log.lifecycle import TERMINAL
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, Unavailable, UserError
-from buoy.operations.doctor import Doctor
-from buoy.operations.purge import Purge, purge
+from buoy.operations.maintenance.doctor import Doctor
+from buoy.operations.maintenance.purge import Purge, purge
 from buoy.ports.records import Message
 from simulator.plan import Act, RunPlan
 from simulator.process import Process

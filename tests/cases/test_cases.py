@@ -40,7 +40,7 @@ from buoy.core.log.document import document
 from buoy.core.log.state import State, fold
 from buoy.engine.read_log import read_log
 from buoy.errors import BadInput
-from buoy.operations.bundles import Imported, import_run
+from buoy.operations.maintenance.bundles import Imported, import_run
 from buoy.ports.records import Beat, RunRecord
 from buoy.ports.store import Store
 from buoy.recovery.evidence import facts_of_run, read_fleet

@@ -221,7 +221,7 @@ def test_a_long_step_of_a_healthy_worker_is_a_notice_wherever_one_looks(
     # An hour does not pass in a test: any standstill counts as long.
     monkeypatch.setattr("buoy.operations.inspect.explanation.STALE_AFTER_S", 0.0)
     monkeypatch.setattr("buoy.operations.inspect.troubles.STALE_AFTER_S", 0.0)
-    monkeypatch.setattr("buoy.operations.status.STALE_AFTER_S", 0.0)
+    monkeypatch.setattr("buoy.operations.maintenance.status.STALE_AFTER_S", 0.0)
     told = sections(buoy("why", "r").stdout)
     assert "health live" in told[""] and "Wrong" not in told
     assert "may hang" in told["Next"] and "its worker is alive" in told["Next"]

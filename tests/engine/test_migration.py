@@ -14,7 +14,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
-from buoy.operations.bundles import export_run, import_run
+from buoy.operations.maintenance.bundles import export_run, import_run
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code, migrate_all
 from buoy.wiring.app import open_client
 

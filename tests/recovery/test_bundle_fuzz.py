@@ -20,7 +20,7 @@ from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UserError
 from buoy.host.ids import SystemIds
-from buoy.operations.bundles import export_run, import_run
+from buoy.operations.maintenance.bundles import export_run, import_run
 from buoy.ports.host import Clock
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore

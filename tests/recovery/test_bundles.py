@@ -22,7 +22,7 @@ from buoy.core.log.document import document
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog, TooLarge, WrongState
-from buoy.operations.bundles import export_run, import_run
+from buoy.operations.maintenance.bundles import export_run, import_run
 from buoy.ports.records import Released, Wants, Write
 from buoy.testing.contracts.harness import claimed, register
 

@@ -17,7 +17,7 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Client
 from buoy.engine.client.run import Run
 from buoy.errors import BadInput, UnknownRun, WrongState
-from buoy.operations.copy_runs import copy_all, copy_run, copy_schedules
+from buoy.operations.maintenance.copy_runs import copy_all, copy_run, copy_schedules
 from buoy.operations.schedules import Times, add_schedule
 
 WITNESS: list[str] = []

@@ -18,7 +18,7 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
-from buoy.operations.doctor import Doctor, DoctorReport
+from buoy.operations.maintenance.doctor import Doctor, DoctorReport
 from buoy.ports.maintenance import RunCopy, TaskFound
 from buoy.ports.records import Ended, Held, Released, Wants
 from buoy.testing.contracts.harness import Author, claimed, register, started
@@ -286,7 +286,7 @@ def test_entries_that_point_at_nothing_are_removed_after_a_while(
         await real(0)
 
     async def test(harness: DoctorHarness) -> None:
-        monkeypatch.setattr("buoy.operations.doctor.asyncio.sleep", sleep)
+        monkeypatch.setattr("buoy.operations.maintenance.doctor.asyncio.sleep", sleep)
         sound = {prefix: harness.files(prefix) for prefix in ("active", "tasks", "held", "wake", "living")}
         for name in (
             "active/00000000000000001~nobody~000000000001",
@@ -321,7 +321,7 @@ def test_what_is_only_under_way_is_no_trouble(tmp_path: Path, monkeypatch: pytes
         async def sleep(span_s: float) -> None:
             path.unlink(missing_ok=True)
 
-        monkeypatch.setattr("buoy.operations.doctor.asyncio.sleep", sleep)
+        monkeypatch.setattr("buoy.operations.maintenance.doctor.asyncio.sleep", sleep)
         assert (await harness.look()).counts == {}
 
     played(test, tmp_path, "folder")

@@ -18,7 +18,7 @@ from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, WrongState
-from buoy.operations.bundles import export_run, import_run
+from buoy.operations.maintenance.bundles import export_run, import_run
 from buoy.ports.records import Wants
 from buoy.testing.contracts.harness import claimed, register
 

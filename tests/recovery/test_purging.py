@@ -16,8 +16,8 @@ from buoy.core.log.document import document
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UnknownRun
-from buoy.operations.purge import Purge, purge
-from buoy.operations.purged_logs import remove_logs
+from buoy.operations.maintenance.purge import Purge, purge
+from buoy.operations.maintenance.purged_logs import remove_logs
 from buoy.ports.records import Ended, Write
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock
@@ -111,7 +111,7 @@ def test_only_ends_can_be_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
 def test_many_pages_are_purged_in_one_go(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buoy.operations.purge.RUNS_PAGE_MAX", 7)
+    monkeypatch.setattr("buoy.operations.maintenance.purge.RUNS_PAGE_MAX", 7)
 
     async def play(client: Client) -> None:
         for number in range(30):

@@ -13,7 +13,7 @@ import buoy
 from buoy.core.bundle.format import Bundle
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import Status
-from buoy.operations.bundles import import_run
+from buoy.operations.maintenance.bundles import import_run
 from buoy.ports.records import Released
 from tests.core.logbook import claimed, completed, started
 

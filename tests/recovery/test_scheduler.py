@@ -13,7 +13,7 @@ import buoy
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, Unavailable, WrongState
 from buoy.host.ids import SystemIds
-from buoy.operations.purge import Purge, purge
+from buoy.operations.maintenance.purge import Purge, purge
 from buoy.operations.scheduler import Scheduler, next_fire
 from buoy.operations.schedules import (
     Times,

@@ -14,7 +14,7 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import Status
 from buoy.errors import CorruptLog, StoreUnusable, Unavailable
-from buoy.operations.doctor import Doctor
+from buoy.operations.maintenance.doctor import Doctor
 from buoy.ports.records import Held, Orphan, Write
 from buoy.ports.store import Store
 from buoy.recovery.failure_detector import FailureDetector

@@ -23,10 +23,10 @@ from buoy.core.ids import RunId, RunnerId
 from buoy.engine.client.client import Client
 from buoy.errors import WrongState
 from buoy.host.ids import SystemIds
-from buoy.operations.broken_runners import broken_runners, declare_dead, set_aside
-from buoy.operations.doctor import Doctor, DoctorReport
 from buoy.operations.inspect.explanation import explain_run
-from buoy.operations.status import store_status
+from buoy.operations.maintenance.broken_runners import broken_runners, declare_dead, set_aside
+from buoy.operations.maintenance.doctor import Doctor, DoctorReport
+from buoy.operations.maintenance.status import store_status
 from buoy.ports.records import Beat, RunQuery, Wants
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import buoy
-from buoy.operations.copy_runs import copy_run
+from buoy.operations.maintenance.copy_runs import copy_run
 from tests.postgres_server import fresh_url
 from tests.recovery import test_copying
 

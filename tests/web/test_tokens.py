@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from buoy.config import person
-from buoy.operations.tokens import create_token, list_tokens, revoke_token
+from buoy.operations.maintenance.tokens import create_token, list_tokens, revoke_token
 from buoy.recovery.recover import recover_run
 from buoy.web.auth import Grant, grant_of
 from buoy.wiring.app import open_client

@@ -12,7 +12,14 @@ from buoy.cli.terminal.program import Exit, go, shared_options
 from buoy.config import configured_store, person
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.copy_runs import CopiedRun, CopiedSchedule, copy_all, copy_run, copy_schedules, copy_tombstones
+from buoy.operations.maintenance.copy_runs import (
+    CopiedRun,
+    CopiedSchedule,
+    copy_all,
+    copy_run,
+    copy_schedules,
+    copy_tombstones,
+)
 from buoy.wiring.app import open_client
 
 _PROGRESS = 50

@@ -12,8 +12,17 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.diagnosis.catalogue import CATALOGUE
 from buoy.core.log.wording import counted
-from buoy.operations.broken_runners import declare_dead as declare_runner_dead
-from buoy.operations.doctor import INDEX, NEVER_MENDED, PURGE, RUNNER, STORE, Doctor, DoctorReport, derived_checks
+from buoy.operations.maintenance.broken_runners import declare_dead as declare_runner_dead
+from buoy.operations.maintenance.doctor import (
+    INDEX,
+    NEVER_MENDED,
+    PURGE,
+    RUNNER,
+    STORE,
+    Doctor,
+    DoctorReport,
+    derived_checks,
+)
 
 _SHOWN_MAX = 30
 _TELL_EVERY_S = 2.0

@@ -13,7 +13,7 @@ from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.bundle.format import Bundle, digest, render
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.bundles import export_run
+from buoy.operations.maintenance.bundles import export_run
 
 
 @click.command("export")

@@ -17,7 +17,7 @@ from buoy.core.bundle.format import Bundle, parse
 from buoy.core.limits import BUNDLE_BYTES_MAX
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput, TooLarge
-from buoy.operations.bundles import Imported, import_run
+from buoy.operations.maintenance.bundles import Imported, import_run
 from buoy.wiring.app import open_client
 
 

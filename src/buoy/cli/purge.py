@@ -12,8 +12,8 @@ from buoy.config import log_folder
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.broken_runs import Salvaged, purge_broken
-from buoy.operations.purge import Purge, Purged, purge
+from buoy.operations.maintenance.broken_runs import Salvaged, purge_broken
+from buoy.operations.maintenance.purge import Purge, Purged, purge
 
 _SHOWN_MAX = 20
 

@@ -13,7 +13,7 @@ from buoy.core.diagnosis.takers import hindrance
 from buoy.core.explain.phrases import runner_text
 from buoy.core.limits import BEAT_S
 from buoy.core.log.wording import counted
-from buoy.operations.status import ENDED, StatusReport, store_status
+from buoy.operations.maintenance.status import ENDED, StatusReport, store_status
 
 _TROUBLES_SHOWN = 20
 

@@ -17,7 +17,7 @@ from buoy.core.explain.phrases import Wording, listed
 from buoy.core.limits import LOOKS_APART_S, STALE_AFTER_S, SWEEP_S
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
-from buoy.operations.sweep import (
+from buoy.operations.maintenance.sweep import (
     COUNTED,
     Recovery,
     Scope,

@@ -8,8 +8,8 @@ from buoy.cli.terminal import render
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, duration, go, shared_options
 from buoy.core.durations import in_words
-from buoy.operations import tokens
-from buoy.operations.tokens import SCOPES, MadeToken, TokenList, TokenView
+from buoy.operations.maintenance import tokens
+from buoy.operations.maintenance.tokens import SCOPES, MadeToken, TokenList, TokenView
 
 
 @click.group("token")

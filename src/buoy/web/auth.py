@@ -16,7 +16,7 @@ import msgspec
 from starlette.requests import Request
 
 from buoy.errors import BadInput
-from buoy.operations.tokens import SCOPES, TokenScope, digest_of, new_token
+from buoy.operations.maintenance.tokens import SCOPES, TokenScope, digest_of, new_token
 
 Scope: TypeAlias = TokenScope
 # What a scope includes besides itself.

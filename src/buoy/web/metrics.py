@@ -14,7 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from buoy.core.log.lifecycle import Status
 from buoy.errors import Problem
-from buoy.operations.figures import Figures, store_figures
+from buoy.operations.maintenance.figures import Figures, store_figures
 from buoy.web.backend import OpenedServer
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from buoy.core.times import StoreTime
 from buoy.errors import Problem
-from buoy.operations.tokens import digest_of
+from buoy.operations.maintenance.tokens import digest_of
 from buoy.ports.tokens import TokenRecord
 from buoy.web.auth import Authenticate, Grant, bearer, grant_of
 from buoy.web.backend import Backend, OpenedServer

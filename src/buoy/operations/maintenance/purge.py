@@ -18,7 +18,7 @@ from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.times import StoreTime
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, CorruptLog
-from buoy.operations.purged_logs import remove_logs, runs_with_logs
+from buoy.operations.maintenance.purged_logs import remove_logs, runs_with_logs
 from buoy.ports.maintenance import Tombstone
 from buoy.ports.records import RunQuery, RunRecord
 

@@ -27,7 +27,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.engine.services.commits import commit_surely, send_surely, write_of
 from buoy.errors import BadInput, CorruptLog, UnknownRun, WrongState
-from buoy.operations.bundles import export_run
+from buoy.operations.maintenance.bundles import export_run
 from buoy.ports.maintenance import RunCopy
 from buoy.ports.records import Ended, Message, RunQuery
 

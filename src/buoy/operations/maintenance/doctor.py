@@ -24,7 +24,7 @@ from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.errors import CorruptLog
-from buoy.operations.broken_runners import broken_runners, set_aside
+from buoy.operations.maintenance.broken_runners import broken_runners, set_aside
 from buoy.ports.maintenance import IndexTrouble, StoreCheck
 from buoy.ports.records import Broken, Orphan, RunQuery, RunRecord
 from buoy.recovery.failure_detector import FailureDetector
