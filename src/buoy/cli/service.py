@@ -14,8 +14,8 @@ from buoy.core.ids import check_name
 from buoy.core.limits import SWEEP_S
 from buoy.core.urls import shown_url
 from buoy.errors import BadInput
-from buoy.operations.service_units import Duty, nearest_cron, sweeping, working
-from buoy.operations.service_units import service as texts_of
+from buoy.operations.workers.service_units import Duty, nearest_cron, sweeping, working
+from buoy.operations.workers.service_units import service as texts_of
 
 
 @click.command()

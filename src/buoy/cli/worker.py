@@ -105,7 +105,7 @@ def _drive(options: WorkerChoices) -> int:
     member = None if options.member is None else _member(options.member)
     from buoy.cli.terminal.worker_session import work
     from buoy.operations.targets.spec_files import allowed_calls
-    from buoy.operations.worker import WorkerOrder, worker_registry
+    from buoy.operations.workers.worker import WorkerOrder, worker_registry
 
     with results_alone(as_json=options.as_json) as out:
         order = WorkerOrder(

@@ -22,7 +22,7 @@ import uvicorn
 
 from buoy.config import token_file
 from buoy.errors import BadInput, StoreUnusable
-from buoy.operations.worker_pool import PoolEnd, WorkerPool
+from buoy.operations.workers.worker_pool import PoolEnd, WorkerPool
 from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend

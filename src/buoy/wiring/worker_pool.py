@@ -11,7 +11,7 @@ from buoy.host.child_processes import SystemChildren, SystemParent
 from buoy.host.clock import SystemClock
 from buoy.host.cores import cores
 from buoy.host.garbage import collect_seldom
-from buoy.operations.worker_pool import PoolEvent, PoolOptions, WorkerPool
+from buoy.operations.workers.worker_pool import PoolEvent, PoolOptions, WorkerPool
 from buoy.ports.host import Clock
 from buoy.ports.processes import MEMBER_OPTION, ParentProcess
 

@@ -17,7 +17,7 @@ from buoy.core.log.lifecycle import Status
 from buoy.errors import Unavailable
 from buoy.operations.batch.runner import JobRunner, runner_options
 from buoy.operations.slurm.places import declare_predecessors_dead
-from buoy.operations.worker import hear
+from buoy.operations.workers.worker import hear
 from buoy.wiring.local_worker import open_job_runner
 
 _LOOK_S = 0.5

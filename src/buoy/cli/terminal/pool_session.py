@@ -19,7 +19,7 @@ from buoy.cli.terminal.report_lines import ReportLines
 from buoy.core.durations import in_words
 from buoy.core.limits import PROCESSES_MAX
 from buoy.core.log.wording import counted
-from buoy.operations.worker_pool import PoolEnd, PoolEvent, PoolOptions, WorkerPool
+from buoy.operations.workers.worker_pool import PoolEnd, PoolEvent, PoolOptions, WorkerPool
 from buoy.wiring.worker_pool import cores, pool_clock, worker_pool
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

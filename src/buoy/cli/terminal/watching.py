@@ -14,8 +14,8 @@ from buoy.core.explain.phrases import answer_words
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document, OpenLeaf
 from buoy.core.log.lifecycle import Status
-from buoy.operations.drive import Driver
-from buoy.operations.worker import hear_troubles
+from buoy.operations.workers.drive import Driver
+from buoy.operations.workers.worker import hear_troubles
 from buoy.wiring.worker import Worker
 
 # How often the view is brought up to date.

@@ -14,7 +14,15 @@ from buoy.config import configured_store
 from buoy.core.durations import in_words
 from buoy.core.limits import PARENT_ENDED_MARGIN_S
 from buoy.core.log.wording import counted
-from buoy.operations.worker import EndedRun, PausedRun, TakenRun, WorkerOrder, hear, runs_left_when_idle, stuck_runs
+from buoy.operations.workers.worker import (
+    EndedRun,
+    PausedRun,
+    TakenRun,
+    WorkerOrder,
+    hear,
+    runs_left_when_idle,
+    stuck_runs,
+)
 from buoy.wiring.local_worker import open_worker
 from buoy.wiring.worker import Worker
 from buoy.wiring.worker_pool import ParentProcess

@@ -29,8 +29,8 @@ from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.room import Room
 from buoy.errors import WrongState
-from buoy.operations.drive import Driver
 from buoy.operations.inspect.runs import NOT_ENDED
+from buoy.operations.workers.drive import Driver
 from buoy.ports.records import RunQuery
 
 
