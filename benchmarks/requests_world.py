@@ -22,7 +22,7 @@ from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.host.threads import SystemThreads
-from buoy.operations.scheduler import Scheduler
+from buoy.operations.workers.scheduler import Scheduler
 from buoy.ports.records import Task, Wants
 from buoy.recovery.sweep.sweep import SweepOptions
 from buoy.recovery.sweep.sweeper import Sweeper

@@ -16,8 +16,8 @@ from buoy.engine.client import migrate
 from buoy.engine.client.client import Client
 from buoy.engine.client.migrate import Migration
 from buoy.engine.code.replay import History
-from buoy.operations import scheduler
-from buoy.operations.scheduler import Fired, Scheduler, zone_of
+from buoy.operations.workers import scheduler
+from buoy.operations.workers.scheduler import Fired, Scheduler, zone_of
 from buoy.ports.records import Task, Wants
 from buoy.ports.store import Store
 from buoy.recovery import recover

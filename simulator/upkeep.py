@@ -12,7 +12,7 @@ from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
-from buoy.operations.schedules import Times, add_schedule, remove_schedule
+from buoy.operations.control.schedules import Times, add_schedule, remove_schedule
 from buoy.ports.maintenance import RunCopy, TaskFound
 from buoy.recovery.sweep.resume_paused import migrate_all
 from simulator.plan import RunPlan, TimePlan

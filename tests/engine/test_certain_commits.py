@@ -20,8 +20,8 @@ from buoy.engine.services.commits import commit_all_surely, commit_surely
 from buoy.errors import InboxFull, StoreUnusable, Unavailable, Unclear, WrongState
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
-from buoy.operations.scheduler import Scheduler
-from buoy.operations.schedules import Times, add_schedule
+from buoy.operations.control.schedules import Times, add_schedule
+from buoy.operations.workers.scheduler import Scheduler
 from buoy.ports.host import Clock
 from buoy.ports.records import Committed, FencedOut
 from buoy.recovery.recover import recover_run

@@ -14,7 +14,7 @@ from buoy.core.log.state import State, fold
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.errors import WrongState
-from buoy.operations.schedules import Times, add_schedule
+from buoy.operations.control.schedules import Times, add_schedule
 from buoy.wiring.local_worker import host_worker
 from buoy.wiring.worker import Worker
 from tests.lossy import LossyStore, lossy, surely

@@ -19,7 +19,7 @@ import msgspec
 
 import buoy
 from buoy.errors import QuestionAnswered, Unavailable, WrongState
-from buoy.operations.schedules import Times, add_schedule
+from buoy.operations.control.schedules import Times, add_schedule
 from tests.lossy import lose_answers, surely
 from tests.patience import LOOK_S
 

@@ -17,8 +17,8 @@ from buoy.core.log import events as e
 from buoy.engine.client.client import Client
 from buoy.engine.client.run import Run
 from buoy.errors import BadInput, UnknownRun, WrongState
+from buoy.operations.control.schedules import Times, add_schedule
 from buoy.operations.maintenance.copy_runs import copy_all, copy_run, copy_schedules
-from buoy.operations.schedules import Times, add_schedule
 
 WITNESS: list[str] = []
 CRATE = child_run_id(RunId("parcel-1"), LeafId("crate#1"), 0)

@@ -23,9 +23,9 @@ from buoy.engine.client.client import Client
 from buoy.errors import WrongState
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
+from buoy.operations.control.schedules import Times, add_schedule
 from buoy.operations.maintenance.copy_runs import copy_all, copy_schedules, copy_tombstones
 from buoy.operations.maintenance.purge import Purge, purge
-from buoy.operations.schedules import Times, add_schedule
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore

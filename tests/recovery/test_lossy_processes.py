@@ -18,7 +18,7 @@ from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.state import fold
 from buoy.engine.read_log import read_log
-from buoy.operations.schedules import remove_schedule
+from buoy.operations.control.schedules import remove_schedule
 from tests.patience import PATIENCE_S, until
 
 from .lossy_process import PLAIN, SCHEDULE

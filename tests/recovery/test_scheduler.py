@@ -13,9 +13,7 @@ import buoy
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, Unavailable, WrongState
 from buoy.host.ids import SystemIds
-from buoy.operations.maintenance.purge import Purge, purge
-from buoy.operations.scheduler import Scheduler, next_fire
-from buoy.operations.schedules import (
+from buoy.operations.control.schedules import (
     Times,
     add_schedule,
     all_schedules,
@@ -23,6 +21,8 @@ from buoy.operations.schedules import (
     remove_schedule,
     resume_schedule,
 )
+from buoy.operations.maintenance.purge import Purge, purge
+from buoy.operations.workers.scheduler import Scheduler, next_fire
 from buoy.ports.store import Store
 from buoy.recovery.sweep.scope import Scope
 from buoy.stores import open_store

@@ -14,8 +14,7 @@ from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words
 from buoy.core.schedule.schedule import CatchUp, Schedule, when_text
-from buoy.operations.scheduler import next_fire
-from buoy.operations.schedules import (
+from buoy.operations.control.schedules import (
     FoundSchedules,
     Times,
     add_schedule,
@@ -25,6 +24,7 @@ from buoy.operations.schedules import (
     resume_schedule,
 )
 from buoy.operations.targets.spec_files import Target
+from buoy.operations.workers.scheduler import next_fire
 from buoy.wiring.app import open_client
 
 if TYPE_CHECKING:

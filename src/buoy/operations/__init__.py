@@ -1,6 +1,6 @@
-"""What a person or a program asks of a store, free of terminal and HTTP.
+"""What a person or a program asks of a store, free of terminal and HTTP. Each operation returns frozen structs of facts.
 
-Here: `inspect/` looks; recover, resume, messages, rewind, migrate and start change a run; drive and worker execute;
-status, sweep, doctor, purge, bundles and schedules care for the store. Each returns frozen structs with facts.
+Here: `inspect/` looks, `control/` acts on runs, `workers/` drives them, `maintenance/` cares for the store, `targets/`
+finds what a person names; `batch/` and `slurm/` do the same for jobs.
 Not here: parsing options, printing (`cli`) and opening a store (`wiring`).
 """

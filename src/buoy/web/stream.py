@@ -18,8 +18,8 @@ from starlette.types import Message, Receive, Scope, Send
 from buoy.core.ids import RunId, check_run_id
 from buoy.core.log import codec
 from buoy.errors import BadInput
+from buoy.operations.control.stream_start import WatchedRun, watch_run
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
-from buoy.operations.watch import WatchedRun, watch_run
 from buoy.ports.records import RunRecord
 from buoy.web.auth import Grant
 from buoy.web.backend import Backend, OpenedServer

@@ -21,7 +21,7 @@ from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import Problem
-from buoy.operations.scheduler import Scheduler
+from buoy.operations.workers.scheduler import Scheduler
 from buoy.ports.host import Clock, Ids, Liveness, Shell, Threads
 from buoy.ports.records import RunnerInfo
 from buoy.ports.store import Store

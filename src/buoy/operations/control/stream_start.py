@@ -1,4 +1,4 @@
-"""Watch: what a client that opens a live stream must know at once: whether a runner executes the run.
+"""Stream start: what a client that opens a live stream must know at once: whether a runner executes the run.
 
 Invariants: a run that a live runner drives, that rests or that has ended costs one look. A run that should be at work
 and is not is diagnosed. It is recovered if the caller and the policy of the run allow that.

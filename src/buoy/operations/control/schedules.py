@@ -18,7 +18,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.spec.workflow import SpecWorkflow
 from buoy.errors import BadInput, CorruptLog, Unavailable, UnknownSchedule, WrongState
 from buoy.operations.control.start_named import StartOrder, created_by
-from buoy.operations.scheduler import zone_of
+from buoy.operations.workers.scheduler import zone_of
 from buoy.ports.records import Broken
 
 _TRIES_MAX = 20
