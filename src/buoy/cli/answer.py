@@ -7,7 +7,7 @@ import sys
 import click
 
 from buoy.cli.terminal.answers import parse_answer
-from buoy.cli.terminal.message_lines import tell_sent
+from buoy.cli.terminal.lines.messages import tell_sent
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.prompts import put
 from buoy.cli.terminal.run_ids import run_argument

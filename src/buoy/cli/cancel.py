@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.job_changes import tell_changed
-from buoy.cli.terminal.message_lines import tell_request
+from buoy.cli.terminal.lines.messages import tell_request
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations.control import messages

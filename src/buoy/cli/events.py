@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.event_lines import describe
+from buoy.cli.terminal.lines.events import describe
 from buoy.cli.terminal.output import json_line, print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.run_ids import run_argument

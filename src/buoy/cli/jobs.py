@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.job_lines import counts_line, job_lines
+from buoy.cli.terminal.lines.jobs import counts_line, job_lines
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options
 from buoy.cli.terminal.run_ids import run_argument

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.lines.rewinds import go_back
 from buoy.cli.terminal.program import shared_options
-from buoy.cli.terminal.rewind_lines import go_back
 from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations.control.rewind import Rewind
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.filters import run_filters
+from buoy.cli.terminal.lines.run_table import run_lines
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options, wording
-from buoy.cli.terminal.run_table import run_lines
 from buoy.config import colours_wanted
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.limits import RUNS_PAGE_MAX

@@ -8,10 +8,10 @@ from typing import Any
 import click
 import msgspec
 
-from buoy.cli.terminal.job_lines import recovered_lines
+from buoy.cli.terminal.lines.jobs import recovered_lines
+from buoy.cli.terminal.lines.recoveries import recovery_lines
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, check_store, connected, go, shared_options, size, span, wording
-from buoy.cli.terminal.recovery_lines import recovery_lines
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.run_ids import run_argument
 from buoy.cli.terminal.slurm_options import AllocationChoice, allocated_lines, allocation_options, orphan_lines

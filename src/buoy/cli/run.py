@@ -6,8 +6,8 @@ import sys
 
 import click
 
+from buoy.cli.terminal.lines.outcomes import tell_outcome
 from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
-from buoy.cli.terminal.outcomes import tell_outcome
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local

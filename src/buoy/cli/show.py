@@ -6,8 +6,8 @@ import click
 from rich.text import Text
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.event_lines import leaf_line, short_json
-from buoy.cli.terminal.leaf_lines import leaf_lines, step_counts
+from buoy.cli.terminal.lines.events import leaf_line, short_json
+from buoy.cli.terminal.lines.leaves import leaf_lines, step_counts
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.cli.terminal.run_ids import run_argument

@@ -14,7 +14,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from buoy.cli.terminal.job_lines import job_cause
+from buoy.cli.terminal.lines.jobs import job_cause
 from buoy.cli.terminal.output import json_line
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span
 from buoy.cli.terminal.render import clock

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
+from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.program import Exit
-from buoy.cli.terminal.report_lines import ReportLines
 from buoy.cli.terminal.signals import Stop, stop_signals
 from buoy.cli.terminal.worker_session import Reporter
 from buoy.core.batch.resources import Capacity

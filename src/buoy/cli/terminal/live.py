@@ -16,7 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from buoy.cli.terminal.event_lines import leaf_line, spoken
+from buoy.cli.terminal.lines.events import leaf_line, spoken
 from buoy.cli.terminal.render import clock, console
 from buoy.core.diagnosis.facts import ProgressFacts
 from buoy.core.durations import in_words

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 
 import click
 
+from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.program import Exit
-from buoy.cli.terminal.report_lines import ReportLines
 from buoy.core.durations import in_words
 from buoy.core.limits import PROCESSES_MAX
 from buoy.core.log.wording import counted

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TextIO
 
-from buoy.cli.terminal.report_lines import ReportLines
+from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.signals import Stop, stop_signals
 from buoy.config import configured_store
 from buoy.core.durations import in_words

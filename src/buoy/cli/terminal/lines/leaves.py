@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from buoy.cli.terminal.event_lines import given_text, short_json
+from buoy.cli.terminal.lines.events import given_text, short_json
 from buoy.core.durations import in_words
 from buoy.core.explain.phrases import shortened
 from buoy.core.log.wording import error_text
