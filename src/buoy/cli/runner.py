@@ -35,7 +35,7 @@ def runner(**given: object) -> int:
     Exit code: 0 completed or stopped, 1 failed, 2 bad input, 3 cancelled, 4 paused, 5 store unusable.
     """
     options = msgspec.convert(given, RunnerChoice)
-    from buoy.cli.terminal.job_session import run_jobs
+    from buoy.cli.terminal.sessions.runner import run_jobs
 
     url = check_store(options.store)
     with results_alone(as_json=options.as_json) as out:

@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from buoy.cli.terminal.output import results_alone
-from buoy.cli.terminal.pool_session import process_count, run_pool
 from buoy.cli.terminal.program import Exit, calls_option, duration, go, shared_options, span
+from buoy.cli.terminal.sessions.pool import process_count, run_pool
 from buoy.cli.terminal.signals import end_at_once
 from buoy.core.ids import check_name
 from buoy.core.limits import DRIVING_RUNS_MAX, STOP_GRACE_S
@@ -103,7 +103,7 @@ def _drive(options: WorkerChoices) -> int:
     collect_seldom()  # before user code is loaded, which may have its own opinion
     # The parent is heard before user code is loaded, which may take long.
     member = None if options.member is None else _member(options.member)
-    from buoy.cli.terminal.worker_session import work
+    from buoy.cli.terminal.sessions.worker import work
     from buoy.operations.targets.spec_files import allowed_calls
     from buoy.operations.workers.worker import WorkerOrder, worker_registry
 

@@ -8,8 +8,8 @@ from typing import Any, TextIO
 
 from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.program import Exit
+from buoy.cli.terminal.sessions.worker import Reporter
 from buoy.cli.terminal.signals import Stop, stop_signals
-from buoy.cli.terminal.worker_session import Reporter
 from buoy.core.batch.resources import Capacity
 from buoy.core.ids import check_run_id
 from buoy.core.log.document import Document
