@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.filters import run_filters
+from buoy.cli.terminal.options.runs import run_filters
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
 from buoy.core.limits import BULK_PART_MAX

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from buoy.cli.terminal import render
+from buoy.cli.terminal.options.targets import named_target, param_option
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option
-from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import choose_store
 from buoy.core.urls import shown_url
 from buoy.errors import BadInput

@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.job_changes import tell_changed
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import shared_options
-from buoy.cli.terminal.run_ids import run_argument
 
 
 @click.command()

@@ -6,9 +6,9 @@ import click
 
 from buoy.cli.terminal import render
 from buoy.cli.terminal.lines.events import describe
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import json_line, print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.limits import EVENTS_PAGE
 from buoy.core.log.events import Event
 from buoy.operations.inspect.run_log import LogPage, follow_log, log_page

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.bundle.format import Bundle, digest, render
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.graph.svg import as_svg
 from buoy.core.graph.text import as_mermaid, as_text
 from buoy.core.graph.view import GraphView

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.lines.jobs import counts_line, job_lines
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.batch.jobs import JobStatus
 from buoy.core.ids import RunId
 from buoy.operations.batch.jobs import Jobs, list_jobs

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.errors import BadInput
 from buoy.operations.inspect.step_logs import StepLogs, log_folder_of, run_ended
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.run_ids import optional_run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import optional_run_argument
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.control.migrate import Migrate, Migration, Migrations, migrate_run, migrate_workflow

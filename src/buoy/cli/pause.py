@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.lines.messages import tell_request
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations.control import messages
 from buoy.operations.control.messages import RequestMade
 

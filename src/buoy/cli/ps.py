@@ -9,8 +9,8 @@ import click
 from msgspec.structs import replace
 
 from buoy.cli.terminal import render
-from buoy.cli.terminal.filters import run_filters
 from buoy.cli.terminal.lines.run_table import run_lines
+from buoy.cli.terminal.options.runs import run_filters
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options, wording
 from buoy.config import colours_wanted

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import json_line
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.log.codec import encode_plain
 from buoy.operations.inspect.published import follow_published
 

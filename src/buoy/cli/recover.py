@@ -10,11 +10,11 @@ import msgspec
 
 from buoy.cli.terminal.lines.jobs import recovered_lines
 from buoy.cli.terminal.lines.recoveries import recovery_lines
+from buoy.cli.terminal.options.run_ids import run_argument
+from buoy.cli.terminal.options.slurm import AllocationChoice, allocated_lines, allocation_options, orphan_lines
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, check_store, connected, go, shared_options, size, span, wording
 from buoy.cli.terminal.render import local
-from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.slurm_options import AllocationChoice, allocated_lines, allocation_options, orphan_lines
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.operations import recover as recovery

@@ -5,9 +5,9 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal import render
+from buoy.cli.terminal.options.run_ids import optional_run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import optional_run_argument
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.operations.inspect.recoveries import RecoveryAudit, RecoveryEntry, recovery_audit, run_recoveries
 

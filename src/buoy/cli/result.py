@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.lines.outcomes import tell_outcome
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, duration, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations.control.outcome import RunOutcome, outcome, wait_for_outcome
 
 

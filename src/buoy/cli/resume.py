@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_arguments
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import local
-from buoy.cli.terminal.run_ids import run_arguments
 from buoy.core.explain.phrases import Wording, answer_words
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted

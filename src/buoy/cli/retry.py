@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from buoy.cli.terminal.lines.rewinds import go_back
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.operations.control.rewind import Rewind
 
 

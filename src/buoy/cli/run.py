@@ -8,11 +8,11 @@ import click
 
 from buoy.cli.terminal.lines.outcomes import tell_outcome
 from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
+from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import end_at_once, stop_signals
-from buoy.cli.terminal.target_options import arg_option, input_option, named_target, param_option
 from buoy.cli.terminal.watching import Watch
 from buoy.config import configured_store
 from buoy.core.limits import STOP_GRACE_S

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from buoy.cli.terminal import render
+from buoy.cli.terminal.options.targets import named_target, param_option
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option, connected, duration, go, shared_options
-from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.durations import in_words
 from buoy.core.schedule.schedule import CatchUp, Schedule, when_text

@@ -8,9 +8,9 @@ from rich.text import Text
 from buoy.cli.terminal import render
 from buoy.cli.terminal.lines.events import leaf_line, short_json
 from buoy.cli.terminal.lines.leaves import leaf_lines, step_counts
+from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
 from buoy.core.diagnosis.facts import Facts, is_cause
 from buoy.core.diagnosis.health import judge
 from buoy.core.explain.phrases import (

@@ -7,10 +7,10 @@ from typing import Any
 import click
 import msgspec
 
+from buoy.cli.terminal.options.run_ids import run_argument
+from buoy.cli.terminal.options.slurm import AllocationChoice, action_line, allocated_lines, allocation_options
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options
-from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.slurm_options import AllocationChoice, action_line, allocated_lines, allocation_options
 from buoy.core.ids import RunId
 from buoy.core.log.wording import counted
 from buoy.operations.batch.jobs import read_batch

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
-from buoy.cli.terminal.target_options import arg_option, input_option, named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.explain.phrases import status_text
 from buoy.operations import start as starting

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
+from buoy.cli.terminal.options.slurm import AllocationChoice, allocated_lines, allocation_options, group_line
+from buoy.cli.terminal.options.targets import named_target, param_option
 from buoy.cli.terminal.output import print_json, results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
-from buoy.cli.terminal.slurm_options import AllocationChoice, allocated_lines, allocation_options, group_line
-from buoy.cli.terminal.target_options import named_target, param_option
 from buoy.config import configured_store, person
 from buoy.core.batch.regenerate import Regenerated
 from buoy.core.batch.resources import group_name

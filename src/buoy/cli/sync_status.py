@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.run_ids import run_argument
+from buoy.cli.terminal.options.slurm import orphan_lines
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options
-from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.slurm_options import orphan_lines
 from buoy.core.ids import RunId
 from buoy.operations.slurm.sync import Synced
 from buoy.operations.slurm.sync import sync_status as compare

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from buoy.cli.terminal.options.targets import param_option
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, calls_option, shared_options
-from buoy.cli.terminal.target_options import param_option
 from buoy.core.log.wording import counted
 from buoy.errors import BadSpec
 from buoy.operations.targets.spec_files import allowed_calls, check_spec_file

@@ -15,11 +15,11 @@ from rich.live import Live
 from rich.text import Text
 
 from buoy.cli.terminal.lines.jobs import job_cause
+from buoy.cli.terminal.options.run_ids import run_argument
+from buoy.cli.terminal.options.slurm import AllocationChoice, allocation_options, tended_lines
 from buoy.cli.terminal.output import json_line
 from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span
 from buoy.cli.terminal.render import clock
-from buoy.cli.terminal.run_ids import run_argument
-from buoy.cli.terminal.slurm_options import AllocationChoice, allocation_options, tended_lines
 from buoy.config import colours_wanted
 from buoy.core.batch.jobs import JobStatus
 from buoy.core.batch.resources import Correction

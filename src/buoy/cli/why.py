@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
+from buoy.cli.terminal.options.run_ids import optional_run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import HEALTH_STYLE, console, local
-from buoy.cli.terminal.run_ids import optional_run_argument
 from buoy.core.explain.explain import Explanation
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
