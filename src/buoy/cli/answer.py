@@ -6,12 +6,12 @@ import sys
 
 import click
 
-from buoy.cli.terminal.answers import parse_answer
 from buoy.cli.terminal.lines.messages import tell_sent
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
-from buoy.cli.terminal.prompts import put
-from buoy.cli.terminal.typed import Typed
+from buoy.cli.terminal.questions.answers import parse_answer
+from buoy.cli.terminal.questions.prompts import put
+from buoy.cli.terminal.questions.typed import Typed
 from buoy.core.explain.phrases import expected_text
 from buoy.core.log.document import OpenLeaf
 from buoy.core.log.questions import Json

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from buoy.cli.terminal.asking import Asker
 from buoy.cli.terminal.live import RunDisplay
 from buoy.cli.terminal.program import wording
+from buoy.cli.terminal.questions.asking import Asker
 from buoy.cli.terminal.render import local
 from buoy.cli.terminal.signals import Stop
 from buoy.core.diagnosis.facts import Facts

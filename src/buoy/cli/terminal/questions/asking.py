@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from buoy.cli.terminal.answers import answer_text
 from buoy.cli.terminal.live import RunDisplay
-from buoy.cli.terminal.prompts import InputEnded, put, refuse
-from buoy.cli.terminal.typed import Typed
+from buoy.cli.terminal.questions.answers import answer_text
+from buoy.cli.terminal.questions.prompts import InputEnded, put, refuse
+from buoy.cli.terminal.questions.typed import Typed
 from buoy.core.explain.phrases import questions
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document, OpenLeaf

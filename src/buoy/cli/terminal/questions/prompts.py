@@ -9,8 +9,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from buoy.cli.terminal.answers import numbered, parse_answer, prompt, prompt_lines
-from buoy.cli.terminal.typed import Typed
+from buoy.cli.terminal.questions.answers import numbered, parse_answer, prompt, prompt_lines
+from buoy.cli.terminal.questions.typed import Typed
 from buoy.core.log.form_fields import Field, fields_of, option_text, parse_field
 from buoy.core.log.questions import Json, Question, check_answer
 from buoy.errors import BadInput
