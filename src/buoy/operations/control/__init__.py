@@ -1,4 +1,4 @@
 """Control: acts on runs and schedules. Starts runs, sends messages, resumes, recovers, rewinds and migrates them.
 
-Here: one module for each action; `bulk` applies one to many runs. Not here: reading (`inspect/`) and driving (`workers/`).
+Here: one module per action; `bulk` applies one to many runs. Not here: reading (`inspect/`), driving (`workers/`).
 """
