@@ -17,10 +17,10 @@ from buoy.cli.terminal.program import Exit, check_store, connected, go, shared_o
 from buoy.cli.terminal.render import local
 from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
-from buoy.operations import recover as recovery
 from buoy.operations.batch.hook import HookEnd, run_hook
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered, recover_jobs
+from buoy.operations.control import recover as recovery
 from buoy.operations.control.recover import Recovered
 from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
 from buoy.wiring.slurm import hook_place, slurm_site

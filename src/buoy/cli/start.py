@@ -10,7 +10,7 @@ from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wo
 from buoy.cli.terminal.render import local
 from buoy.config import configured_store, person
 from buoy.core.explain.phrases import status_text
-from buoy.operations import start as starting
+from buoy.operations.control import start as starting
 from buoy.operations.control.start import Started
 from buoy.operations.targets.spec_files import Target, called_modules, is_spec_file
 from buoy.wiring.app import open_client

@@ -14,8 +14,9 @@ from buoy.core.explain.phrases import Wording
 from buoy.core.graph.view import GraphView
 from buoy.core.limits import EVENTS_PAGE
 from buoy.errors import BadInput, RecoveryFailed, UnknownQuestion, UnknownRun, UnknownWorkflow
-from buoy.operations import messages, recover, resume, rewind, start, start_named, status
+from buoy.operations.control import messages, recover, resume, rewind, start, start_named
 from buoy.operations.inspect import explanation, finding_runs, inbox, published, recoveries, run_detail, run_log, runs
+from buoy.operations.maintenance import status
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing, PageQuery
 
 

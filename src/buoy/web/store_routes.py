@@ -12,9 +12,10 @@ import msgspec
 from buoy.core.bundle.format import parse, render
 from buoy.core.schedule.schedule import CatchUp, Schedule
 from buoy.errors import BadInput, CorruptLog, UnknownSchedule, UnknownWorkflow, WrongState
-from buoy.operations import bulk, bundles, doctor, schedules, status
+from buoy.operations.control import bulk, schedules
 from buoy.operations.control.start_named import StartOrder
 from buoy.operations.inspect import fleet, troubles
+from buoy.operations.maintenance import bundles, doctor, status
 from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, Endpoint, Nothing
 from buoy.web.run_routes import RunsChoice, filter_of
 

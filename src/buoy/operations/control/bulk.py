@@ -23,7 +23,7 @@ from buoy.core.limits import BULK_PART_MAX, BULK_PART_S, BULK_RUNS_MAX, RUNS_PAG
 from buoy.core.times import StoreTime
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UserError
-from buoy.operations import recover, resume
+from buoy.operations.control import recover, resume
 from buoy.operations.inspect.runs import NOT_ENDED, RunFilter
 from buoy.ports.records import RunQuery
 
