@@ -1,6 +1,6 @@
 """Buoy: durable workflows for Python that come back.
 
-`step` and `workflow` make them, `open` drives them in this process, `connect` only speaks to them.
+`step` and `workflow` make them, `open` drives them in this process, `connect` only sends them requests.
 
 The engine is loaded when the first public name is used: a command that only lists runs does not need it.
 """

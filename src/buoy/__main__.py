@@ -5,7 +5,7 @@ import sys
 
 
 def start() -> None:
-    """Loads the command and runs it. A Ctrl-C while it loads ends the process without a word: nothing was begun."""
+    """Loads the command and runs it. A Ctrl-C while it loads ends the process silently: nothing was started."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from buoy.cli.main import main

@@ -85,7 +85,7 @@ def _is_there(path: Path) -> bool:
 
 
 def configured_stack(start: Path | None = None) -> str | None:
-    """Which stack this process belongs to; None: to none."""
+    """The stack of this process; None: all stacks."""
     found = os.environ.get(STACK_VARIABLE) or load_settings(start).stack
     return _name(found, "stack") if found else None
 
@@ -233,7 +233,7 @@ def buoy_version() -> str:
 
 
 def person() -> str:
-    """Who gives the commands, for the record: the name of the user, as far as it can be told."""
+    """The user who gives the commands, for the record; the best name that the system has."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):

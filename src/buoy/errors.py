@@ -22,7 +22,7 @@ Problem
 │  └─ StoreLost              its files were removed or replaced under this process: stop, nothing can be recorded
 ├─ CorruptLog                the stored log breaks its own rules; nothing was changed
 ├─ Diverged                  the workflow's code and its log disagree (with the first difference)
-├─ StepFailed                a step failed for good; seen by workflow code
+├─ StepFailed                a step failed finally; seen by workflow code
 │  └─ CommandFailed          a command of a spec ended badly
 ├─ RunFailed                 the run ended in failure; seen by who waits for its result
 └─ RunCancelled              the run was cancelled; seen by who waits for its result
@@ -182,7 +182,7 @@ class Diverged(Problem):
 
 
 class StepFailed(Problem):
-    """A step failed for good. `except` also catches it by the original class.
+    """A step failed finally. `except` also catches it by the original class.
 
     `type` names the original class, `reason` is its text, `attempts` how often it was tried. `classes` has the original
     class and its bases, as `module:name`.

@@ -117,7 +117,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "a child that ended unheard",
         facts_of(log(created(), claimed(), child("c#1")), children={RunId("child-1"): "failed"}),
-        ["child child-1 is failed, and its end was not told"],
+        ["child child-1 is failed, and its end was not delivered"],
     ),
     (
         "paused, asked to resume, and no worker",

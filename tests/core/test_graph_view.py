@@ -177,7 +177,7 @@ def test_parts_that_did_the_same_are_drawn_as_one_with_their_number() -> None:
     ]  # fmt: skip
     assert links(view) >= {("load#1", "1/fetch#1"), ("1/save#1", "report#1")}
     text = as_text(view)
-    assert len(text.splitlines()) == 6 and "200 parts alike, of which the first is 1" in text
+    assert len(text.splitlines()) == 6 and "200 similar parts, the first is 1" in text
     assert "200 times, 1.0 s to 1.0 s each" in text
     assert view_of(*fan_out(200)).left_out == 2
 

@@ -93,7 +93,7 @@ DOCUMENT_LIST_MAX = 50
 # A beat every 30 s; silence is suspect after four of them.
 BEAT_S = 30.0
 SUSPECT_AFTER_S = 120.0
-# An attempt to beat that hangs (a connection that was cut without a word) is given up: several fit into the time before
+# An attempt to beat that hangs (a connection that was cut silently) is given up: several fit into the time before
 # the runner fences itself.
 BEAT_ATTEMPT_S = 20.0
 # On networked stores: a runner that could not confirm a beat for so long must assume that it was declared dead.
@@ -128,8 +128,8 @@ RESTARTS_UNTIL_IDLE_MAX = 12
 PARENT_ENDED_MARGIN_S = 30.0
 
 # A thread cannot be ended from outside. A sync step whose last attempt timed out has its outcome when its thread has
-# ended, so that nothing is undone while it acts. A thread that hangs must not hold its run for ever: after so long the
-# step fails all the same, and its error names the thread.
+# ended, so that nothing is undone while it acts. A thread that hangs must not hold its run forever: after so long the
+# step fails anyway, and its error names the thread.
 THREAD_END_MAX_S = 60.0
 
 # A whole sweep every five minutes; what has not moved for ten is looked at closely.
@@ -226,11 +226,11 @@ JOBS_OFFERED_MAX = 8_192
 # Jobs that one commit offers: some 700 kB.
 JOBS_COMMIT_MAX = 1_024
 # A job that takes no longer may queue for a place in the guard, so many for each place. Its mean is that of the last so
-# many. More would be begun by the log, and wait; fewer would leave places empty during a commit.
+# many. More would be started by the log, and wait; fewer would leave places empty during a commit.
 JOB_SHORT_S = 0.05
 JOBS_QUEUED_MAX = 24
 JOBS_MEASURED = 8
-# While nothing tells how long jobs take, so many are offered at a time, and given so long to show it.
+# While nothing shows how long jobs take, so many are offered at a time, and given so long to show it.
 JOBS_GUESSED_MAX = 256
 JOBS_GUESSED_S = 2.0
 # Results that a runner sends to the owner at once, and how long the first of them waits for others.

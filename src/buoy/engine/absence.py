@@ -1,4 +1,4 @@
-"""Absence: what to tell about a run that is not there. It never was, or it was purged."""
+"""Absence: the error for a run that is not in the store. It never was, or it was purged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Read log: reads logs and inboxes from a store, page by page. Of an inbox only what a log has not consumed is kept."""
+"""Read log: reads logs and inboxes from a store, page by page. From an inbox it keeps only what the log has not
+consumed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Lock files: proof of life and death on this host, by POSIX locks that end with their process.
 
-Invariants: a runner of this very process is never dead. A lock counts as held only if the kernel says so; what cannot
+Invariants: a runner of this process is never dead. A lock counts as held only if the kernel says so; what cannot
 be opened or read is unknown, and proves neither life nor death. Looking needs no more than permission to read.
 The file names the process that holds it, so that its end can be proven without the runner's record.
 A runner removes its file when it stops. The file of a runner that was declared dead is removed too. An empty file

@@ -1,6 +1,6 @@
 """Processes of this machine: who a runner is, and proof of its life or death.
 
-Invariants: a runner of this very process is never dead. Death is concluded only from something that a living process
+Invariants: a runner of this process is never dead. Death is concluded only from something that a living process
 cannot show: a lock that can be had, another boot, a PID that is gone or was reused. A failed read proves nothing.
 """
 
@@ -50,7 +50,7 @@ def process_started(pid: int) -> str:
 def _stat(pid: int) -> tuple[bool, list[str]]:
     """Whether the process is known to be gone, and what the kernel says about it after its name."""
     try:
-        # The name stands in brackets and may hold anything, brackets too.
+        # The name is in brackets and may hold anything, brackets too.
         return False, (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         # Without /proc (or with one that hides others) a missing file proves nothing.
@@ -98,7 +98,7 @@ class Processes:
         return await asyncio.to_thread(lambda: {each.info.id: self.sight(each) for each in chosen})
 
     def sight(self, record: RunnerRecord) -> Sight:
-        """A lock that this process cannot look at belongs to a process all the same. A runner that is judged by its
+        """A lock that this process cannot look at belongs to a process anyway. A runner that is judged by its
         beats, or by a scheduler, is not seen, wherever it runs. A record that cannot be read names no process."""
         info = record.info
         if info.proof in ("beats", "allocation") or not same_world(info):
@@ -128,7 +128,7 @@ def same_world(info: RunnerInfo) -> bool:
 
 
 def process_stopped(info: RunnerInfo) -> bool:
-    """Whether the kernel says of that very process that a signal has stopped it."""
+    """Whether the kernel says of that same process that a signal has stopped it."""
     if not info.pid_namespace or info.pid_namespace != pid_namespace() or not info.process_started:
         return False
     _, fields = _stat(info.pid)

@@ -52,7 +52,7 @@ class BatchSystem(Protocol):
     async def states(self, names: Collection[str], age_s: float, *, accounts: bool = True) -> SchedulerAnswer:
         """What the scheduler knows about jobs of these names, none of which is older than that.
 
-        `accounts` False: only the queue is asked. Raises `Unavailable` if that cannot be told.
+        `accounts` False: only the queue is asked. Raises `Unavailable` if that is unknown.
         """
         ...
 

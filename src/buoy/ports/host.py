@@ -17,8 +17,8 @@ from buoy.ports.records import Evidence, Proof, RunnerRecord
 class Sight(msgspec.Struct, frozen=True):
     """What one look from this process shows of a runner.
 
-    `seen`: its end would show from here, so that its silence means nothing: it may be busy or stopped. `proof`: why it
-    is certainly gone. `doubt`: why that cannot be told. `stopped`: a signal has stopped its process (SIGSTOP).
+    `seen`: its end would be visible from here, so its silence proves nothing: it may be busy or stopped. `proof`: why
+    it is certainly gone. `doubt`: why that is unknown. `stopped`: a signal has stopped its process (SIGSTOP).
     """
 
     seen: bool = False
@@ -40,16 +40,16 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float = 5.0
     # The whole process tree is killed when it has more than that; 0: no limit.
     memory_max_bytes: int = 0
-    # Of more output its log keeps the first half of that and the last lines; 0: no limit. Of jobs only.
+    # Longer output keeps its first half and its last lines; 0: no limit. For jobs only.
     log_max_bytes: int = 0
-    # An earlier process may have begun this very attempt.
+    # An earlier process may have started this attempt.
     again: bool = False
-    # Commands of one lane share so many places: one that finds all taken begins when another ends. Empty: at once.
+    # Commands of one lane share `places`: one that finds all taken begins when another ends. Empty: at once.
     lane: str = ""
     places: int = 0
 
 
-# The type of the failure of a command whose guard ended without a word: perhaps killed, perhaps with its command.
+# The type of the failure of a command whose guard ended silently: perhaps killed, perhaps with its command.
 GUARD_LOST = "GuardLost"
 
 
@@ -104,20 +104,20 @@ class Liveness(Protocol):
     def withdraw(self, runner: RunnerId) -> None: ...
 
     async def look(self, records: Iterable[RunnerRecord]) -> dict[RunnerId, Sight]:
-        """What shows of these runners from here. It may open a file for each: that is not done on the event loop."""
+        """Looks at these runners from here. It may open a file for each, so it does not run on the event loop."""
         ...
 
     def proof_by_name(self, runner: RunnerId) -> Evidence | None:
-        """Why a runner is certainly gone of which only the id is known, since it has no record that can be read."""
+        """Proof that a runner without a readable record is gone. Only its id is known."""
         ...
 
     async def left_behind(self) -> list[RunnerId]:
-        """Runners whose process left a trace here and does not hold it. A part of them, if there are very many."""
+        """Runners whose process left a trace here and does not hold it. Only some of them if there are many."""
         ...
 
     async def clear(self, runners: Iterable[RunnerId]) -> int:
-        """Removes the traces of these, as far as no process holds them; how many. Only for those that are not
-        registered as living: the trace of a dead runner is what proves its death."""
+        """Removes their traces, unless a process holds them. Returns the number removed. Only for runners that are not
+        registered as living: the trace of a dead runner proves its death."""
         ...
 
 
@@ -154,7 +154,7 @@ class Shell(Protocol):
         ...
 
     async def run(self, command: Command) -> CommandEnd:
-        """Until it ended. A cancellation of this call stops the command, and returns when it has ended."""
+        """Runs the command to its end. A cancellation of this call stops the command, and returns when it has ended."""
         ...
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:

@@ -34,9 +34,9 @@ class TaskFound(msgspec.Struct, frozen=True):
 class RunCopy(msgspec.Struct, frozen=True, kw_only=True):
     """A whole run from elsewhere: it has ended, or is paused. `id` tells copies of one run apart.
 
-    All its messages count as seen: nothing wakes the run but what is sent to it from now on.
-    `found`: it comes as it was found, broken as it may be. Then the document need not agree with the log, and a foreign
-    one has no log at all, nor a task.
+    All its messages count as seen: only a later message wakes the run.
+    `found`: the run is stored as it was found, even if it is broken. The document may then disagree with the log, and a
+    foreign one has neither log nor task.
     """
 
     id: str
@@ -109,7 +109,7 @@ class RawPart(msgspec.Struct, frozen=True):
 class Remains(msgspec.Struct, frozen=True, kw_only=True):
     """All that a store holds of a run, readable or not. `head_seq`: beyond it the log has nothing.
 
-    `digest` tells whether anything has changed since it was read.
+    `digest` shows whether anything has changed since it was read.
     """
 
     parts: tuple[RawPart, ...]
@@ -127,7 +127,7 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Archive(Protocol):
-    """Whole runs: brought from elsewhere, and removed. Code that drives runs never uses it.
+    """Whole runs: imported, and removed. Code that drives runs never uses it.
 
     The id of a purged run is used up: a commit that would create it again is `FencedOut`, a copy of it is refused.
     """
@@ -135,23 +135,23 @@ class Archive(Protocol):
     async def import_run(self, copy: RunCopy) -> bool:
         """Stores a copy of a run, all of it or nothing. False: a run of that id is there already.
 
-        A crash leaves nothing to be seen, or what the same call, repeated, completes.
+        After a crash the run is absent, or the same call completes it.
         """
         ...
 
     async def purge(self, tombstone: Tombstone) -> bool:
-        """Deletes a run that ended, with all that belongs to it, but for its tombstone.
+        """Deletes a run that ended, with all that belongs to it, except for its tombstone.
 
         False if there is no such run, or if it has not ended, owes something or has moved on from `head_seq`.
         """
         ...
 
     async def remains(self, run_id: RunId) -> Remains | None:
-        """All bytes of a run, whether they can be read or not; None: there are none."""
+        """All bytes of a run, readable or not; None if the store has none."""
         ...
 
     async def purge_broken(self, tombstone: Tombstone, digest: str) -> bool:
-        """Deletes a run that cannot be read, with all that belongs to it, but for its tombstone.
+        """Deletes a run that cannot be read, with all that belongs to it, except for its tombstone.
 
         False, and nothing is deleted, if it is not there or if its remains have another digest by now. Before the call,
         the caller makes sure of three things: the run cannot be read, no living runner holds it, and a copy of the
@@ -164,7 +164,7 @@ class Archive(Protocol):
         ...
 
     async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
-        """Those of all purged runs, in an order of the store's own, from after that run on, at most so many."""
+        """Tombstones of purged runs after that one, in the store's own order, at most `limit`."""
         ...
 
     async def bury(self, tombstone: Tombstone) -> bool:
@@ -175,11 +175,11 @@ class Archive(Protocol):
         ...
 
     async def half_purged(self) -> list[RunId]:
-        """Runs whose purge was begun and not finished: purge them again."""
+        """Runs whose purge was started and not finished: purge them again."""
         ...
 
     async def rewrite(self, run_id: RunId, document: Document, head_seq: int) -> bool:
-        """Puts a document that was made from the log in place of the one that is there, whatever that says.
+        """Replaces the stored document by one that was made from the log.
 
         False, and nothing is changed, if the log does not end at `head_seq` any more.
         """
@@ -206,7 +206,7 @@ class IntegrityChecks(Protocol):
         ...
 
     def index_troubles(self, *, deep: bool = False) -> AsyncIterator[IndexTrouble | None]:
-        """Index entries without truth, and truth without entries; None now and then: still at work.
+        """Index entries without truth, and truth without entries; None from time to time: still at work.
 
         `deep`: also what only a look at everything that ever ran can find.
         """

@@ -8,7 +8,7 @@ from buoy.core.limits import COMMIT_WRITES_MAX
 
 
 class Lanes(msgspec.Struct, frozen=True):
-    """How the journal of a process commits to a store: so many groups at once, each of so many writes at most.
+    """How the journal of a process commits to a store: how many groups at once, and how many writes in each.
 
     One group at a time where commits share a sync (SQLite); a few where they share a round trip; groups of one write
     where each run is a request of its own, so that a slow one holds up no other.
@@ -33,5 +33,5 @@ class Pace(msgspec.Struct, frozen=True):
 
     @property
     def billed(self) -> bool:
-        """Whether each request costs something, so that what an index or a document tells is not read again."""
+        """Whether each request costs money, so that callers trust an index or a document and read no more."""
         return self.sweep_looks is not None

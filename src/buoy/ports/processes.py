@@ -21,7 +21,7 @@ class ChildProcess(Protocol):
     def pid(self) -> int: ...
 
     def ask_to_stop(self, signal: str) -> None:
-        """Asks for a graceful stop, as that signal does. Asking twice does nothing more."""
+        """Asks for a graceful stop, as that signal does. Asking twice has no further effect."""
         ...
 
     def end_at_once(self, signal: str) -> None:
@@ -55,6 +55,6 @@ class ParentProcess(Protocol):
         """Calls `on_stop`, from another thread, when the parent asks for a stop or has ended.
 
         After the parent's end this process ends within that time, even if its event loop is held. Before the first
-        call nothing was begun: a stop then ends the process at once.
+        call nothing was started: a stop then ends the process at once.
         """
         ...

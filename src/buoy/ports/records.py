@@ -156,7 +156,7 @@ class Wants(msgspec.Struct, frozen=True):
 
 
 class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who a runner is. Proof of its death needs host, boot, PID namespace, pid and start time together."""
+    """Identity of a runner. Proof of its death needs host, boot, PID namespace, pid and start time together."""
 
     id: RunnerId
     host: str
@@ -177,7 +177,7 @@ class RunnerInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     unable: tuple[str, ...] = ()
     # "worker", or "client" for a process that only ran something of its own
     role: str = "worker"
-    # None: a record of an earlier release. Its store tells: a lock where there are lock files, else its process.
+    # None: a record of an earlier release. Then the store decides: a lock where there are lock files, else the process.
     proof: Proof | None = None
     # None: it is not in an allocation of a batch scheduler.
     allocation: AllocationPlace | None = None
@@ -241,7 +241,7 @@ class RunnerRecord(msgspec.Struct, frozen=True):
     registered_at: StoreTime
     beat_at: StoreTime
     beat: Beat
-    # Set once, never cleared: dead is final. "stopped" for a runner that said good-bye.
+    # Set once, never cleared: dead is final. "stopped" for a runner that deregistered.
     gone_at: StoreTime | None = None
     gone_why: str | None = None
     suspected_at: StoreTime | None = None  # the first of two looks across hosts
@@ -288,7 +288,7 @@ class RunQuery(msgspec.Struct, frozen=True):
     hinted: bool = False
 
 
-# In counts: runs that ended, and of which it was not read how.
+# In counts: runs that ended, whose status was not read.
 ENDED = "ended"
 # In counts, with 0: there are more runs that ended than were counted, since each look at a thousand of them is billed.
 MORE = "more"
@@ -297,7 +297,7 @@ MORE = "more"
 class RunPage(msgspec.Struct, frozen=True):
     """`cursor` None: that was the last page. `broken`: runs of this page that cannot be read.
 
-    A store may not know whether a broken run fits the query. It then tells of the run all the same.
+    A store may not know whether a broken run fits the query. It then lists the run anyway.
     """
 
     runs: tuple[RunRecord, ...]

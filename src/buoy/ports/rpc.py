@@ -58,7 +58,7 @@ class WireCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """What a client must know of the store behind a server. `age_s`: how long this server has been up."""
+    """What a client must know about the store behind a server. `age_s`: how long this server has been up."""
 
     name: str
     version: int
@@ -148,7 +148,7 @@ def _each(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 _OUTCOMES = _Form(list[WireOutcome | None], _each(_pack_outcome), _each(_unpack_outcome))
-# By the annotation that stands in the port.
+# By the annotation that is in the port.
 _FORMS: tuple[tuple[Any, _Form], ...] = (
     (Sequence[Write], _Form(list[WireWrite], _each(_pack_write), _each(_unpack_write))),
     (list[Event], _Form(msgspec.Raw, _pack_events, _unpack_events)),

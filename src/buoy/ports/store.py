@@ -6,7 +6,7 @@ Invariants that every store keeps (and `buoy.testing.contracts` checks):
 - `commit` appends a run's events only if `after_seq` is its last number; else that write is `FencedOut` and changed
   nothing. One run's write is all or nothing; the runs of one call are independent of each other.
 - A commit that was answered is durable. One that raised `Unavailable` may or may not have happened: the caller asks
-  `landed`, which compares the nonce of what stands there (`engine.services.commits` does that for every caller).
+  `landed`, which compares the nonce of what is there (`engine.services.commits` does that for every caller).
 - Exactly one task drives an active run. It is held by at most one runner, or due at a time, or parked until a message.
 - `send` numbers the messages of a run 1, 2, 3... with no gaps and no losses; a dedupe id that is there already gives
   back its number. A message for a run without a holder makes its task due at once.
@@ -67,8 +67,8 @@ class RunLog(Protocol):
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]: ...
 
     async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
-        """What stands in the place of each write: that very write (`Committed`), another one (`FencedOut`), or nothing
-        (None). One question for all of them, so that an unclear group costs one round trip."""
+        """Outcome of writes without a clear answer: the write itself is in the log (`Committed`), another one is
+        (`FencedOut`), or neither (None). One round trip for the whole group."""
 
     async def run(self, run_id: RunId) -> RunRecord | None: ...
 
@@ -77,18 +77,19 @@ class RunLog(Protocol):
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage: ...
 
     async def counts(self, query: RunQuery | None = None) -> dict[str, int]:
-        """How many runs there are of each status that occurs. A store that must read each run to tell how it ended
-        does so for the newest `COUNTED_MAX`; those that ended before are counted as `ENDED`, a status of no run."""
+        """Number of runs by status. A store that must read a run to know how it ended reads the newest `COUNTED_MAX`,
+        and counts earlier ones as `ENDED`, a status that no run has."""
         ...
 
     async def moved(self, cursor: str | None = None, limit: int = 1_000) -> tuple[list[RunId], str]:
-        """Runs that may have moved since a cursor was given, and the next cursor; None: begin now. Costs nothing where
-        runs are written. A hint: it may name a run twice or for nothing, and miss one. Who needs certainty looks."""
+        """Runs that may have changed since the cursor, and the next cursor; None: begin now. Writers pay nothing for
+        it. A hint: it may repeat a run, name an unchanged one, or miss one. A caller that needs certainty reads the
+        runs."""
         ...
 
     async def run_ids(self, prefix: str, limit: int) -> list[RunId]:
-        """Runs whose id begins with that, at most so many; the one with that very id first. Reads no document, so that
-        a broken run can be named, too."""
+        """Runs whose id begins with `prefix`, at most `limit`; an exact match comes first. Reads no document, so a
+        broken run can be named, too."""
         ...
 
 
@@ -120,10 +121,10 @@ class TaskQueue(Protocol):
     async def release(
         self, run_id: RunId, runner: RunnerId, change: Released | Ended, head_seq: int | None = None
     ) -> bool:
-        """Gives a task back without an event, or ends that of a run that ended. False if `runner` does not hold it,
-        or if the log does not end at `head_seq`: then the run moved on, and what the caller knows of it is stale.
+        """Gives a task back without an event, or ends the task of an ended run. False if `runner` does not hold it, or
+        if the log does not end at `head_seq`: then the run has changed, and the caller's view is stale.
 
-        A run may end and keep its task for a while: as long as something is owed to others (see `engine.run.owed`).
+        An ended run keeps its task as long as it owes something to other runs (see `engine.run.owed`).
         """
         ...
 
@@ -146,17 +147,18 @@ class RunnerRegistry(Protocol):
         ...
 
     async def runners(self, *, gone: int = 0, glance: bool = False) -> list[RunnerRecord]:
-        """The living, then the newest `gone` of those that are gone. One whose record cannot be read counts as living.
+        """Living runners, then the newest `gone` ones that are gone. A runner with an unreadable record counts as
+        living.
 
-        Costs what these cost, however many runners there ever were, and changes nothing. `glance`: for an observer
-        that looks again and again. Where reads are billed, a runner that keeps beating is then shown with an older
-        record (`beaten`); one that misses a beat is shown as it is.
+        The cost depends on these alone, not on how many runners there ever were. Changes nothing. `glance`: for an
+        observer that looks again and again. Where reads are billed, a runner that keeps beating is then shown with an
+        older record (`beaten`); one that misses a beat is shown as it is.
         """
         ...
 
     async def retire(self, keep: int, limit: int) -> int:
-        """Removes records of runners that are gone and hold nothing, but for the newest `keep`. At most `limit` of
-        them; how many. A runner whose record was removed is unknown: its beat is refused."""
+        """Removes at most `limit` records of runners that are gone and hold nothing, except the newest `keep`. Returns
+        the number removed. A runner without a record is unknown: its beat is refused."""
         ...
 
     async def unregistered(self) -> list[RunnerId]:
@@ -164,17 +166,17 @@ class RunnerRegistry(Protocol):
         ...
 
     async def suspect(self, runner: RunnerId, beat_number: int) -> RunnerRecord | None:
-        """Notes that its last beat is still that one: the first of two looks. The next beat clears it.
+        """Notes that `beat_number` is still its last beat: the first of two looks. The next beat clears the note.
 
-        Gives the record with the note; a note about the same beat is left as it is. None: it has beaten since, is gone
-        or unknown, and nothing was noted.
+        Returns the record with the note, or with an earlier note about the same beat. None: the runner has beaten
+        since, is gone or unknown, and nothing was noted.
         """
         ...
 
     async def declare_dead(
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
-        """Declares a runner gone, for good, and makes due whatever it held. The number of runs released.
+        """Declares a runner gone, permanently, and makes due whatever it held. Returns the number of runs released.
 
         With `beat_number` only if its last beat is still that one: None if it has beaten since, and nothing happened.
         """
@@ -185,7 +187,7 @@ class Definitions(Protocol):
     """Definitions of workflows, each under the hash of its content."""
 
     async def define(self, version: str, data: bytes) -> None:
-        """Keeps a definition under the hash of its content. The same one again does nothing more."""
+        """Keeps a definition under the hash of its content. The same one again has no further effect."""
         ...
 
     async def definition(self, version: str) -> bytes | None: ...
@@ -245,7 +247,7 @@ class Store(RunLog, Inbox, TaskQueue, RunnerRegistry, Definitions, Protocol):
         ...
 
     async def wait_for_change(self, timeout_s: float) -> bool:
-        """Waits until something may have changed, or for that long. A hint: missing one costs latency only."""
+        """Waits until something may have changed, at most `timeout_s`. A hint: a missed change costs only latency."""
         ...
 
     async def reopen(self) -> Store:

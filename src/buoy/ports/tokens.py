@@ -26,7 +26,7 @@ class TokenRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     expires_at: StoreTime | None = None
     revoked_at: StoreTime | None = None
     revoked_by: str | None = None
-    # Written now and then, so that a busy token costs no write for each request.
+    # Written from time to time, so that a busy token costs no write for each request.
     used_at: StoreTime | None = None
 
     def refused(self, now: StoreTime) -> bool:

@@ -1,1 +1,5 @@
-"""Recovery: finds what the dead left behind and makes it due again. It never runs a workflow itself."""
+"""Recovery: finds runs that dead processes left behind, diagnoses them, and makes them due again.
+
+Here: evidence, failure detector, the recovery of one run, `sweep/` over all runs. Not here: pure rules
+(`core.diagnosis`, `core.remedy`) and running workflows (`engine`).
+"""

@@ -119,7 +119,8 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
 
 
 def _beat_age_s(record: RunnerRecord, now: StoreTime) -> float:
-    """How long ago it beat. Of a runner that has beaten since it was read, this process knows only when it saw that."""
+    """Age of its last beat. If it has beaten since its record was read, the age counts from when this process saw
+    it."""
     return record.quiet_s if record.beaten else max(now - record.beat_at, 0.0)
 
 
@@ -301,8 +302,8 @@ def _facts(
 
 
 def _clock_of(record: RunRecord, fleet: Fleet, current: Document | None) -> Callable[[StoreTime], float]:
-    """What tells a time of the store as the last writer of the run would have."""
-    # Without a clock of the store there is nothing to tell the two apart by: its times are those of its writers.
+    """Converts a time of the store to the clock of the run's last writer."""
+    # A store without a clock has only its writers' times, so there is nothing to convert.
     dated = current if current is not None and fleet.has_clock else record.document
     return partial(run_time, taken_at=record.updated_at, told_at=dated.updated_at)
 

@@ -1,14 +1,13 @@
 """Failure detector: which runners are dead, and on what evidence.
 
 Invariants: how a runner's death is proven is a field of the runner. If this machine can see the runner, a lock or a
-process decides, never silence. A runner in an allocation is not judged by silence either: only its scheduler can tell.
-Any other runner is judged by two looks. The first look is noted on its record. The runner is dead only if the second
-look, one heartbeat and some slack later, finds the same heartbeat after a long silence. Both intervals are the
+process decides, never silence. A runner in an allocation is not judged by silence either: only its scheduler can prove
+it. Any other runner is judged by two looks. The first look is noted on its record. The runner is dead only if the
+second look, one heartbeat and some slack later, finds the same heartbeat after a long silence. Both intervals are the
 observer's own monotonic time; the clocks of two machines are never compared. A store with a clock may measure the
 silence, but not the interval. Only an observer that looked all the time knows that the store was there and that a
-heartbeat could have come.
-Dead is final, and the store refuses the verdict if a heartbeat comes first.
-Absent on purpose: the loop that looks. It should look at least every `LOOKS_SLACK_S`.
+heartbeat could have come. Dead is final, and the store refuses the verdict if a heartbeat comes first. Absent on
+purpose: the loop that looks. It should look at least every `LOOKS_SLACK_S`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ SILENT = "silent"
 
 @dataclass(slots=True)
 class _Watch:
-    """What this observer knows of one runner elsewhere. Times are its own monotonic ones."""
+    """What this observer knows about one runner elsewhere. Times are its own monotonic ones."""
 
     beat: int
     since: float

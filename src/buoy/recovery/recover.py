@@ -1,7 +1,7 @@
 """Recover: one run through the whole pipeline: evidence, diagnosis, policy, claim, remedy, audit; then diagnosed again.
 
 Invariants: never under a living owner. Each remedy is one fenced commit: a crash between two calls leaves the run as it
-was or recovered, and the next recovery continues. What cannot be read is unknown, and nothing is done. A remedy that
+was or recovered, and the next recovery continues. Buoy does nothing about a run that it cannot read. A remedy that
 does not remove its finding is not applied twice. A document that lags behind its log is brought up to date.
 """
 
@@ -64,7 +64,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unread(cls, run_id: RunId, error: Exception) -> Recovery:
-        """What was not read is unknown, whatever went wrong; an error that is none of ours is named."""
+        """The result for a run that could not be read. An error that is not Buoy's own is named."""
         why = str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}"
         text = f"it could not be read: {why}"
         return cls(
@@ -101,7 +101,7 @@ async def recover_run(
     stream_open: bool | None = None,
     shown: str | None = None,
 ) -> Recovery:
-    """Checks a run and brings it back if something is wrong with it. `dry_run`: only says what would be done.
+    """Checks a run and recovers it if something is wrong. `dry_run`: only says what would be done.
 
     `shown`: the id of a plan. Only that plan is applied; if the run needs another one now, nothing is done.
 
@@ -217,7 +217,7 @@ async def write_down_loss(client: Client, run_id: RunId) -> bool:
 
 
 def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: bool, actor: str) -> Recovery:
-    """What is to be done about a run; without a plan if nothing is, or may be."""
+    """The remedy for a run; without a plan if none is needed or allowed."""
     document = seen.facts.document
     found = Recovery(run_id=document.run_id, findings=tuple(seen.findings), document=document)
     unreadable = next((each for each in seen.findings if each.code == UNREADABLE), None)
@@ -244,7 +244,7 @@ def _wanted(client: Client, seen: Examined, *, policy: Lookup | None, adopt: boo
 
 
 def _with_others(wanted: Recovery) -> Recovery:
-    """What else is wrong, beside what would be mended first."""
+    """The other findings, beside the one that is repaired first."""
     if wanted.plan is None:
         return wanted
     first = wanted.plan.finding

@@ -1,6 +1,6 @@
 """Remedies: how a plan of recovery becomes true. One commit for each, with the run's task in it.
 
-Invariants: a remedy is appended to the very log that was diagnosed, so of several sweepers one wins and the others
+Invariants: a remedy is appended to the log that was diagnosed, so of several sweepers one wins and the others
 lose. Every outcome is certain (`engine.services.commits`). Everything here may be cut off at any point and done again.
 """
 
@@ -98,7 +98,7 @@ async def _append(client: Client, facts: Facts, plan: RecoveryPlan, actor: str) 
     at = await run_now(client.store, client.clock, plan.run_id, log[-1].at)
     new = append(plan.run_id, log, [claim, *plan.bodies], at, client.ids.nonce())
     duties = duties_left(plan.run_id, [*log, *new.events]) if plan.ends else []
-    # What only tells of a loss leaves the task with its holder: a dead holder is still to be found as one.
+    # A remedy that only records a loss leaves the task with its holder, so that the holder's death is still found.
     change = None if plan.finding.remedy == "rebuild" else _task(plan, now, owes=bool(duties))
     if not await commit_surely(client.store, write_of(new, change)):
         return False

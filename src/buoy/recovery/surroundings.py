@@ -37,7 +37,7 @@ class DefinitionsRead(msgspec.Struct, frozen=True):
 
 
 async def definitions_of(store: Store, state: State) -> DefinitionsRead:
-    """Of runs of specs; code needs none."""
+    """Definitions of runs of specs; code needs none."""
     created = state.created
     if created is None or not is_spec(created.workflow):
         return DefinitionsRead()

@@ -61,7 +61,7 @@ def decoded(decode: Callable[[bytes], T], data: bytes, place: str) -> T:
 
 
 def nameless(runner: RunnerId, reason: str) -> RunnerRecord:
-    """A runner of which only the id is known."""
+    """A runner record with nothing known except the id."""
     info = RunnerInfo(
         id=runner, host="", boot_id="", pid_namespace="", pid=0, process_started="", nonce="", queues=(), role="unknown"
     )

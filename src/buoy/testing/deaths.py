@@ -18,7 +18,7 @@ class InlineLiveness:
         """Nothing: the lock is the process itself."""
 
     def withdraw(self, runner: RunnerId) -> None:
-        """Nothing: a process that said good-bye is gone in the store too."""
+        """Nothing: a process that deregistered is gone in the store too."""
 
     def sees(self, record: RunnerRecord) -> bool:
         return True

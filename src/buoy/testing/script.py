@@ -35,7 +35,7 @@ _EXAMPLE = "write {on: 'Ship it?', answer: true} or {on: signal packed, payload:
 
 
 class Saying(msgspec.Struct, frozen=True):
-    """Something that is due to be said to a run. `key` names it, so that saying it again does nothing more."""
+    """Something that is due to be said to a run. `key` names it, so that saying it again has no further effect."""
 
     due_at: float
     key: str

@@ -58,7 +58,7 @@ class SkippingClock:
         return self._loop_base_s + self._passed_s
 
     def skip(self, span_s: float) -> None:
-        # At least so much that a float of some years really changes, else the loop would wait for ever.
+        # At least so much that a float of some years really changes, else the loop would wait forever.
         self._passed_s += max(span_s, _LEAST_S)
 
 
@@ -117,7 +117,7 @@ class Outside:
 
     def __init__(self) -> None:
         self.jobs = 0
-        # Others who know of work outside.
+        # Others who know about work outside.
         self.also: Callable[[], bool] = lambda: False
 
     @property

@@ -44,7 +44,7 @@ class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Asked(NamedTuple):
-    """One request, parsed. `path`: what stands in the places of the path; `data`: a body that is no struct."""
+    """One request, parsed. `path`: what is in the places of the path; `data`: a body that is no struct."""
 
     client: Client
     path: dict[str, str]

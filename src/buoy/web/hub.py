@@ -1,7 +1,7 @@
 """Hub: tails the logs of watched runs, each once, whatever the number of readers.
 
 Invariants: a reader gets every event after the number that it names, in order, once. The feed of moved runs is a hint:
-each tail also looks by itself now and then. A reader holds no queue: it keeps its number, takes what the tail has, and
+each tail also looks by itself from time to time. A reader holds no queue: it keeps its number, reads the tail, and
 reads from the store what the tail no longer has. So a slow reader costs no memory and can miss nothing.
 Absent on purpose: HTTP. `web/stream` turns frames into server-sent events.
 """
@@ -87,7 +87,7 @@ class Hub:
     # ---- one run
 
     async def follow(self, run_id: RunId, after: int, take: Take | None = None) -> AsyncIterator[list[Frame]]:
-        """Events after that number, in groups; an empty group now and then: still there. Ends with the server.
+        """Events after that number, in groups; an empty group from time to time: still there. Ends with the server.
 
         `take`: while the reader waits here, what comes is written by it, and not returned. If the run ends by what
         was written, this ends, too.
@@ -160,7 +160,7 @@ class Hub:
             self._pulse_task = asyncio.get_running_loop().create_task(self._pulse(), name="buoy-web-pulse")
 
     async def _pulse(self) -> None:
-        """Wakes the readers of quiet runs now and then. One timer for all: 1,000 readers with one each cost more."""
+        """Wakes the readers of quiet runs from time to time. One timer for all: 1,000 timers cost more."""
         while self.streams and not await _within(self.closing, PULSE_S):
             for tail in list(self._tails.values()):
                 await tail.pulse()

@@ -116,7 +116,7 @@ def _parameters(endpoint: Endpoint | StreamEndpoint, components: dict[str, Any])
 
 
 def _places(path: str) -> list[Any]:
-    """The parameters that stand in the path."""
+    """The parameters that are in the path."""
     schema = {"type": "string", "minLength": 1}
     return [{"name": name, "in": "path", "required": True, "schema": schema} for name in _PLACE.findall(path)]
 

@@ -1,7 +1,7 @@
 """Protocol: one HTTP connection of `buoy serve`: uvicorn's, with time limits and a direct way to readers of streams.
 
 Invariants: a head that does not arrive in time, and a body that still arrives long after the answer, end the
-connection: a caller without a token must not hold one for ever. A request with a length and chunks is refused, since a
+connection: a caller without a token must not hold one forever. A request with a length and chunks is refused, since a
 proxy in front may see another end of its body. A chunk is written only while the response is chunked and nothing waits
 before it.
 """

@@ -88,7 +88,7 @@ class AnswerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class SignalBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A signal. The same `dedupe` again does nothing more."""
+    """A signal. The same `dedupe` again has no further effect."""
 
     name: str
     payload: Any = None
@@ -102,7 +102,7 @@ class ReasonBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RewindBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Back to which step. `dry_run`: only tell what would run again. The same `dedupe` again does nothing more."""
+    """Back to which step. `dry_run`: only tell what would run again. The same `dedupe` again has no further effect."""
 
     step: str | None = None
     keep_answers: bool = False

@@ -134,7 +134,7 @@ class StoreApi:
                 if not await self._store.wait_for_change(_WAIT_S):
                     continue
             except Exception as error:  # noqa: BLE001 - reported; without this task no client would be told again
-                _LOG.warning("the store tells no changes now: %s", error)
+                _LOG.warning("the store reports no changes now: %s", error)
                 await asyncio.sleep(1.0)
             self._changes += 1
             waiting, self._changed = self._changed, asyncio.Event()

@@ -164,7 +164,7 @@ class AllStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def last_id(request: Request, after: str | None) -> str:
-    """Of the header, else of the query."""
+    """The number in the header, else in the query."""
     return request.headers.get("last-event-id") or after or ""
 
 

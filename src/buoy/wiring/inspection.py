@@ -16,7 +16,7 @@ from buoy.wiring.store_tracing import trace_of_environment, traced
 
 
 class Inspector(NamedTuple):
-    """What it takes to tell how runs are."""
+    """The ports that a look at runs needs."""
 
     store: Store
     clock: Clock

@@ -54,7 +54,8 @@ def runner_info(
     ids: SystemIds, role: str, *, queues: tuple[str, ...] = (), registry: Registry | None = None,
     proof: Proof | None = None, place: AllocationPlace | None = None,
 ) -> RunnerInfo:  # fmt: skip
-    """Who this process is, and how its end is proven: in an allocation by its scheduler, unless a lock shows it."""
+    """The identity of this process, and how its end is proven: in an allocation by the scheduler, unless a lock
+    does."""
     pid = os.getpid()
     return RunnerInfo(
         id=RunnerId(ids.new("runner-" if role != "sweeper" else "sweeper-")),

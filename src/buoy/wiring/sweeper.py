@@ -72,7 +72,7 @@ class SweeperProcess:
         SystemThreads().run(self._beats.run_in_thread, "buoy-beat")
 
     async def end(self) -> None:
-        """Says good-bye. What it found stays to be seen in its last beat."""
+        """Deregisters. Its last beat keeps what it found."""
         await self.sweeper.stop()
         self._beats.stop()
         try:
@@ -80,7 +80,7 @@ class SweeperProcess:
                 await self._beats.last(self.store)
                 await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
         finally:
-            # Without a good-bye its end is proven by its lock.
+            # If it cannot deregister, its end is proven by its lock.
             self.liveness.withdraw(self.id)
 
 
@@ -88,7 +88,7 @@ class SweeperProcess:
 async def open_sweeper(
     url: str | None, options: SweepOptions, *, interval_s: float = SWEEP_S, once: bool = False
 ) -> AsyncIterator[SweeperProcess]:
-    """A sweeper of its own on that store. At the end it has said good-bye, and the store is closed."""
+    """A sweeper of its own on that store. At the end it has deregistered, and the store is closed."""
     store = await open_configured(url or configured_store(), SystemClock())
     try:
         process = SweeperProcess(store, options, interval_s=interval_s, once=once)

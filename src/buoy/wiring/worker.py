@@ -1,7 +1,7 @@
 """Worker: a runner with its heartbeat, sweeper, scheduler and client, assembled from ports.
 
 Invariants: every worker is assembled here, the simulated one too, so the simulator tests what ships. The heartbeat
-stops before the runner says good-bye: a later beat would be refused as that of a runner declared gone.
+stops before the runner deregisters: a later beat would be refused as that of a runner declared gone.
 Absent on purpose: adapters. The wiring hands in those of this machine, tests and the simulator hand in theirs.
 """
 
@@ -92,7 +92,7 @@ class Worker:
         self._paused_runs: asyncio.Task[None] | None = None
 
     def _stuck_runs(self) -> tuple[RunId, ...]:
-        """Called in the heartbeat's thread. What executes, is written or is replayed does not count."""
+        """Called in the heartbeat's thread. Runs that execute, write or replay do not count."""
         driven = list(self.runner.executions.values())
         return tuple(islice((each.run_id for each in driven if each.stuck), STUCK_RUNS_SHOWN))
 

@@ -1,7 +1,7 @@
 """Actions of a batch run: which of them fire now, and what those that schedule nodes ask for. Pure.
 
 Invariants: an action fires once, until actions are reset. One that schedules nodes is claimed together with its
-allocations. `on_jobs_ready` holds when any of its jobs is ready: one that waited for all of them could wait for ever.
+allocations. `on_jobs_ready` holds when any of its jobs is ready: one that waited for all of them could wait forever.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ class JobCause(msgspec.Struct, frozen=True):
 
 
 def evidence_of(error: e.ErrorInfo | None, allocation: Allocation | None) -> JobEvidence:
-    """What an error and an allocation tell; without an error the job was lost."""
+    """The evidence of an error and an allocation. Without an error the job was lost."""
     facts = {} if error is None else error.facts
     names = ("exit_code", "signal", "peak_memory_bytes", "duration_s")
     told = {name: facts[name] for name in names if facts.get(name) is not None}
@@ -67,7 +67,7 @@ def evidence_of(error: e.ErrorInfo | None, allocation: Allocation | None) -> Job
 
 
 def job_cause(evidence: JobEvidence, error: e.ErrorInfo | None, limits: Resources) -> JobCause:
-    """Why a job that failed for good did so, or why a lost one was lost."""
+    """Why a job that failed finally did so, or why a lost one was lost."""
     if error is None:
         return _lost(evidence, limits)
     cause = cause_of(error)

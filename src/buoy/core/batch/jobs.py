@@ -1,7 +1,7 @@
 """The jobs of a batch run as they are now: from its plan, its log, and what its open lots say.
 
 Invariants: every job has exactly one status. What a job waits for is found along the graph once, not by paths.
-The owner's log tells what ended; only a lot's own log tells that a job runs.
+The owner's log shows what ended; only a lot's own log shows that a job runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class JobStatus(StrEnum):
     UNINITIALIZED = "uninitialized"  # no process has driven the run yet
     BLOCKED = "blocked"  # it needs jobs that have not completed
     READY = "ready"  # any runner with room may take it
-    PENDING = "pending"  # in a lot that a runner holds; it has not begun
+    PENDING = "pending"  # in a lot that a runner holds; it has not started
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"

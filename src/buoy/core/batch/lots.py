@@ -56,7 +56,7 @@ class Lot(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How one job of a lot ended: with a result, or with an error. `returned`: it has not begun, and will not."""
+    """How one job of a lot ended: with a result, or with an error. `returned`: it has not started, and will not."""
 
     leaf: LeafId
     attempt: int = 1

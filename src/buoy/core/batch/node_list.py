@@ -1,6 +1,6 @@
 """Names of machines: lists as Slurm writes them, and those that one runner in an allocation may use.
 
-Invariants: an expanded list is bounded. A runner that stands beside others in its allocation has its own machine only.
+Invariants: an expanded list is bounded. A runner that is beside others in its allocation has its own machine only.
 """
 
 from __future__ import annotations

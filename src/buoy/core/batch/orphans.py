@@ -21,7 +21,7 @@ OrphanCode: TypeAlias = Literal["J1", "J2", "J3", "J5", "J6", "J7"]
 class ClusterOrphan(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One finding about an allocation. `runners`: those that are proven dead by it; `jobs`: those that they ran.
 
-    `claimed`: jobs that they had claimed and not begun (J4).
+    `claimed`: jobs that they had claimed and not started (J4).
     """
 
     code: OrphanCode

@@ -91,7 +91,7 @@ def queue_resources(run_id: str, queue: str) -> Resources | None:
 
 
 def lack(needed: Resources, capacity: Capacity) -> str | None:
-    """The first resource of which this machine has too little, with both amounts; None if the job fits."""
+    """The first resource that this machine lacks, with both amounts; None if the job fits."""
     pairs = (
         ("cpus", needed.cpus, capacity.cpus),
         ("gpus", needed.gpus, capacity.gpus),
@@ -134,7 +134,7 @@ def envelope(shapes: Sequence[Resources]) -> Resources:
 
 
 def less(capacity: Capacity, needed: Resources) -> Capacity:
-    """What is free beside a job with these resources. Of its machines only the runner's own has room for others."""
+    """What is free beside a job with these resources. Only the runner's own machine has room for others."""
     return Capacity(
         capacity.cpus - needed.cpus,
         capacity.memory_bytes - (needed.memory_bytes or 0),

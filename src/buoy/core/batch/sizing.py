@@ -53,7 +53,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 def scheduler_for(
     name: str, needed: Resources, jobs: int, *, deferred: bool, wishes: Wishes, partitions: Sequence[Partition]
 ) -> SchedulerAdded:
-    """The kind of allocation that serves so many jobs with these resources; a refusal if no node is large enough."""
+    """The allocation that serves this number of jobs with these resources. Refuses if no node is large enough."""
     partition = partition_for(needed, wishes, partitions)
     walltime_s = _walltime_s(needed, wishes, partition)
     # A job of several nodes has all nodes of its allocation for itself.

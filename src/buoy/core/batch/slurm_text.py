@@ -43,7 +43,7 @@ class Cause(StrEnum):
     NODE_FAIL = "node_fail"
     OOM = "oom"
     APPLICATION = "application"
-    # It is nowhere to be found, and no accounting tells why.
+    # It is nowhere to be found, and no accounting shows why.
     UNKNOWN = "unknown"
 
 
@@ -80,10 +80,10 @@ _SHORT = {
 
 
 class SlurmJob(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One job as Slurm shows it. `restart`: how often it was queued again under the same id; None: not told.
+    """One job as Slurm shows it. `restart`: how often it was queued again under the same id; None: unknown.
 
     `elapsed_s` and `peak_memory_bytes` (of its largest step) are there where accounting tells them.
-    `left_s`: the rest of its time limit; None: it has none, or it is not told.
+    `left_s`: the rest of its time limit; None: no limit, or unknown.
     """
 
     job_id: str
@@ -198,7 +198,7 @@ def _accounted(fields: list[str], restart: int | None) -> SlurmJob:
 
 
 def read_memory(text: str) -> int | None:
-    """The bytes of `102876K`, `1.5G` or a plain number. None: not told."""
+    """The bytes of `102876K`, `1.5G` or a plain number. None: unknown."""
     found = _MEMORY.match(text.strip().upper())
     if found is None:
         return None
@@ -253,7 +253,7 @@ def read_span(text: str) -> float | None:
 
 
 def read_left(text: str) -> float | None:
-    """The seconds that a job has left. A job that is over its limit has none; None: no limit, or not told."""
+    """The seconds that a job has left. A job that is over its limit has none; None: no limit, or unknown."""
     return 0.0 if text.strip().startswith("-") else read_span(text)
 
 

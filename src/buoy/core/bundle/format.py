@@ -42,7 +42,7 @@ class BundleMessage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
 
 
 class BundleEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who drives the run. The id follows from the run and the generation."""
+    """The task that drives the run. Its id follows from the run and the generation."""
 
     generation: int = 1
     orchestrator_task_id: str | None = None
@@ -51,7 +51,7 @@ class BundleEnvelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class BundleTask(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """Work that the run wants done. A run that has not ended has one task, which drives it; others have none.
 
-    `state`, `holder` and `due_at` tell how it was found; an import that does not bring it so pays no heed to them.
+    `state`, `holder` and `due_at` say how it was found; only an import `as_found` uses them.
     """
 
     id: str
@@ -80,7 +80,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Head(msgspec.Struct):
-    """As much of a file as tells what it is."""
+    """As much of a file as shows what it is."""
 
     kind: str
     format: int

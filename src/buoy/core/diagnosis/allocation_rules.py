@@ -14,7 +14,7 @@ from buoy.core.log.wording import counted
 
 
 def allocation_findings(orphans: Iterable[ClusterOrphan]) -> Iterator[Finding]:
-    """A finding for each orphan, and a healthy one for jobs that were claimed and never begun."""
+    """A finding for each orphan, and a healthy one for jobs that were claimed and never started."""
     for each in orphans:
         evidence: Evidence = {
             "allocation": each.allocation,

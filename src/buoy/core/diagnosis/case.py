@@ -40,7 +40,7 @@ class Case(msgspec.Struct, frozen=True):
 
     @property
     def claims_current(self) -> bool:
-        """Whether the stored document speaks for this very log: it is neither behind it nor ahead of it."""
+        """Whether the stored document speaks for this log: it is neither behind it nor ahead of it."""
         stored = self.facts.stored
         return stored is not None and (self.facts.foreign or stored.head_seq == len(self.log))
 

@@ -2,7 +2,7 @@
 
 Invariants: what is judged by the document (A1 to A3, D2) is judged only when it claims to be current, and never under a
 live owner; a document behind its log is lag, and no finding; one ahead of it is R2, since events may have been lost.
-What could not be read is R1, and stops the diagnosis.
+A log or record that could not be read is R1, and stops the diagnosis.
 The order of the findings is the order in which they are acted on: one remedy, then it is diagnosed again.
 """
 

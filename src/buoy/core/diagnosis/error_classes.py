@@ -66,7 +66,7 @@ _SIGNAL_NAMES = {"SIGKILL": 9, "SIGXCPU": 24, "SIGXFSZ": 25, "SIGHUP": 1, "SIGIN
 
 
 def classify(error: ErrorInfo) -> ErrorClass:
-    """The class of an error. A recorded word that is no class counts for nothing."""
+    """The class of an error. A recorded word that is no class is ignored."""
     if error.kind in CLASSES and error.kind != "unknown":
         return cast(ErrorClass, error.kind)
     found = _by_exit(error) or _TYPES.get(error.type.rpartition(".")[2])

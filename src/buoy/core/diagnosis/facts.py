@@ -1,7 +1,7 @@
 """Facts: everything known about one run now. `recovery.evidence` gathers them, `health` and `diagnose` judge them.
 
-Invariants: facts are what was read, never conclusions. What could not be read is None or said in `unreadable`.
-All times of a run's facts are the run's: `recovery.evidence` translates those of the store (see `times`).
+Invariants: facts are what was read, never conclusions. A value that could not be read is None, or is named in
+`unreadable`. All times of a run's facts are the run's: `recovery.evidence` translates those of the store (see `times`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     stuck: tuple[str, ...] = ()
     gone_why: str | None = None
     proof: dict[str, str | int | float | bool | None] | None = None
-    # Why nothing tells whether it lives: its lock cannot be looked at from here, or its record cannot be read.
+    # Why nothing shows whether it lives: its lock cannot be looked at from here, or its record cannot be read.
     doubt: str | None = None
     unreadable: str | None = None
     queues: tuple[str, ...] = ("default",)

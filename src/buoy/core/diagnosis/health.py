@@ -1,8 +1,8 @@
 """Health: a verdict of this moment about a run, from facts alone. It is never stored; status is what the log says.
 
-Invariants: death needs proof, so silence is `suspect` and never `dead`. What could not be read is `unknown`. A waiting
-run without a holder is `idle`, however long it waits, unless a wake-up was lost. A run that no live worker can take
-says what is missing.
+Invariants: death needs proof, so silence is `suspect` and never `dead`. A run that could not be read is `unknown`. A
+waiting run without a holder is `idle`, however long it waits, unless a wake-up was lost. A run that no live worker can
+take says what is missing.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ class Standstill(msgspec.Struct, frozen=True):
 
 
 def standing_still(facts: Facts) -> Standstill | None:
-    """What tells that the owner does not move the run on; the surest sign first."""
+    """What shows that the owner does not move the run on; the surest sign first."""
     holder = facts.holder
     if holder is None or holder.gone:
         return None

@@ -49,7 +49,7 @@ def _pending(facts: Facts, words: Wording) -> Narrative:
 
 
 def _taker(facts: Facts) -> str:
-    """Which process a run waits for that has not begun."""
+    """Which process a run waits for that has not started."""
     document = facts.document
     if document.placement == "batch":
         owners = "a runner of its jobs, a worker, or a server that was started with --specs"

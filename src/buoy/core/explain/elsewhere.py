@@ -45,7 +45,7 @@ def _last_beat(facts: Facts, words: Wording) -> tuple[str, ...]:
 
 
 def _taken_over(facts: Facts) -> str:
-    """Which process finds out, how, and when."""
+    """Which process notices it, how, and when."""
     holder = facts.holder
     others = [each for each in facts.runners if holder is None or each.id != holder.id]
     rule = (

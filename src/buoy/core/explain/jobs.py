@@ -109,7 +109,7 @@ def _cluster(facts: Facts) -> ClusterState:
 
 
 def held_jobs(facts: Facts) -> list[Leaf]:
-    """The jobs that failed for good."""
+    """The jobs that failed finally."""
     if not facts.log or not facts.document.held_count:
         return []
     return [leaf for leaf in fold(facts.document.run_id, facts.log).open.values() if leaf.phase == "held"]

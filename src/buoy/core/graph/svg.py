@@ -1,6 +1,6 @@
 """Graph SVG: a run's picture as a time line, drawn without any other program.
 
-The axis is compressed: a step of milliseconds and a wait of months stand in one picture. Lengths show the order, the
+The axis is compressed: a step of milliseconds and a wait of months are in one picture. Lengths show the order, the
 texts show the durations. Nothing in the file is loaded from elsewhere, and no text of the run can become markup.
 """
 

@@ -31,9 +31,7 @@ def as_text(view: GraphView) -> str:
         if node.scope != scope:
             scope = node.scope
             if scope:
-                parts = (
-                    f"part {scope}" if node.alike == 1 else f"{node.alike} parts alike, of which the first is {scope}"
-                )
+                parts = f"part {scope}" if node.alike == 1 else f"{node.alike} similar parts, the first is {scope}"
                 lines.append("  " * _depth(node) + f"  {parts}")
         lines.append(f"{text:<{width}}  {', '.join(details(view, node))}".rstrip())
     if view.left_out:

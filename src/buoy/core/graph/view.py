@@ -37,7 +37,7 @@ class Node(msgspec.Struct):
     branch: BranchId
     phase: Phase = "open"
     attempt: int = 1
-    # How often it was begun: more often than its attempt says if a crash cut it off.
+    # How often it was started: more often than its attempt says if a crash cut it off.
     starts: int = 1
     ended_seq: int | None = None
     ended_at: float | None = None

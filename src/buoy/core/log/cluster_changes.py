@@ -55,7 +55,7 @@ class ActionAdded(msgspec.Struct, frozen=True, tag="action_added", omit_defaults
 class ActionExecuted(msgspec.Struct, frozen=True, tag="action_executed", omit_defaults=True):
     """The claim of an action: it has its effect now, or is not to have it any more.
 
-    `begins`: commands follow, and `ActionEnded` after them. Until then it cannot be told whether they ran.
+    `begins`: commands follow, and `ActionEnded` after them. Until then it is unknown whether they ran.
     """
 
     action: str
@@ -80,7 +80,7 @@ class ActionsReset(msgspec.Struct, frozen=True, tag="actions_reset"):
 
 
 class AllocationPlanned(msgspec.Struct, frozen=True, tag="allocation_planned"):
-    """The intent to submit. Who finds it without a job id looks for the name first."""
+    """The intent to submit. A process that finds it without a job id looks for the name first."""
 
     name: str
     scheduler: str
@@ -109,7 +109,7 @@ class AllocationRequeued(msgspec.Struct, frozen=True, tag="allocation_requeued")
 class AllocationEnded(msgspec.Struct, frozen=True, tag="allocation_ended", omit_defaults=True):
     """`cause`: see `core.batch.slurm_text.Cause`. `state`: the scheduler's own word.
 
-    Time and memory are those of accounting, where it told them.
+    Time and memory come from accounting, where it has them.
     """
 
     name: str

@@ -134,7 +134,7 @@ def misfit(error: BaseException, kind: Any) -> str:
 
 
 def same_after_storage(value: object, kind: Any, data: msgspec.Raw, what: str = "a stored value") -> Any:
-    """The value as a replay will see it. Scalars of the very type that was declared need no second reading."""
+    """The value as a replay will see it. Scalars of exactly the type that was declared need no second reading."""
     if type(value) in _SCALARS and (kind is Any or kind is type(value)):
         return value
     return decode(data, kind, what)
@@ -173,7 +173,7 @@ class _Tag(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """As much of a stored event as tells which one it is."""
+    """As much of a stored event as shows which one it is."""
 
     seq: int
     body: _Tag

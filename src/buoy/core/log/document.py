@@ -73,7 +73,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     # The name of the store that has the run now.
     moved_to: str | None = None
     placement: str = "local"
-    # Of a batch run: the queues on which it offers lots now, with their number, and the jobs that failed for good.
+    # Of a batch run: the queues on which it offers lots now, with their number, and the jobs that failed finally.
     lots: dict[str, int] = {}
     held_count: int = 0
     # Claims after the death of a runner, and those of recoveries.

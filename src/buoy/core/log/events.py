@@ -172,7 +172,7 @@ class VersionBound(Payload, frozen=True, tag="version_bound", kw_only=True):
 
 
 class MessageRefused(Payload, frozen=True, tag="message_refused", kw_only=True):
-    """A message was read and had no effect: a late answer, a second pause... It is consumed all the same."""
+    """A message was read and had no effect: a late answer, a second pause... It is consumed anyway."""
 
     message: int
     reason: str
@@ -186,7 +186,7 @@ class JobLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
-    """A lot told how jobs ended; the leaf events of these jobs follow in the same commit.
+    """A lot reported how jobs ended; the leaf events of these jobs follow in the same commit.
 
     `returned`: jobs that it gave back before they began, and that are to be offered again.
     """
@@ -294,7 +294,7 @@ class StepFailed(Payload, frozen=True, tag="step_failed", kw_only=True):
 
 
 class JobOffered(Payload, frozen=True, tag="job_offered"):
-    """A job may be run by any runner that claims its lot. The lot's own log tells when it starts."""
+    """A job may be run by any runner that claims its lot. The lot's own log shows when it starts."""
 
     leaf: LeafId
     name: str
@@ -303,7 +303,7 @@ class JobOffered(Payload, frozen=True, tag="job_offered"):
 
 
 class JobHeld(Payload, frozen=True, tag="job_held", kw_only=True):
-    """A job failed for good. It stays open: a reset lets it run again, and what needs it waits."""
+    """A job failed finally. It stays open: a reset lets it run again, and what needs it waits."""
 
     leaf: LeafId
     error: ErrorInfo
@@ -379,7 +379,7 @@ class TimerFired(Payload, frozen=True, tag="timer_fired", kw_only=True):
 
 
 class LeafCancelled(Payload, frozen=True, tag="leaf_cancelled", kw_only=True):
-    """Workflow code gave this leaf up (a time-out, a cancelled task...). Its late result counts for nothing."""
+    """Workflow code gave this leaf up (a time-out, a cancelled task...). Its late result is ignored."""
 
     leaf: LeafId
 
@@ -506,7 +506,7 @@ VERSIONS: dict[type[Payload], int] = {Paused: 2, WorkflowFailed: 2}
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One numbered fact of a run. `nonce` stands on the first event of each commit and tells whose commit it was.
+    """One numbered fact of a run. `nonce` is on the first event of each commit and tells whose commit it was.
 
     `v` is the version of the stored payload. It belongs to the stored form: in memory every payload is of today's
     version, and `v` is 1.

@@ -152,7 +152,7 @@ def _within(least: object, low: int, high: int) -> int:
 
 
 def _resolved(schema: Any, root: Schema) -> Schema:
-    """The schema that a reference means; an empty one, which allows all, where that cannot be told."""
+    """The schema that a reference means; an empty one, which allows all, where that is unknown."""
     for _ in range(_DEPTH_MAX):
         target = schema.get("$ref") if isinstance(schema, dict) else None
         if not isinstance(target, str):

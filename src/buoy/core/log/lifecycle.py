@@ -40,7 +40,7 @@ ACTIVE = frozenset(Status) - TERMINAL - {Status.PAUSED}
 RESTING = frozenset({Status.AWAITING_INPUT, Status.WAITING_SIGNAL, Status.WAITING})
 _GOING = RESTING | {Status.RUNNING, Status.COMPENSATING}
 
-# What only workflow code leads to (but for later attempts).
+# What only workflow code leads to (except for later attempts).
 BEGINS = (
     e.StepStarted,
     e.JobOffered,

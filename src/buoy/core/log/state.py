@@ -1,5 +1,5 @@
 """State: what a run's log amounts to. `fold(run_id, events)` reads a whole log, `State.apply` adds one event.
-What each event does to the state stands in `core.log.transitions`.
+What each event does to the state is in `core.log.transitions`.
 
 Invariants: leaf events count only on the current branch's lineage; run-level events count over the whole log; a message
 number is consumed once and remembered for the run's life. Folding never raises on odd orders: `anomalies` names them.
@@ -22,7 +22,7 @@ from buoy.core.log.questions import Question
 from buoy.core.log.renames import NO_RENAMES, Names, read_names
 
 LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group", "job"]
-# held: a job that failed for good and may be reset; reset: it may be offered again.
+# held: a job that failed finally and may be reset; reset: it may be offered again.
 LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled", "held", "reset"]
 
 ANOMALIES_MAX = 20
@@ -99,7 +99,7 @@ class State(msgspec.Struct):
     ending_seq: int = 0
     moved_to: str | None = None
     recoveries: int = 0
-    # Lots that were ever offered, on any branch; the open ones by queue; jobs that failed for good.
+    # Lots that were ever offered, on any branch; the open ones by queue; jobs that failed finally.
     lots: int = 0
     open_lots: dict[str, int] = {}
     held: int = 0

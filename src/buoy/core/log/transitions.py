@@ -1,6 +1,6 @@
 """Transitions: what each event does to a run's state. One small function for each payload, and the table of them.
 
-Invariant: a transition reads nothing but the state and the event, so that every fold of a log gives the same state.
+Invariant: a transition reads only the state and the event, so that every fold of a log gives the same state.
 """
 
 from __future__ import annotations

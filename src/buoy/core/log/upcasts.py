@@ -29,7 +29,7 @@ _CAUSE = re.compile(
 
 
 def paused(body: Stored) -> Stored:
-    """Version 1 told the difference and the tried version in `detail`."""
+    """Version 1 had the difference and the tried version in `detail`."""
     reason, detail = body.get("reason"), body.get("detail")
     if reason not in ("version", "nondeterminism") or not isinstance(detail, str):
         return body

@@ -94,7 +94,7 @@ def plan_recovery(
 def _plain(
     run_id: RunId, log: Sequence[e.Event], finding: Finding, decision: Decision, *bodies: e.Body, wakes: bool = True
 ) -> RecoveryPlan:
-    """Hides nothing. What is open is executed again."""
+    """Hides nothing. Open leaves are executed again."""
     state = fold(run_id, log)
     executing = [leaf.id for leaf in state.open.values() if leaf.kind in _EXECUTED and leaf.phase == "open"]
     return RecoveryPlan(

@@ -33,7 +33,7 @@ class RewindPlan(msgspec.Struct, frozen=True):
     dropped: tuple[LeafId, ...]
     # Among what runs again: steps that completed, whose compensation failed. Their first effect still stands.
     never_undone: tuple[LeafId, ...] = ()
-    # What had begun and has no outcome: executed again, under the same key.
+    # What had started and has no outcome: executed again, under the same key.
     under_way: tuple[LeafId, ...] = ()
     # Of these, the steps that have failed before: the branch keeps count of their attempts.
     tried: tuple[LeafId, ...] = ()
@@ -153,7 +153,7 @@ def _failed_last(state: State) -> Leaf | None:
 
 
 def _is_cause(leaf: Leaf, state: State) -> bool:
-    """Whether that leaf's failure ended the run. Of a child the log may have only the child's own id."""
+    """Whether that leaf's failure ended the run. For a child the log may have only the child's own id."""
     return leaf.id == state.cause_leaf or (leaf.child is not None and leaf.child.child == state.cause_child)
 
 

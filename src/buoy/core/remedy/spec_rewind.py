@@ -47,7 +47,7 @@ def plan_spec_return(
         to=LeafId("the end") if target is None else target.id,
         branch=BranchId(max([0, *branches(events)]) + 1),
         parent=state.branch,
-        # All that the branch can see, but for the end: what is hidden is named.
+        # All that the branch can see, except for the end: what is hidden is named.
         cutoff_seq=state.ending_seq - 1 if state.ending_seq else state.head_seq,
         kept=(),
         dropped=tuple(leaf for leaf in state.leaves if leaf in dropped),

@@ -13,9 +13,9 @@ from buoy.errors import Diverged
 
 
 def pause_for(error: Exception, state: State, version: str, reason: str, *, at_claim: bool) -> list[Body]:
-    """What is recorded of a run whose code and log disagree. A pause for reason `version` is read by `worth_retrying`.
+    """The pause of a run whose code and log disagree. A pause for reason `version` is read by `worth_retrying`.
 
-    `reason`: of the pause if this is the very version that the run is bound to. A paused run that was claimed for a
+    `reason`: of the pause if this is exactly the version that the run is bound to. A paused run that was claimed for a
     request waits for fitting code from now on.
     """
     if state.pause is not None and not at_claim:

@@ -1,4 +1,4 @@
-"""Schedule: when runs are started by the clock, and which of the times that were missed are made up for.
+"""Schedule: when runs start by the clock, and which missed times are caught up.
 
 Invariants: what is due depends on the schedule and the time alone, so that every worker finds the same; a run's id is
 made of the schedule's name and the time for which it fires, so that firing twice is firing once.

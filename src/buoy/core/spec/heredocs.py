@@ -28,7 +28,7 @@ class Body(NamedTuple):
 
 
 def here_document(text: str, at: int, limit: int) -> HereDocument | None:
-    """The here-document whose `<<` stands there. None: it has no end word."""
+    """The here-document whose `<<` is there. None: it has no end word."""
     at += 2
     strips = text.startswith("-", at, limit)
     at += strips

@@ -35,7 +35,7 @@ _SSH_ARGUMENT = re.compile(r"-[A-Za-z0-9]*[bcDEeFIiJLlmOopQRSWw]\Z")
 
 
 def programs_in(pipeline: Sequence[SimpleCommand], values: Sequence[int]) -> Iterator[tuple[int, str]]:
-    """The values that stand in a program, each with the reason why it can not stand there."""
+    """The values that are in a program, each with the reason why it must not be there."""
     for number, command in enumerate(pipeline):
         for word, name in _program_words(command.words):
             for place in _between(values, word.begin, word.end):

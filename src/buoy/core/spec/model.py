@@ -18,7 +18,7 @@ from buoy.core.log.cluster_changes import ActionKind, Trigger
 from buoy.core.log.questions import Kind, Question
 from buoy.errors import CorruptLog
 
-# Where something stands in a spec: keys of maps and places in lists, from the top.
+# Where something is in a spec: keys of maps and places in lists, from the top.
 Place: TypeAlias = tuple[str | int, ...]
 Recovery: TypeAlias = Literal["resume", "restart", "fail", "hold"]
 Combine: TypeAlias = Literal["product", "zip"]
@@ -135,7 +135,7 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     parameters: tuple[Parameter, ...] = ()
     combine: Combine = "product"
     result: object = None
-    # Of batch runs: whether a job that failed for good rests until it is reset, or ends the run.
+    # Of batch runs: whether a job that failed finally rests until it is reset, or ends the run.
     on_failure: OnFailure = "hold"
     # Of batch runs: what is done on the way, by the command that looks after the run.
     actions: tuple[SpecAction, ...] = ()

@@ -65,7 +65,7 @@ def shown(value: object) -> str:
 
 
 def names(known: Iterable[str], wrong: str = "") -> str:
-    """What there is: the nearest name, or a few."""
+    """The names that exist: the nearest one, or a few."""
     listed = list(known)
     if not listed:
         return "there is none"

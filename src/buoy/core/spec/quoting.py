@@ -27,7 +27,7 @@ _BLANKS = " \t\r"
 
 
 class ValueSlot(NamedTuple):
-    """A value in a command; `refused` says why it can not stand there."""
+    """A value in a command; `refused` says why it must not be there."""
 
     part: Param | Ref
     quoting: Quoting

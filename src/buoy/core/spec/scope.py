@@ -62,7 +62,7 @@ class PlanScope:
         return question_of(ask, self._text(ask.title), options, detail)
 
     def _options(self, text: str) -> list[str]:
-        """One option; a list stands for an option each, and the nothing of a skipped step for none."""
+        """One option; a list gives one option per item, a skipped step gives none."""
         value = render(parse(text), self._bound, self.lookup)
         found = value if isinstance(value, list) else [] if value is None else [value]
         return [text_of(each) for each in found]

@@ -2,7 +2,7 @@
 
 `{k}` is a parameter, filled in when the run is planned. `{{ ... }}` is a reference to a result, filled in when the step
 starts. `\\{` is a brace; `${NAME}` and braces around anything that is no name are left alone, since shells have them.
-Invariant: a template that is nothing but one reference or parameter keeps the type of its value; within other text a
+Invariant: a template that is only one reference or parameter keeps the type of its value; within other text a
 value is written as text. Nothing is ever executed.
 """
 
@@ -116,7 +116,7 @@ def parse(text: str) -> Template:
 
 
 def _end_of_ref(text: str, start: int) -> int:
-    """Where the `}}` of a reference is: the last two of three braces, since a parameter may stand at its end."""
+    """Where the `}}` of a reference is: the last two of three braces, since a parameter may end with one."""
     end = text.find("}}", start)
     if end < 0:
         raise BadInput(f"'{{{{' without '}}}}' in {text[:60]!r}; a brace of its own is written '\\{{'")
@@ -183,7 +183,7 @@ def text_of(value: object) -> str:
 
 
 def dig(value: object, path: tuple[str, ...], name: str) -> Json:
-    """What stands at that path in a result, or a refusal that says what is there instead."""
+    """What is at that path in a result, or a refusal that says what is there instead."""
     for key in path:
         if isinstance(value, dict) and key in value:
             value = value[key]

@@ -162,7 +162,7 @@ class StepContext(msgspec.Struct):
 
     @property
     def whole_key(self) -> str:
-        """The idempotency key. Made when it is asked for: `crashtest` tells who never asks."""
+        """The idempotency key. Made when it is asked for: `crashtest` shows who never asks."""
         return self.key if self.outer is None else f"{self.outer.whole_key}/{self.key}"
 
     def inside(self, name: str) -> StepContext:

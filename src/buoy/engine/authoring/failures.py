@@ -42,7 +42,7 @@ def class_names(error: BaseException) -> tuple[str, ...]:
 
 
 def step_failed(body: Failed, code: object) -> StepFailed:
-    """The error of a step that failed for good. `code`: the workflow's function."""
+    """The error of a step that failed finally. `code`: the workflow's function."""
     return _of_step(body.leaf, body.error, body.attempt, code)
 
 

@@ -1,7 +1,7 @@
-"""The decider of a batch run: offers ready jobs as lots, and continues with what the lots tell.
+"""The decider of a batch run: offers ready jobs as lots, and continues with what the lots report.
 
 Invariants: the owner executes no command. A lot and the offers of its jobs are one commit, and the lot is created after
-it. A result counts only if its job is open and was offered in that very lot. A job that failed for good stays open, and
+it. A result counts only if its job is open and was offered in that same lot. A job that failed finally stays open, and
 everything that does not need it continues.
 """
 
@@ -103,7 +103,7 @@ class BatchDecider(SpecDecider):
         """After the commit: a message that ended the pause has its effect before the run may rest again."""
         self._execution.after_commit(self._go)
 
-    # ---- what lots tell
+    # ---- what lots report
 
     def deliver(self, leaf: LeafId, outcome: Any, at: float) -> None:
         if not is_lot(leaf):
@@ -113,7 +113,7 @@ class BatchDecider(SpecDecider):
             self._go()
 
     def _lot_over(self, leaf: LeafId, failure: Exception | None) -> None:
-        """Jobs of which the lot told nothing are offered again; if the lot itself failed, they failed with it."""
+        """Offers jobs again that the lot did not report. If the lot itself failed, they failed with it."""
         self._lots.pop(leaf, None)
         for node in self._offered.members(lot_number(leaf)):
             if failure is not None:
@@ -123,7 +123,7 @@ class BatchDecider(SpecDecider):
                 self._free(node)
 
     def _free(self, node: int) -> None:
-        """A job that no runner has begun: it is offered again."""
+        """A job that no runner has started: it is offered again."""
         self._leave(node)
         self._walk.frontier.again(node)
 

@@ -31,7 +31,7 @@ class NotRetried(CommandFailed):
 
 
 def job_work(lot: Lot, job: LotJob, kit: JobKit, *, again: bool = False) -> Work:
-    """The job as the engine sees it: a step with a body. `again`: an earlier runner has begun it."""
+    """The job as the engine sees it: a step with a body. `again`: an earlier runner has started it."""
     retry = Retry(job.retries + job.attempt - 1, job.backoff_s, never_on=(NotRetried,))
     run = JobBody(lot, job, kit, again=again).run
     return Work(job.leaf, run, _NO_ARGUMENTS, is_async=True, retry=retry, timeout_s=None)
@@ -93,7 +93,7 @@ class JobBody:
             return result
 
     async def _kept(self, attempt: int) -> dict[str, Any] | None:
-        """The result of this very attempt, if its runner died before the store had it. A kept failure is raised."""
+        """The result of this attempt, if its runner died before the store had it. A kept failure is raised."""
         data = await self._spool.read(self._lot.run, self._job.leaf, attempt)
         end = None if data is None else codec.decode(data, SpooledEnd, "the kept end of a job")
         if end is None or end.key != self._lot.key(self._job):

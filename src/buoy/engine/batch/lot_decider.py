@@ -1,4 +1,4 @@
-"""The decider of a lot: begins jobs while there is room, and tells the run that offered them how they ended.
+"""The decider of a lot: begins jobs while there is room, and reports to the run that offered them how they ended.
 
 Invariants: a job begins when there is room for it, and its start is durable by then. A result leaves after the commit
 that it rests on, and is sent again until that is certain; the receiver ignores what it knows. The lot ends when every
@@ -41,7 +41,7 @@ class LotDecider:
         self._waiting: deque[LotJob] = deque(lot.jobs)
         self._begun: set[LeafId] = set()
         self._ends: dict[LeafId, JobEnd] = {}
-        # In the order of the log: so many of the ends were sent.
+        # How many ends were sent, in the order of the log.
         self._sent = 0
         self._sending = False
         self._timer: Timer | None = None
@@ -145,7 +145,7 @@ class LotDecider:
         self._execution.open_leaf(Request(job.leaf, "step", started, work))
 
     def _count(self, waiting: int) -> None:
-        """Keeps the room's count of jobs that are held here and have not begun."""
+        """Keeps the room's count of jobs that are held here and have not started."""
         pending, resources = self._room.pending, self._lot.resources
         left = pending.get(resources, 0) + waiting - self._counted
         self._counted = waiting
@@ -173,7 +173,8 @@ class LotDecider:
             asyncio.get_running_loop().call_soon(self._execution.turn, self._give_back)
 
     def _give_back(self) -> None:
-        """Gives back what has not begun while other jobs of this lot run. Without those the lot itself is released."""
+        """Gives back jobs that have not started while others of this lot run. If none runs, the lot itself is
+        released."""
         if self._over or self._execution.replaying or self._begun <= self._ends.keys():
             return
         waiting = tuple(job.leaf for job in self._waiting if job.leaf not in self._begun | self._ends.keys())

@@ -1,4 +1,4 @@
-"""Client: starts runs and speaks to them. Everything that it says to a run goes through the run's inbox.
+"""Client: starts runs and sends them requests. Every request goes through the run's inbox.
 
 Invariants: `start` returns when the run is durable; an id that exists already gives back that run, never a second one.
 A request is checked before it is stored, so that a wrong answer or an impossible request changes nothing. After an
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Client:
-    """A store, seen as runs. With a runner, what it starts is driven in this very process."""
+    """A store, seen as runs. With a runner, what it starts is driven in this process."""
 
     def __init__(
         self,
@@ -181,13 +181,13 @@ class Client:
         return frozenset(found)
 
     async def signal(self, run_id: str, name: str, payload: object = None, dedupe: str | None = None) -> Receipt:
-        """Sends a signal. With a dedupe id of your own, sending it again does nothing more."""
+        """Sends a signal. With a dedupe id of your own, sending it again has no further effect."""
         doc = (await self.record(run_id)).document
         check_name(name, "signal")
         body = Signal(name, codec.encode(payload, "the payload", MESSAGE_BYTES_MAX))
         key = self.ids.nonce() if dedupe is None else check_dedupe(dedupe)
         if doc.ended and dedupe is not None:
-            # The signal may be what ended the run: its sender must not be told that nothing was sent.
+            # The signal may be what ended the run: its sender must not get "nothing was sent".
             async for page in inbox_pages(self.store, doc.run_id):
                 if (twin := next((each for each in page if each.dedupe == f"signal:{key}"), None)) is not None:
                     return Receipt(twin.number, duplicate=True)
@@ -200,7 +200,7 @@ class Client:
             raise Unclear(text, key=key) from error
 
     async def pause(self, run_id: str, reason: str | None = None, *, dedupe: str | None = None) -> Requested:
-        """No new step starts; those under way end and are recorded. The same dedupe id again does nothing more."""
+        """No new step starts; those under way end and are recorded. The same dedupe id again has no further effect."""
         return await self._request(run_id, "pause", Reason(reason), dedupe)
 
     async def resume(self, run_id: str, *, version: str | None = None) -> Requested:
@@ -255,7 +255,7 @@ class Client:
     async def jump(
         self, run_id: str, step: str, *, keep_answers: bool = False, dedupe: str | None = None
     ) -> RewindPlan:
-        """Goes back to any step that ran on the current branch. With a dedupe id, asking again does nothing more."""
+        """Goes back to any step of the current branch. With a dedupe id, asking again has no further effect."""
         checked = (await self.record(run_id)).document.run_id
         return await rewind.rewind_run(self, checked, step, cause="jump", keep_answers=keep_answers, dedupe=dedupe)
 

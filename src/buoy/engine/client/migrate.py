@@ -107,7 +107,7 @@ def _migration(
 def _done_before(
     run_id: RunId, log: Sequence[e.Event], nonce: str, renamed: Mapping[str, str]
 ) -> Migration | None:  # fmt: skip
-    """What this very request did already, if its answer was lost."""
+    """What this request did already, if its answer was lost."""
     place = next((place for place, event in enumerate(log) if event.nonce == nonce), None)
     if place is None:
         return None

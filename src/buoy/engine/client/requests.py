@@ -51,7 +51,7 @@ async def driven(client: Client, record: RunRecord) -> bool:
 
 
 async def waits_for_whom(client: Client, record: RunRecord) -> str:
-    """Who will handle a request, in words."""
+    """Words for the process that will handle a request."""
     doc = record.document
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):

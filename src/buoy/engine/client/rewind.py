@@ -127,7 +127,7 @@ class _Way:
         return await _plan(self.client, self.run_id, log, self._to, keep_answers=keep, spec=self.spec)
 
     async def done_before(self) -> RewindPlan | None:
-        """What this very request did already, if its answer was lost."""
+        """What this request did already, if its answer was lost."""
         log = await read_log(self.client.store, self.run_id)
         place = next((place for place, event in enumerate(log) if event.nonce == self.nonce), None)
         if place is not None:
@@ -135,7 +135,7 @@ class _Way:
         return await self._where_it_stands(log)
 
     async def _where_it_stands(self, log: Sequence[e.Event]) -> RewindPlan | None:
-        """The same request without a key: the run stands on the branch that it made, and nothing has run there."""
+        """The same request without a key: the run is on the branch that it made, and nothing has run there."""
         made = max((place for place, event in enumerate(log) if isinstance(event.body, e.BranchCreated)), default=None)
         if made is None or any(not isinstance(event.body, _STILL) for event in log[made + 1 :]):
             return None
@@ -223,7 +223,7 @@ def _append(
     nonce: str,
     at: float,
 ) -> Appended:
-    """What is appended: the claim, the end of our hold, the branch, and what the run is bound to from there on."""
+    """The events to append: the claim, the end of our hold, the branch, and what the run is bound to from there on."""
     state = fold(run_id, log)
     before: list[e.Body] = [e.Claimed(runner=client.actor, cause="requested")]
     unread = hold.unread(state)

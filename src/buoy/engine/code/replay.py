@@ -35,7 +35,7 @@ _START_TYPES = frozenset(STARTS)
 async def replay_in_slices(
     events: Sequence[e.Event], clock: Clock, replay: Callable[[Sequence[e.Event]], None], size: int = 64
 ) -> None:
-    """Hands over all events, so many at a time, and lets other runs of the process move in between."""
+    """Hands over all events in slices, and lets other runs of the process move in between."""
     began = clock.monotonic()
     for first in range(0, len(events), size):
         replay(events[first : first + size])
@@ -120,7 +120,7 @@ class History:
         self.over = not self._keeps and not self.started
 
     def forget(self) -> None:
-        """The log was replayed, and the code asks for nothing twice."""
+        """Checks the end of a replay: the code has asked for everything that the log has."""
         self._keeps = False
         self.over = not self.started
 

@@ -219,7 +219,7 @@ class SyncDecider:
         try:
             reply = self._asked(requests)
         finally:
-            # Also after an unexpected error: a thread that waits for its reply for ever is lost to the pool.
+            # Also after an unexpected error: a thread that waits for its reply forever is lost to the pool.
             if not self._blocked:
                 self._reply.put(reply)
 

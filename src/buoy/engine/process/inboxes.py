@@ -70,6 +70,6 @@ class InboxLoop:
                 break  # that was the last page, or the run holds at a message and leaves the rest
         if not news and ledger.idle:
             self._read_up.add(run_id)
-        # `again`: a commit that is durable has said so, and the store does not know it all the same.
+        # `again`: a commit that is durable has said so, and the store does not know it anyway.
         if not ledger.tells(mailbox.seen) or (again and not news):
             await runner.store.mark_read(run_id, runner.id, mailbox.seen)

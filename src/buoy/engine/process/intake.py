@@ -1,4 +1,4 @@
-"""Intake: takes due tasks for a runner. `engine.process.inboxes` brings the messages for the runs that it holds.
+"""Intake: takes due tasks for a runner. `engine.process.inboxes` reads messages for the runs that it holds.
 
 Invariant: after any error the task is given back. It must not stay with a runner that does not drive it.
 """
@@ -105,7 +105,7 @@ class Intake:
 
     @contextmanager
     def _unless_clear(self) -> Iterator[None]:
-        """Without an answer we may hold runs that we do not know of, or do not drive."""
+        """Without an answer we may hold runs that we do not know about, or do not drive."""
         try:
             yield
         except BaseException:
@@ -159,7 +159,7 @@ class Intake:
         return len(tasks)
 
     async def _take_all(self, tasks: Sequence[Task]) -> None:
-        """What fails beyond all that `take` catches is found by the next comparison, and holds up no other run."""
+        """Reports an error that `take` does not catch. The next comparison finds its run; other runs continue."""
         for error in await asyncio.gather(*map(self.take, tasks), return_exceptions=True):
             if isinstance(error, Exception):
                 self._unclear = True
@@ -179,14 +179,15 @@ class Intake:
     async def take(
         self, task: Task, *, alone: bool = False, head_seq: int = 0, free_of: Sequence[RunnerId | None] = ()
     ) -> None:
-        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the log has so many events.
+        """Replays a run and claims it. `alone`: nothing else is driven here. `head_seq`: the number of events in the
+        log.
 
         `free_of`: its task was not claimed from the store. The run is free while it has no holder (None), or while a
         runner holds it whose end is proven.
         """
         runner = self._runner
         if task.run_id in runner.executions:
-            self._unclear = True  # Ours already, or a stale one: the log tells.
+            self._unclear = True  # Ours already, or a stale one: the log decides.
             return
         try:
             # A release of ours whose answer was lost: it has nothing to do with this claim, unless it undid it.
@@ -265,7 +266,7 @@ class Intake:
         self.inboxes.opened()
 
     async def _workflow_of(self, task: Task, events: Sequence[e.Event]) -> Workflow[..., Any] | None:
-        """What drives the run; None if that is gone, and the run was seen to."""
+        """The code that drives the run; None if it is gone. The run is then paused or released here."""
         runner = self._runner
         if not is_spec(task.workflow) or not events:
             return runner.registry.need(task.workflow)

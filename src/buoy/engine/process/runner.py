@@ -108,7 +108,7 @@ class Runner:
         self.intake.start(takes_work=takes_work)
 
     async def stop(self, signal: str = "stop", grace_s: float | None = None) -> int:
-        """Takes no more work, lets steps end, gives runs back. The number of runs that still execute."""
+        """Stops claiming, lets steps end, gives runs back. Returns the number of runs that still execute."""
         self.stopping.set()
         await self.intake.stop()
         await self._say_that_it_stops()
@@ -220,7 +220,7 @@ class Runner:
         """How many more runs may be driven at the same time."""
         return self.options.driving_runs_max - (len(self.executions) - len(self._resting))
 
-    # ---- what executions tell
+    # ---- what executions report
 
     def rested(self, execution: Execution) -> None:
         self._moved.set()

@@ -1,6 +1,6 @@
 """Takeover: what precedes driving a run of a dead owner: its policy, and the rule about poison runs.
 
-Invariants: a remedy is one commit on the very log that was read, and only the holder of the task makes it. A sweep uses
+Invariants: a remedy is one commit on the log that was read, and only the holder of the task makes it. A sweep uses
 the same pure rules, so it does not matter which of the two finds the run first. A run that keeps crashing its workers
 is driven by a runner that holds nothing else. After more crashes it is quarantined.
 """
@@ -154,7 +154,7 @@ async def may_take(
     """Whether the store names one of these as holder: a slow runner may have lost the run, or given it back since.
 
     Asked after the log was read. A runner that takes the task after the holder was read appends after that log, and
-    fences us. One that took it before is found here. In a log without a claim no body can have begun.
+    fences us. One that took it before is found here. In a log without a claim no body can have started.
     """
     if not doubtful and not any(isinstance(event.body, e.Claimed) for event in log):
         return True

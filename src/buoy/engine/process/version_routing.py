@@ -1,4 +1,4 @@
-"""Version routing: leaves a run to a living runner that has the very version of the code to which the run is bound.
+"""Version routing: leaves a run to a living runner that has exactly the version of the code to which the run is bound.
 A runner whose own version is known not to fit leaves it to any other version that was not tried.
 
 Invariants: the task is left as it was found, with its cause and its evidence. A task that this runner's clock found due
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from buoy.engine.process.runner import Runner
 
 _LEFT_S = 5.0
-# For who got nothing but runs that it leaves to others.
+# For a runner that got only runs that it leaves to others.
 LEFT_PAUSE_S = 0.25
 
 
@@ -47,7 +47,7 @@ class VersionRouter:
         return True
 
     def _forget(self, now: float) -> None:
-        """Of runs that others took, and that never come back here. The oldest entries stand first."""
+        """Drops entries of runs that others took and that never come back here. The oldest come first."""
         while self._until and (oldest := next(iter(self._until.items())))[1] <= now:
             del self._until[oldest[0]]
 

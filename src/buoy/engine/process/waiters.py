@@ -62,7 +62,7 @@ class Waiters:
         return waiter
 
     def keep(self, state: State, ending: e.Ending) -> None:
-        """Remembers an end for a while. Of the state only what a result needs."""
+        """Remembers an end for a while. Keeps only the part of the state that a result needs."""
         kept = State(run_id=state.run_id, status=state.status, created=state.created, error=state.error)
         kept.head_seq = state.head_seq
         before = self._last.pop(state.run_id, None)

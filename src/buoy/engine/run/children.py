@@ -31,7 +31,7 @@ class Children:
         return self._pending > 0
 
     def start(self, started: e.ChildStarted, workflow: Workflow[..., Any] | None) -> None:
-        """Asks for a child's creation; create-if-absent, so that asking again does nothing more."""
+        """Asks for a child's creation; create-if-absent, so that asking again has no further effect."""
         execution = self._execution
         self._pending += 1
         assert execution.state.created is not None

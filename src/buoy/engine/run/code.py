@@ -66,7 +66,7 @@ class Code:
         self._decider = self._make()
 
     async def replay(self, log: Sequence[e.Event], pending: Sequence[e.Event]) -> None:
-        """Brings the code back to where the log ends. `pending`: what was recorded since, of which the claim is one."""
+        """Brings the code back to where the log ends. `pending`: what was recorded since, including the claim."""
         assert self._decider is not None
         shown = log if self._execution.state.sees_all else _to_replay(log)
         began_at, seen = as_seen(log, pending, shown)

@@ -62,10 +62,10 @@ def ending_for(error: BaseException, state: State) -> e.Ending:
 
 
 def _cause(error: BaseException) -> tuple[LeafId | None, RunId | None]:
-    """The step, or the child, whose failure the code did not get over.
+    """The step, or the child, whose failure ended the code.
 
-    Python's own chain tells it: the error itself, what a group holds, what it was raised from, or while what was
-    handled. The first one found counts.
+    Follows Python's own chain: the error itself, the members of a group, its cause, its context. The first one found
+    counts.
     """
     left, seen = [error], set[int]()
     while left and len(seen) < CAUSES_MAX:

@@ -2,7 +2,7 @@
 
 Invariants:
 - All that one stimulus leads to (an outcome, a message, a due time) is one commit (see `engine.run.ledger`).
-- After `detach` nothing is recorded: late results, timers and commits of this incarnation count for nothing.
+- After `detach` nothing is recorded: late results, timers and commits of this incarnation are ignored.
 - While the run is paused, or its runner stops, outcomes are recorded but withheld from the code.
 - Every stimulus enters through `turn`, the one door. Workflow code that misbehaves ends or pauses its run; an
   unexpected error of the engine pauses it. Neither reaches another run, and neither leaves the run without an owner.
@@ -312,7 +312,7 @@ class Execution:
         self.after_commit(self.lost)
 
     def detach(self) -> None:
-        """This incarnation no longer speaks for the run."""
+        """Ends this incarnation: it records nothing for the run any more."""
         self.detached = True
         self.ledger.close()
         self._drop_code()

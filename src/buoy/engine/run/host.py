@@ -1,4 +1,4 @@
-"""Host: what a runner gives to its executions, and what it wants to know of them."""
+"""Host: what a runner gives to its executions, and what it wants to know about them."""
 
 from __future__ import annotations
 

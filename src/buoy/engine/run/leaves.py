@@ -158,7 +158,7 @@ class Leaves:
         return self._returns.pop(leaf, Any)
 
     def _start_child(self, leaf: LeafId) -> None:
-        """Asks for the child's creation; create-if-absent, so that asking again does nothing more."""
+        """Asks for the child's creation; create-if-absent, so that asking again has no further effect."""
         workflow, started = self._children.pop(leaf, (None, None))
         if workflow is None or started is None:
             return
@@ -283,7 +283,7 @@ class Leaves:
             execution.host.lingering.add(body, f"step {leaf} of run {execution.run_id}", over)
 
     def call_back(self) -> None:
-        """Nothing more is to start: takes back the steps that are about to, and have not begun."""
+        """Nothing more is to start: takes back the steps that are about to, and have not started."""
         for leaf in [each for each in self._bodies if each in self._steps and each in self._execution.state.open]:
             if self._bodies[leaf].call_back():
                 del self._bodies[leaf]

@@ -34,7 +34,7 @@ class Owner(Protocol):
         ...
 
     def held(self, error: Exception) -> None:
-        """An effect failed. The others are due all the same."""
+        """An effect failed. The others are due anyway."""
         ...
 
     def lost(self) -> None:
@@ -177,7 +177,7 @@ class Ledger:
                 return
             try:
                 effect()
-            except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due all the same
+            except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due anyway
                 self._owner.held(error)
 
     def start_over(self, state: State) -> None:

@@ -59,7 +59,7 @@ class Opening:
         if fits and execution.code.begun:
             mailbox.take(messages)
             execution.children.catch_up()
-        if not execution.code.begun:  # nothing was consumed; but what was looked at must not wake the run for ever
+        if not execution.code.begun:  # nothing was consumed; but what was looked at must not wake the run forever
             mailbox.mark_seen(messages)
 
     def _pause_is_over(self) -> bool:

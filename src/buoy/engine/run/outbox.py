@@ -95,7 +95,7 @@ class Outbox:
         self.send(cancel_message(child, parent), done)
 
     def send(self, message: Message, done: Done) -> None:
-        """A run tells another one something, until it is certain."""
+        """Sends a message from one run to another until its arrival is certain."""
         self._spawn(self._surely([_Errand(message.run_id, partial(self._send, message))]), done)
 
     def finish(self, run_id: RunId, duties: Sequence[Owed]) -> None:

@@ -47,7 +47,7 @@ class Saga:
         return self._under_way is not None
 
     def begin(self) -> None:
-        """The code has ended: what it left open is given up, but for steps that must be known to have ended."""
+        """The code has ended: what it left open is given up, except for steps that must be known to have ended."""
         execution = self._execution
         for leaf in list(execution.state.open.values()):
             if leaf.kind != "compensation" and leaf.id not in execution.leaves.compensable:

@@ -114,7 +114,7 @@ class StepAttempt:
             self._start_sync(pool, *given)
 
     def call_back(self) -> bool:
-        """Whether it had not begun, and never will."""
+        """Whether it had not started, and never will."""
         if not self._withdraw():
             return False
         self.give_up()

@@ -1,7 +1,7 @@
 """Commits: the certain outcome of an append, and of a message. Every place that appends comes by here.
 
-Invariants: after an unclear answer the store is asked what stands in the log, by number and nonce, before anything is
-written again or concluded. What is written again is the same write, with the same nonce: it stands at most once.
+Invariants: after an unclear answer the store is asked what is in the log, by number and nonce, before anything is
+written again or concluded. What is written again is the same write, with the same nonce: it is at most once.
 `Unavailable` is raised only if the outcome cannot be known. The error of a store that a person must repair is raised
 without further tries, if the write does not stand.
 """
@@ -28,7 +28,7 @@ def write_of(appended: Appended, task: TaskChange | None) -> Write:
 
 
 async def commit_surely(store: Store, write: Write) -> bool:
-    """Whether this write stands in the log now. Raises `Unavailable` if that cannot be known."""
+    """Whether this write is in the log now. Raises `Unavailable` if that cannot be known."""
     (outcome,) = await commit_all_surely(store, [write])
     return isinstance(outcome, Committed)
 
@@ -78,7 +78,7 @@ async def _try(store: Store, writes: Sequence[Write], known: dict[int, Outcome])
 
 
 async def _read_back(store: Store, writes: Sequence[Write], known: dict[int, Outcome]) -> None:
-    """Asks what an unclear commit has done. What does not stand there has no outcome yet."""
+    """Asks what an unclear commit has done. A write that is not in the log has no outcome yet."""
     places = [place for place in range(len(writes)) if place not in known]
     for place, found in zip(places, await store.landed([writes[place] for place in places]), strict=True):
         if found is not None:

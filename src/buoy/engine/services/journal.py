@@ -113,7 +113,7 @@ class Journal:
             self._at_it = False
 
     async def commit(self, write: Write) -> bool:
-        """Whether this write stands in the log, however long the store stays away."""
+        """Whether this write is in the log, however long the store stays away."""
         certain: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.submit(write, lambda outcome: None if certain.done() else certain.set_result(outcome))
         return isinstance(await certain, Committed)
@@ -199,7 +199,7 @@ class Journal:
                 await asyncio.sleep(0)
 
     async def _finish(self, rest: BegunCoroutine, write: Write, done: Done) -> None:
-        """A commit that was begun at once, and then had to wait."""
+        """A commit that was started at once, and then had to wait."""
         try:
             outcomes: list[Outcome] = await rest
             if type(outcomes[0]) is not Committed:

@@ -1,6 +1,6 @@
 """Recovery log: one line of `logging` for each run that was brought back, under the name `buoy.recovery`.
 
-Invariants: a line is written after the store has taken the recovery, never before; the facts stand in `extra`, so that
+Invariants: a line is written after the store has taken the recovery, never before; the facts are in `extra`, so that
 no program has to read the text. The run's own log stays the record: this one is for people and for log collectors.
 """
 

@@ -1,7 +1,7 @@
 """Room: what a runner has for jobs, and which jobs have it now.
 
 Invariants: the sum of what the holders need never exceeds the capacity. A job that waits for room comes before jobs
-that have not begun. A place is given back exactly once. A place that short jobs share passes from one to the next, and
+that have not started. A place is given back exactly once. A place of short jobs passes from one to the next, and
 is free after the last of them; the shell keeps them to as many as there are places.
 """
 
@@ -55,7 +55,7 @@ class Room:
         # Called when something became free.
         self.on_free: list[Callable[[], None]] = []
         self.on_close: list[Callable[[], None]] = []
-        # Jobs of lots that are held here and have not begun, by what they need.
+        # Jobs of lots that are held here and have not started, by what they need.
         self.pending: dict[Resources, int] = {}
         self._clock = clock
         self._ends_at = None if capacity.time_left_s is None else clock.monotonic() + capacity.time_left_s
@@ -136,7 +136,7 @@ class Room:
         )
 
     def _hand_on(self) -> None:
-        """Gives what is free to those that wait for it, then to jobs that have not begun."""
+        """Gives what is free to those that wait for it, then to jobs that have not started."""
         while self._waiting and fits(self._waiting[0][1].resources, self._now()):
             key, place, future = self._waiting.popleft()
             if not future.done():
@@ -197,7 +197,7 @@ class Room:
         return left is None or resources.time_s is None or resources.time_s <= left
 
     def close(self, *, gives_back: bool = True) -> None:
-        """No job begins any more. `gives_back`: those that have not begun are wanted elsewhere."""
+        """No job begins any more. `gives_back`: those that have not started are wanted elsewhere."""
         self.closed, self.gives_back = True, gives_back
         for each in list(self.on_close):
             each()

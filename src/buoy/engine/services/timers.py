@@ -105,7 +105,7 @@ class Timers:
                 continue
             try:
                 callback()
-            except Exception as error:  # noqa: BLE001 - reported; the other timers are due all the same
+            except Exception as error:  # noqa: BLE001 - reported; the other timers are due anyway
                 self._on_error(error)
         self._arm()
 

@@ -141,12 +141,12 @@ class SpecDecider:
             walk.open_module(active, module)
 
     def _asks(self, active: Active | None, leaf: LeafId) -> bool:
-        """Whether what asks that question has begun. Else a branch kept the answer for when it is asked again."""
+        """Whether what asks that question has started. Else a branch kept the answer for when it is asked again."""
         owner = leaf.rpartition("/")[0]
         return active is not None and active.begun and owner in (active.leaf[:-2], (active.asking or "")[:-2])
 
     def _begin_again(self, event: e.Event, leaf: LeafId) -> Active:
-        """A step that the log has begun."""
+        """A step that the log has started."""
         name = _parts(leaf)[0]
         node = self._plan.index.get(name)
         if node is None:

@@ -23,7 +23,7 @@ class GuardedJob:
         self.began_at = 0.0
         # The store and the job that this command is about.
         self.mark = str(order.get("mark", ""))
-        # An earlier runner has begun it: something of it may be left.
+        # An earlier runner has started it: something of it may be left.
         self.again = bool(order.get("again", False))
         # The log, locked. The command has it, too: the lock stays as long as any process of the command.
         self.output: JobLog | None = None

@@ -1,6 +1,6 @@
-"""Lanes of short jobs in the guard: the next one begins as soon as one ends, without a word from the runner.
+"""Lanes of short jobs in the guard: the next one begins as soon as one ends, without a message from the runner.
 
-Invariants: of one lane at most so many commands run at a time as its runner has places for them. A command that is
+Invariants: a lane runs at most as many commands at a time as its runner has places. A command that is
 stopped before it began never begins. Standard library only: the guard imports nothing else.
 """
 
@@ -52,7 +52,7 @@ class JobLanes:
         return True
 
     def left(self, job: GuardedJob) -> "GuardedJob | None":
-        """A command that had begun has ended: the one that begins in its place."""
+        """A command that had started has ended: the one that begins in its place."""
         lane = self._lanes.get(job.lane)
         if lane is None:
             return None

@@ -234,7 +234,7 @@ def _order(command: Command, log: str, result: str) -> dict[str, Any]:
 
 
 def _told_before(result: Path, mark: str) -> _Told | None:
-    """What the guard of a runner that died told it last about this very attempt."""
+    """What the guard of a runner that died told it last about this attempt."""
     try:
         told = msgspec.json.decode(result.with_suffix(SUFFIX).read_bytes(), type=_Told)
     except (FileNotFoundError, msgspec.DecodeError):

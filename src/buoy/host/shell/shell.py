@@ -1,4 +1,4 @@
-"""The guarded shell: runs each command under a guard process (`shell.guard`) and tells how it ended.
+"""The guarded shell: runs each command under a guard process (`shell.guard`) and shows how it ended.
 
 Invariants: a command ends with this process, however it ends; a cancelled call returns when the whole process group has
 ended; output goes to a file of its own, which only ever grows.
@@ -182,7 +182,7 @@ def _tail(log: Path) -> str:
 def read_result(path: Path) -> bytes | None:
     """What the command handed on, if it did."""
     try:
-        # A named pipe that nothing writes to would keep its reader for ever.
+        # A named pipe that nothing writes to would keep its reader forever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             if not stat.S_ISREG(os.fstat(handle).st_mode):

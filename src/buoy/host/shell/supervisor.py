@@ -131,7 +131,7 @@ class Guard:
         self._until_empty(group)
 
     def _until_empty(self, group: int) -> None:
-        """A killed process ends its system call first, which may make one more file. Zombies may stay: not for ever."""
+        """A killed process ends its system call first, which may make one more file. Zombies may stay: not forever."""
         for _ in range(_KILLED_LOOKS_MAX):
             if not self._signal(group, 0):
                 return

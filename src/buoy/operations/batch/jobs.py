@@ -28,7 +28,7 @@ _LOTS_READ_MAX = 256
 _READS_AT_ONCE = 16
 # Runners that are gone, among which the last owner of a lot is looked for.
 _GONE_READ_MAX = 200
-# Why a runner is gone that said good-bye.
+# Why a runner is gone that deregistered.
 _STOPPED = "stopped"
 
 
@@ -81,7 +81,7 @@ async def list_jobs(
     names: Collection[str] = (),
     limit: int | None = None,
 ) -> Jobs:
-    """The jobs of a run, or those with these statuses or names; at most so many of them."""
+    """The jobs of a run, or those with these statuses or names; at most that many of them."""
     batch = await read_batch(access, run_id)
     views = brief_views(batch.plan, batch.log, await read_lots(access, batch.state), batch.state)
     found = [

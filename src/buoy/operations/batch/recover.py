@@ -95,7 +95,7 @@ def plan_recovery(
     cluster: ClusterState = _NO_CLUSTER,
     views: Sequence[JobView] = (),
 ) -> list[JobRecovery]:
-    """What is to be done about each job that failed for good. `views`: all jobs, those that were lost among them."""
+    """What is to be done about each job that failed finally. `views`: all jobs, those that were lost among them."""
     planner = _Planner(batch, rule, cluster, retry_unknown=retry_unknown)
     held = [planner.held(leaf) for leaf in batch.state.open.values() if leaf.phase == "held"]
     gone = [each for each in views if each.cause == ALLOCATION_LOST or each.status is JobStatus.TERMINATED]

@@ -112,7 +112,7 @@ class JobRunner:
         return tuple(queue for queue, resources in self._queues.items() if self._room.takes(resources)), 1
 
     def _freed(self) -> None:
-        """Something became free in the room. With jobs at hand that have not begun, no lot is wanted."""
+        """Something became free in the room. With jobs at hand that have not started, no lot is wanted."""
         if self._settling or any(map(self._room.takes, self._queues.values())):
             self._runner.intake.room_again()
 

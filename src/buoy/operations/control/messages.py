@@ -61,7 +61,7 @@ async def signal(client: Client, run_id: str, name: str, payload: object = None,
 
 
 def _not_waited_for(run_id: str, name: str, waits: tuple[str, ...]) -> str:
-    """A note about the name: a typo would wait for ever, but the workflow may also reach that name later."""
+    """A note about the name: a typo would wait forever, but the workflow may also reach that name later."""
     others = f"it waits for {listed([repr(each) for each in waits])}" if waits else "it waits for no signal"
     return f"note: run {run_id} does not wait for {name!r} now: {others}; {name!r} is kept until it does"
 

@@ -130,7 +130,7 @@ async def resume_abandoned(client: Client, words: Wording) -> ResumedRuns:
 
 
 async def _try(client: Client, lost: AbandonedRun, words: Wording) -> ResumedRun:
-    """Resumes one of many runs. A refusal is a result, so the other runs are resumed all the same."""
+    """Resumes one of many runs. A refusal is a result, so the other runs are resumed anyway."""
     if lost.broken:
         return ResumedRun(run_id=lost.run_id, done=False, text=lost.why, outcome="refused", error=lost.why)
     try:

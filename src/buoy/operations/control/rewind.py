@@ -43,7 +43,7 @@ async def plan_rewind(client: Client, order: Rewind) -> RewindDone:
 
 
 async def _made_before(client: Client, order: Rewind, spec: SpecWorkflow | None) -> RewindPlan | None:
-    """The plan of this very request, if it was carried out and its answer was lost."""
+    """The plan of this request, if it was carried out and its answer was lost."""
     if order.dedupe is None:
         return None
     run_id, keep = (await client.record(order.run_id)).document.run_id, order.keep_answers

@@ -120,7 +120,7 @@ async def _spec_input(client: Client, order: StartOrder, version: str) -> tuple[
 
 
 async def _checked_version(client: Client, order: StartOrder) -> str:
-    """The version of the order, else of the newest live worker. A worker that has it also tells what input it takes."""
+    """The version of the order, else of the newest live worker. A worker that has it also shows what input it takes."""
     fleet = await read_fleet(client.store, client.liveness)
     living = {each.id for each in fleet.living}
     knowing = [

@@ -55,7 +55,7 @@ async def inspect_run(client: Client, run_id: str) -> InspectedRun:
 
 
 def run_detail(facts: Facts) -> RunDetail:
-    """The log has what no list has room for. If it cannot be read, the rest is shown all the same."""
+    """The log has what no list has room for. If it cannot be read, the rest is shown anyway."""
     base, log = run_view(facts), facts.log or ()
     created = log[0].body if log else None
     return RunDetail(

@@ -28,7 +28,7 @@ class LogPage(msgspec.Struct, frozen=True):
 
 
 async def log_page(client: Client, run_id: str, after: int = 0, limit: int = EVENTS_PAGE) -> LogPage:
-    """The events after that number. The document, read before, tells how many there are."""
+    """The events after that number. The document, read before, shows how many there are."""
     if after < 0 or not 1 <= limit <= EVENTS_PAGE:
         raise BadInput(f"after must be 0 or more, and limit from 1 to {EVENTS_PAGE}")
     record = await client.record(run_id)

@@ -26,7 +26,7 @@ class StepLog(msgspec.Struct, frozen=True):
 
 
 class StepLogs(msgspec.Struct, frozen=True):
-    """The log files of a run, in the order in which they were begun, as far as their times tell."""
+    """The log files of a run, in the order in which they were started, as far as their times tell."""
 
     run_id: RunId
     logs: tuple[StepLog, ...]

@@ -223,7 +223,7 @@ async def _events(
 
 
 async def _moved_on(client: Client, bundle: Bundle) -> int:
-    """How many events the run has, if this very bundle was imported before and something has happened since."""
+    """How many events the run has, if this bundle was imported before and something has happened since."""
     if await client.store.run(bundle.run_id) is None:
         return 0
     there, length = tuple(await read_log(client.store, bundle.run_id)), len(bundle.log)

@@ -92,7 +92,7 @@ async def _takeovers(store: Store, runs: Sequence[RunRecord]) -> list[Takeover]:
 
 
 def _died(record: RunnerRecord) -> bool:
-    """Declared dead by others. A runner that stopped has beaten its last at that very moment."""
+    """Declared dead by others. A runner that stopped has beaten its last at that same moment."""
     return record.gone_at is not None and record.info.role == "worker" and record.gone_why != _STOPPED
 
 

@@ -24,7 +24,7 @@ from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, s
 
 __all__ = ["ENDED", "StatusReport", "store_status"]
 
-# A report must not take minutes: it judges the health of at most so many active runs.
+# A report must not take minutes: it judges the health of at most that many active runs.
 _LOOKED_AT_MAX = 20_000
 
 
@@ -75,7 +75,7 @@ class ActiveCounts:
         self.left_by: set[str] = set()
         # Runs that cannot be read, each once: a store may not know which status they have.
         self.broken: dict[str, Broken] = {}
-        # How many runs each runner holds: a beat tells what it was a while ago.
+        # How many runs each runner holds: a beat shows what it was a while ago.
         self.held: dict[str, int] = {}
 
 

@@ -68,7 +68,7 @@ def digest_of(token: str) -> str:
 async def create_token(
     client: Client, name: str, scopes: Iterable[str], *, expires_in_s: float | None = None
 ) -> MadeToken:
-    """Makes a token with those scopes, for ever or for a time."""
+    """Makes a token with those scopes, forever or for a time."""
     chosen = tuple(dict.fromkeys(scopes)) or ("read",)
     unknown = [each for each in chosen if each not in SCOPES]
     if unknown:

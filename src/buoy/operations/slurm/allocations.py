@@ -58,7 +58,7 @@ class AllocatedJob(msgspec.Struct, frozen=True):
 
 
 class SlurmJobs(msgspec.Struct, frozen=True):
-    """All jobs of a run, as they stand at its cluster."""
+    """All jobs of a run, as they are at its cluster."""
 
     run_id: RunId
     jobs: tuple[AllocatedJob, ...]

@@ -1,6 +1,6 @@
 """Places in allocations: which one this process has, and which runners before it are proven dead by that.
 
-Invariant: only a runner that stood in the very same place, or in an earlier start of the same job, is declared dead.
+Invariant: only a runner that stood in exactly the same place, or in an earlier start of the same job, is declared dead.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ async def _submit(
 
 
 async def _failed(site: Site, run_id: RunId, name: str, problem: str) -> SubmittedAllocation:
-    """The scheduler may have taken it all the same."""
+    """The scheduler may have taken it anyway."""
     try:
         if await _look_twice(site, run_id, [name], LOOKS_APART_S):
             found = (await read_view(site.client, run_id)).cluster.allocations[name]

@@ -75,7 +75,7 @@ class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reset: tuple[str, ...] = ()
     submitted: tuple[SubmittedAllocation, ...] = ()
     cancelled: tuple[str, ...] = ()
-    # Actions whose commands ran, and those that were begun before and whose end is not recorded.
+    # Actions whose commands ran, and those that were started before and whose end is not recorded.
     actions: tuple[ActionEnded, ...] = ()
     unfinished: tuple[str, ...] = ()
     # Why nothing more is asked for: a person has to look first.

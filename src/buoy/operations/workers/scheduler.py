@@ -2,7 +2,7 @@
 
 Invariants: the id of a run is made of its schedule and its time, and the run is created if absent. So no time fires
 twice, even if several workers try, and a crash between the run and its record does no harm. The schedule says which
-times are made up for if no worker was alive. The scheduler counts its errors, because a silent failure is the worst.
+times are caught up on if no worker was alive. The scheduler counts its errors, because a silent failure is the worst.
 """
 
 from __future__ import annotations

@@ -49,16 +49,16 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def unread(cls, seen: Recovery) -> Found:
-        """A run of which not even the summary could be read."""
+        """A run whose summary could not be read."""
         return cls(run_id=seen.run_id, workflow="", status="", action="unknown", error=seen.error)
 
 
-# The caller's own function. What it returns is not looked at, but awaited if it can be.
+# The caller's own function. Its result is awaited if possible, and otherwise ignored.
 Report: TypeAlias = Callable[[Found], "Awaitable[object] | object"]
 
 
 async def hand_over(report: Report, found: Found) -> str | None:
-    """Gives a run to the caller's function. One line if that fails: the other runs get theirs all the same."""
+    """Gives a run to the caller's function. One line if that fails: the other runs get theirs anyway."""
     try:
         done = report(found)
         if inspect.isawaitable(done):

@@ -94,7 +94,7 @@ async def reconcile_runs(
 
 
 def _waits(record: RunRecord, now: StoreTime) -> bool:
-    """Whether, by its document, something was to wake it by now: a child, a time, or perhaps a message."""
+    """Whether, by its document, something should have woken it: a child, a time, or perhaps a message."""
     doc = record.document
     if doc.open_count > len(doc.open) or any(leaf.kind == "child" for leaf in doc.open):
         return True

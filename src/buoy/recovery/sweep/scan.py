@@ -1,7 +1,7 @@
 """Scan: which runs are in trouble, and what a recovery would do about it. Only reports: the caller may recover
 them, with a queue of its own if it has one.
 
-Invariants: nothing is changed by looking. What finished is never read: dead runners, orphans and active runs are all
+Invariants: a scan changes nothing. It never reads finished runs: dead runners, orphans and active runs are all
 found by indexes of their own. A run that cannot be read is reported as unknown, and hides no other.
 """
 

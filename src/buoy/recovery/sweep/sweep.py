@@ -1,9 +1,9 @@
 """Sweep: one look at everything that may be in trouble, with recovery of what is.
 
 Invariants: death needs proof; a read error is `unknown` and nothing is done; an error about one run does not stop the
-others; a lost claim is `skipped`. Any number of sweeps may run at once, and doing it twice does nothing more. A limit
+others; a lost claim is `skipped`. Any number of sweeps may run at once; a second one has no further effect. A limit
 counts recoveries, and what was looked at is remembered by a cursor, so that no limit starves those that come later.
-What the dead held and may simply continue is released by one statement, however much it is. Runs with another policy
+One statement releases everything that a dead runner held and that may simply continue. Runs with another policy
 are claimed with their remedies, one by one, before that.
 """
 

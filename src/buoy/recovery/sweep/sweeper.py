@@ -143,12 +143,12 @@ class Sweeper:
         return found
 
     def _tell_recovered(self, found: Recovery) -> None:
-        """A quick look comes every second: it tells what it did, and leaves the rest to the whole sweep."""
+        """A quick look comes every second: it shows what it did, and leaves the rest to the whole sweep."""
         if self.on_recovery is not None and found.needed and found.action in RECOVERING:
             self.on_recovery(found)
 
     def _count(self, tally: Tally) -> None:
-        """Errors that a sweep survived are shown all the same."""
+        """Errors that a sweep survived are shown anyway."""
         if tally.errors:
             self.errors += tally.errors
             self.last_error = next(iter(tally.troubles), None)

@@ -75,7 +75,7 @@ def sweepers_of(records: Sequence[RunnerRecord], fleet: dict[str, RunnerFacts], 
 
 
 def sweeper_troubles(sweepers: Sequence[SweeperState], fleet: dict[str, RunnerFacts], *, needed: bool) -> list[str]:
-    """What is wrong with the sweeping. `needed`: there are runs without a holder, or whose holder is dead."""
+    """Troubles of the sweepers. `needed`: there are runs without a holder, or whose holder is dead."""
     living = [each for each in sweepers if each.alive]
     found = [f"{_name(each, fleet)} {_failure(each)}" for each in living if _failure(each)]
     if living or not needed:

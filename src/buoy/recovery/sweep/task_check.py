@@ -45,7 +45,7 @@ TaskChecker: TypeAlias = Callable[[TaskView], "bool | Awaitable[bool | None] | N
 
 
 async def checked(record: RunRecord, found: Found | None, checker: TaskChecker, now: StoreTime) -> Found | None:
-    """What is to be reported about a run, given what Buoy itself found."""
+    """The report about a run, given what Buoy itself found."""
     task_id = record.envelope.orchestrator_task_id
     if task_id is None or not _asks(record, found, now):
         return found
@@ -93,7 +93,7 @@ def _codes(found: Found | None) -> frozenset[str]:
 
 
 def _gone(record: RunRecord, found: Found | None, task_id: str) -> Found:
-    """Buoy may have found no more than that no worker of its own is alive."""
+    """Whether Buoy found only that none of its own workers is alive."""
     if found is not None and found.action not in ("none", "report"):
         return found
     reason = f"its task {task_id} is not alive in the caller's queue"

@@ -4,7 +4,7 @@ Invariants: a copy exists from the moment that its `log/1` exists. The parts tha
 is completed after, from the top down: until then its numbers are taken, and a reader that comes too early gets an error
 that says so.
 A purge first appends an end to the log that no writer can append after, so it cannot race with a writer. From then on
-the run does not exist. Two small objects stay for ever, at the log's first and last place.
+the run does not exist. Two small objects stay forever, at the log's first and last place.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ObjectArchive:
         return True
 
     async def _bring(self, run_id: RunId, copy: RunCopy) -> LogObject:
-        """Writes the parts, the index entries and then the log. What stands there in the end, ours or another's."""
+        """Writes the parts, the index entries and then the log. What is there in the end, ours or another's."""
         events = copy.events
         firsts = range(PART_EVENTS, len(events), PART_EVENTS)
 
@@ -99,7 +99,7 @@ class ObjectArchive:
         log = LogObject(
             last_seq=events[-1].seq,
             events=msgspec.Raw(encode_events(events[:PART_EVENTS])),
-            # A document as it was found may lie: it stands in `state.json` alone, where it can be put right.
+            # A document as it was found may lie: it is in `state.json` alone, where it can be put right.
             document=NULL if copy.found else msgspec.Raw(msgspec.json.encode(copy.document)),
             task=task,
             nonce=events[0].nonce,
@@ -117,7 +117,7 @@ class ObjectArchive:
         await self._index.refresh(entries, since)
 
     async def _put_log(self, run_id: RunId, first_seq: int, log: LogObject) -> LogObject:
-        """What stands at that place of the log afterwards."""
+        """What is at that place of the log afterwards."""
         try:
             await self._bucket.create(layout.log_key(run_id, first_seq), msgspec.json.encode(log))
         except (Exists, Unavailable) as error:
@@ -235,12 +235,12 @@ class ObjectArchive:
         entries = await index_entries(self._bucket, run_id)
         await self._remove(run_id, tombstone)
         await self._bucket.delete_many(entries)
-        # Also if a folder stands in its place, which no listing shows.
+        # Also if a folder is in its place, which no listing shows.
         await self._bucket.delete(layout.state_key(run_id))
         return True
 
     async def _remove(self, run_id: RunId, tombstone: Tombstone) -> None:
-        """All but the tombstone, which stands at the first and the last place of the log. Can be repeated."""
+        """All but the tombstone, which is at the first and the last place of the log. Can be repeated."""
         first, last = layout.log_key(run_id, 1), layout.log_key(run_id, tombstone.head_seq + 1)
         await self._bury_first(run_id, tombstone)
         keys = [key for key in await self._bucket.list(layout.run_prefix(run_id)) if key not in (first, last)]

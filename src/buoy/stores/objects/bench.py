@@ -20,7 +20,7 @@ BODY = b"x" * 1_024
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """One kind of call. `per_s`: finished calls in a second, with so many at once as `at_once` says."""
+    """One kind of call. `per_s`: finished calls in a second, `at_once` of them in parallel."""
 
     call: str
     number: int

@@ -24,7 +24,7 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~%-]*(/[A-Za-z0-9_%][A-Za-z0-9._~%-]*
 
 
 class Exists(Exception):
-    """`create`: something has that key already. It may be this very write, sent twice: compare a nonce."""
+    """`create`: something has that key already. It may be this write, sent twice: compare a nonce."""
 
 
 class Changed(Exception):
@@ -48,7 +48,7 @@ class Bucket(Protocol):
         ...
 
     async def put(self, key: str, data: bytes) -> str:
-        """Writes the object whatever stands there and gives its etag. Only for hints: the last writer wins."""
+        """Writes the object whatever is there and gives its etag. Only for hints: the last writer wins."""
         ...
 
     async def get(self, key: str) -> tuple[bytes, str] | None:
@@ -56,7 +56,7 @@ class Bucket(Protocol):
         ...
 
     async def get_unless(self, key: str, etag: str) -> tuple[bytes, str] | None:
-        """Body and etag of another version than that one; None if that version stands there, or no object."""
+        """Body and etag of another version than that one; None if that version is there, or no object."""
         ...
 
     async def foreign(self, prefix: str) -> list[str]:
@@ -66,7 +66,7 @@ class Bucket(Protocol):
     async def list_etags(
         self, prefix: str, after: str | None = None, limit: int | None = None
     ) -> list[tuple[str, str]]:
-        """As `list`, each key with its etag: one request tells which of many objects were written since a look."""
+        """As `list`, each key with its etag: one request shows which of many objects were written since a look."""
         ...
 
     async def list(self, prefix: str, after: str | None = None, limit: int | None = None) -> list[str]:
@@ -86,7 +86,7 @@ class Bucket(Protocol):
         ...
 
     def durability(self) -> str | None:
-        """Why what was answered may be lost all the same; None if it may not."""
+        """Why what was answered may be lost anyway; None if it may not."""
         ...
 
     async def refusal(self) -> Refusal | None:

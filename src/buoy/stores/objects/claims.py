@@ -3,7 +3,7 @@
 Invariants: one compare-and-swap of the run's `state.json` takes a task, so one claimer gets it; `held/` is written
 before. Candidates come from `tasks/` in order of their due time, queues in turn, and from `wake/`. What they say is
 only a hint; the run decides. A claim whose answer was lost is owed to its runner and delivered with its next claim.
-Otherwise the task would wait for ever, because its holder does not know that it has it.
+Otherwise the task would wait forever, because its holder does not know that it has it.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Claims:
     ) -> tuple[list[layout.TaskEntry], str | None]:
         """Entries of one queue that are due and of a kind that is wanted, and where to continue.
 
-        What is due at once stands before what is due by the clock; where it fills the page, neither starves the other.
+        What is due at once comes before what is due by the clock; where it fills the page, neither starves the other.
         """
         prefix = layout.queue_prefix(queue)
         keys = await self._bucket.list(prefix, after=after, limit=PAGE)

@@ -23,7 +23,7 @@ from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_o
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
 
-# Commits of a run that its owner drives on leave `state.json` behind, by at most so many events.
+# Commits of a run that its owner drives on leave `state.json` behind, by at most that many events.
 LAG_MAX = 128
 # Wake-ups that one commit removes. The owner's next look removes the others.
 WAKES_MAX = 64
@@ -56,7 +56,7 @@ class Commits:
         return [outcomes[place] for place in range(len(writes))]
 
     async def landed(self, writes: Sequence[Write]) -> list[Outcome | None]:
-        """What stands in the place of each write: one request for each, some at a time."""
+        """What is in the place of each write: one request for each, some at a time."""
         return await each(writes, self._landed)
 
     async def _landed(self, write: Write) -> Outcome | None:
@@ -115,12 +115,12 @@ class Commits:
                 return None
         view = await self._runs.load(write.run_id)
         if view is None:
-            # Of a new run something stands there that is no run: a tombstone.
+            # Of a new run something is there that is no run: a tombstone.
             return FencedOut(0)
         return view if view.head_seq == write.after_seq else FencedOut(view.head_seq)
 
     async def _create(self, write: Write, log: LogObject) -> LogObject | None:
-        """This commit as it stands there now, perhaps since an earlier try; None if another one does."""
+        """This commit as it is there now, perhaps since an earlier try; None if another one is there."""
         first = write.after_seq + 1
         try:
             await self._bucket.create(layout.log_key(write.run_id, first), msgspec.json.encode(log))

@@ -35,7 +35,7 @@ _MESSAGES = msgspec.json.Decoder(Message)
 
 
 class Inboxes:
-    """Sends, reads, and tells who was not yet looked at."""
+    """Sends and reads messages, and lists runs with unread ones."""
 
     def __init__(self, bucket: Bucket, index: Index, runs: Runs, clock: StoreClock) -> None:
         self._bucket = bucket
@@ -83,7 +83,7 @@ class Inboxes:
                     if twin is not None:
                         return Receipt(twin, duplicate=True)
                     number = head + 1
-            # A wake-up that stands there tells that another sender is after this number, so this one makes way once.
+            # A wake-up that is there shows that another sender is after this number, so this one makes way once.
             # If the number is still free after the pause, that sender was killed, or is very slow.
             if await self._wake(message.run_id, number) or number == contended:
                 receipt = await self._put(self._ids.numbered(message, number))
@@ -119,7 +119,7 @@ class Inboxes:
             await self._index.drop([layout.wake_key(run_id, number)])
 
     async def _wake(self, run_id: RunId, number: int) -> bool:
-        """Writes the wake-up of a message that is about to be written. False: it stands there already."""
+        """Writes the wake-up of a message that is about to be written. False: it is there already."""
         key, since = layout.wake_key(run_id, number), self._clock.monotonic()
         try:
             await self._bucket.create(key, b"{}")
@@ -135,7 +135,7 @@ class Inboxes:
         try:
             await self._bucket.create(key, data)
         except (Exists, Unavailable) as error:
-            # Law 2: it may be this very message, sent twice on its way.
+            # Law 2: it may be this message, sent twice on its way.
             found = await self._bucket.get(key)
             if found is None:
                 raise Unavailable(f"{key} was not answered clearly, and nothing is there; try again") from error

@@ -66,7 +66,7 @@ class InboxIds:
         return None
 
     def met(self, message: Message) -> None:
-        """This message stands there; those below it were met before."""
+        """This message is there; those below it were met before."""
         ids = self._known.get(message.run_id)
         if ids is not None and ids.end == message.number - 1:
             self._note(ids, message.number, short_id(message.dedupe))

@@ -191,7 +191,7 @@ class ObjectCheckup:
     # ---- truth without entries
 
     async def _unannounced(self, key: str) -> IndexTrouble | None:
-        """An active run whose task stands in no queue, or that the death of its holder would not release."""
+        """An active run whose task is in no queue, or that the death of its holder would not release."""
         entry = layout.run_entry(key)
         view = None if entry is None else await self._view(entry.run_id)
         return None if view is None else await self._missing(view)

@@ -6,7 +6,7 @@
     workflow/{run}/seg/{first}-{last}.json  the events of 256 commits once more, for readers of long logs; only added
     workflow/{run}/inbox/{number}.json      one message, with the dedupe ids of those before it; create-if-absent
     workflow/{run}/dedupe/{hash}            an earlier Buoy wrote it; not read any more
-    workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was brought from elsewhere
+    workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was imported
     active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
     index/{newest first}~{run}~{seq}        every run that ended; `seq` not 0: it told its parent, and this is its state
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
@@ -21,7 +21,7 @@
     definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
     schedules/{name}.json                   when runs are started by the clock; compare-and-swap
     tokens/{id}.json                        who may ask a server, by digest; compare-and-swap
-    purges/{run}                            a purge that was begun; the tombstone stands in the run's log
+    purges/{run}                            a purge that was started; the tombstone is in the run's log
 
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
 entry that the truth has passed can be deleted by anybody at any time, with no race.
@@ -49,7 +49,7 @@ PARKED, PARKED_PAUSED, PARKED_WAITS = "parked/", "parked/paused/", "parked/waits
 ACTIVE, INDEX = "active/", "index/"
 RUNNERS = "runners/"
 LIVING = "living/"
-# Beside the living: one listing tells who has beaten and whether there is work. No runner has an id like this.
+# Beside the living: one listing shows who has beaten and whether there is work. No runner has an id like this.
 POKE = f"{LIVING}_poke"
 GONE = "gone/"
 PURGES, SCHEDULES = "purges/", "schedules/"
@@ -168,7 +168,7 @@ def numbers_of(keys: Iterable[str], prefix: str) -> list[int]:
 
 
 def place(run_id: RunId, created_at: float) -> str:
-    """Where a run stands in lists: the newest first."""
+    """Where a run is in lists: the newest first."""
     return f"{_TIME_MAX_US - microseconds(created_at):017}~{run_id}"
 
 
@@ -284,7 +284,7 @@ def schedule_of(key: str) -> str | None:
 
 
 def purged_run_of(key: str) -> RunId | None:
-    """The run whose purge was begun."""
+    """The run whose purge was started."""
     name = key.removeprefix(PURGES)
     return RunId(name) if is_run_id(name) else None
 
@@ -300,7 +300,7 @@ def definition_key(version: str) -> str:
 
 
 def microseconds(at: float) -> int:
-    """A time as it stands in keys; beyond their range all times are the same."""
+    """A time as it is in keys; beyond their range all times are the same."""
     return min(int(min(max(at, 0.0), 1e11) * 1e6), _TIME_MAX_US)
 
 

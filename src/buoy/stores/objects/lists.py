@@ -30,7 +30,7 @@ PAGE = 100
 
 
 class ListedRun(NamedTuple):
-    """A run of a list, and where it stands in it."""
+    """A run of a list, and where it is in it."""
 
     place: str
     run: StoredRun | Broken
@@ -75,12 +75,12 @@ class Lists:
                     found.append(run_id)
             if len(keys) < PAGE:
                 break
-            # What stands there and is no run of ours is passed over by its own key.
+            # What is there and is no run of ours is passed over by its own key.
             after = max(keys[-1], f"{layout.run_prefix(run_ids[-1])}~" if run_ids else "")
         return found
 
     async def _there(self, run_id: RunId) -> bool:
-        """A run whose log cannot be read is there all the same."""
+        """A run whose log cannot be read is there anyway."""
         try:
             return not await self._runs.purged(run_id)
         except CorruptLog:
@@ -123,7 +123,7 @@ class Lists:
         oldest = "~" if query.created_from is None else f"{layout.place_of_time(query.created_from)}~~"
         feeds = [IndexFeed(self._bucket, prefix, max(newest, place or "")) for prefix in prefixes]
         found: list[ListedRun] = []
-        # A run that is about to end, or has just ended, stands in both indexes.
+        # A run that is about to end, or has just ended, is in both indexes.
         shown = {(place or "~").split("~")[1]}
         purges: frozenset[RunId] | None = None
         while len(found) <= limit:
@@ -142,7 +142,7 @@ class Lists:
         return found
 
     async def _shown_before(self, entry: layout.RunEntry, place: str | None) -> bool:
-        """Whether an earlier page had this run by its entry of an earlier format, which stands before `place`."""
+        """Whether an earlier page had this run by its entry of an earlier format, which comes before `place`."""
         between = place is not None and entry.place <= place
         return between and await self._bucket.get(f"{layout.INDEX}{entry.place}") is not None
 
@@ -157,7 +157,7 @@ class Lists:
         ]
 
     async def under_purge(self) -> frozenset[RunId]:
-        """Runs whose purge was begun: their `state.json` may outlive their log for a while."""
+        """Runs whose purge was started: their `state.json` may outlive their log for a while."""
         names = (layout.purged_run_of(key) for key in await self._bucket.list(layout.PURGES))
         return frozenset(name for name in names if name is not None)
 
@@ -185,7 +185,7 @@ class Lists:
 
 
 def _indexes(query: RunQuery) -> tuple[str, ...]:
-    """What has not ended stands in one index, what has ended in the other."""
+    """What has not ended is in one index, what has ended in the other."""
     if not query.statuses:
         return layout.ACTIVE, layout.INDEX
     ended = TERMINAL.intersection(query.statuses)

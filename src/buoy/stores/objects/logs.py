@@ -41,7 +41,7 @@ class Logs:
         return decoded(_LOGS.decode, found[0], key)
 
     async def purged(self, run_id: RunId) -> bool:
-        """Whether a purge of the run has begun. Its log begins with a tombstone before anything of it is removed."""
+        """Whether a purge of the run has started. Its log begins with a tombstone before anything of it is removed."""
         first = await self.log_object(run_id, 1)
         return first is not None and first.purged is not None
 
@@ -101,7 +101,7 @@ class Logs:
         return found
 
     async def _events_of(self, run_id: RunId, log: LogObject, after: int, limit: int | None) -> list[Event]:
-        """One commit's events. Of a log that was brought from elsewhere only the parts that are asked for."""
+        """One commit's events. Of a log that was imported only the parts that are asked for."""
         where = f"the log of {run_id}"
         found = decode_events(log.events, where)
         if not log.parts:
@@ -133,13 +133,13 @@ class Logs:
         return firsts[max(len(inside) - 1, 0) :]
 
     async def commits(self, run_id: RunId, after: int = 0, limit: int | None = None) -> list[int]:
-        """The first numbers of the commits that begin after that one, at most so many."""
+        """The first numbers of the commits that begin after that one, at most that many."""
         prefix = layout.log_prefix(run_id)
         keys = await self._bucket.list(prefix, after=layout.log_key(run_id, after), limit=limit)
         return layout.numbers_of(keys, prefix)
 
     async def last_commit(self, run_id: RunId) -> LogObject | None:
-        """The last commit of a log, whatever stands there; None: there is no log."""
+        """The last commit of a log, whatever is there; None: there is no log."""
         firsts = await self.commits(check_run_id(run_id))
         return await self.log_object(run_id, firsts[-1]) if firsts else None
 

@@ -233,7 +233,7 @@ class Sweeps:
         return None if why is None else Orphan(view.run_id, holder, why, no_task=task.kind == "none")
 
     async def _missing(self, view: StoredRun, listed: set[str]) -> bool:
-        """Whether the run has not its entry. `listed`: keys that certainly stand there."""
+        """Whether the run has not its entry. `listed`: keys that certainly are there."""
         entry = entry_of(view.document, view.task)
         return entry is None or (entry[0] not in listed and await self._bucket.get(entry[0]) is None)
 

@@ -1,6 +1,6 @@
 """Records: what the objects of the object store hold, and a run as it is read from them.
 
-Invariant: the task after a commit stands in the commit's own object. `state.json` may lag behind the log or be lost:
+Invariant: the task after a commit is in the commit's own object. `state.json` may lag behind the log or be lost:
 of the two tasks the one with the higher version counts, and of the documents the one with the higher head.
 """
 
@@ -68,7 +68,7 @@ class LogObject(msgspec.Struct, frozen=True, omit_defaults=True):
     document: msgspec.Raw
     task: TaskState
     nonce: str | None = None
-    # Of a run that was brought from elsewhere: which copy, and the first numbers of the further parts of its log.
+    # Of a run that was imported: which copy, and the first numbers of the further parts of its log.
     copy: str = ""
     parts: tuple[int, ...] = ()
     # When a store with a clock of its own took this commit.
@@ -93,7 +93,7 @@ class StateObject(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkHint(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a runner must know of a task before it looks at the run."""
+    """What a runner must know about a task before it looks at the run."""
 
     workflow: str
     stack: str | None = None

@@ -1,6 +1,6 @@
-"""Remains in objects: a run that cannot be read, byte by byte, and what of it stands in the indexes.
+"""Remains in objects: a run that cannot be read, byte by byte, and what of it is in the indexes.
 
-Invariant: nothing here decodes what is stored, but for the number of a commit, which is in its key.
+Invariant: nothing here decodes what is stored, except for the number of a commit, which is in its key.
 """
 
 from __future__ import annotations

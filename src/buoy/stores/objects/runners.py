@@ -1,6 +1,6 @@
 """Runners in objects: one record each, changed by compare-and-swap only, so that a beat and a verdict cannot both win.
 
-Invariants: gone is final. While a runner lives its record stands in `living/`, so that one listing with etags tells
+Invariants: gone is final. While a runner lives its record is in `living/`, so that one listing with etags shows
 which runners have beaten since the last look. The verdict is a change of that record; after it a copy goes to
 `runners/`, which keeps the id taken, and then the entry leaves `living/`. `gone/` is an index of the gone, the newest
 first: written before the verdict, with its time. So a look costs what the living and the wanted part of the gone cost.
@@ -231,7 +231,7 @@ class Runners:
         entries = await self._bucket.list(layout.GONE, limit=gone) if gone > 0 else []
         found = [one for one in (await self.fleet.look(glance=glance)).values() if one is not None]
         living = sorted((one for one in found if one.gone_at is None), key=_since)
-        # One that went between the two listings stands in none of the entries, and is known all the same.
+        # One that went between the two listings is in none of the entries, and is known anyway.
         went = [one for one in found if one.gone_at is not None] if gone > 0 else []
         listed = {one.info.id for one in found}
         names = {name for key in entries if (name := runner_keys.runner_of(key)) is not None}
@@ -246,7 +246,7 @@ class Runners:
         return {name for name, standing in zip(names, standings, strict=True) if standing == "living"}
 
     async def unregistered(self) -> list[RunnerId]:
-        """Those whose entry stands in `living/` and who have no record: an earlier release wrote the entry first."""
+        """Those whose entry is in `living/` and who have no record: an earlier release wrote the entry first."""
         return [runner for runner, record in (await self.fleet.look(glance=True)).items() if record is None]
 
     async def _listed(self, runner: RunnerId) -> tuple[RunnerRecord | None, bool]:

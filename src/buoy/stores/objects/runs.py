@@ -234,7 +234,7 @@ class Runs(Logs):
     async def save(self, view: StoredRun, *, alike: bool = False) -> StoredRun:
         """Writes `state.json` over exactly the version that `view` was read with. Raises `Changed`.
 
-        `alike`: other processes may write the very same, so that what stands there is no proof that it is ours.
+        `alike`: other processes may write exactly the same, so that what is there is no proof that it is ours.
         """
         saved = state_object(view)
         data = msgspec.json.encode(saved)

@@ -1,6 +1,6 @@
 """The object store: runs as objects of a bucket, with create-if-absent and compare-and-swap of single objects.
 
-Invariants: those of `buoy.ports.store.Store`; the layout and its laws stand in `layout`. Nothing here needs a
+Invariants: those of `buoy.ports.store.Store`; the layout and its laws are in `layout`. Nothing here needs a
 transaction, a clock that others share, or a lock: the log is the lock.
 Absent on purpose: any kind of storage. Folders, memory and S3 are buckets.
 """
@@ -262,7 +262,7 @@ class ObjectStore:
         return adopted
 
     async def define(self, version: str, data: bytes) -> None:
-        # One that is there already has this very content: the key is its hash.
+        # One that is there already has this content: the key is its hash.
         with suppress(Exists):
             await self._bucket.create(layout.definition_key(version), data)
 

@@ -1,7 +1,7 @@
 """Turns: lets the writers of one process that want the same place come one after the other.
 
 A hundred senders that race for the next number of one inbox would each read what the others put there: ten thousand
-reads for a hundred messages. In turn, each finds the next number free. Other processes race all the same; create-if-
+reads for a hundred messages. In turn, each finds the next number free. Other processes race anyway; create-if-
 absent decides between them.
 """
 

@@ -20,7 +20,7 @@ DEFAULT_SCHEMA = "buoy"
 # Names of channels and of locks are made of it, and PostgreSQL cuts names at 63 bytes. It keeps `pg_` for itself.
 _SCHEMA = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_-]{0,49}\Z")
 _OPTION = re.compile(r"[a-z_]{1,40}\Z")
-# A server that went away without a word is noticed in less than a minute. What the address says counts more.
+# A server that went away silently is noticed in less than a minute. What the address says counts more.
 _DEFAULTS: dict[str, str | int] = {
     "connect_timeout": 10,
     "keepalives_idle": 15,

@@ -101,7 +101,7 @@ def _look(connection: Connection, row: tuple[Any, ...]) -> RunRecord | Broken | 
 
 
 def landed(connection: Connection, writes: Sequence[Write]) -> list[Outcome | None]:
-    """What stands in the place of each write, by one statement."""
+    """What is in the place of each write, by one statement."""
     found: list[Outcome | None] = [None] * len(writes)
     asked = ([write.run_id for write in writes], [write.after_seq + 1 for write in writes])
     for place, head_seq, nonce in connection.rows("landed", asked):

@@ -1,4 +1,4 @@
-"""Checks of a PostgreSQL server: what makes commits durable, and what an administrator should know of it."""
+"""Checks of a PostgreSQL server: what makes commits durable, and what an administrator should know about it."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from buoy.stores.sqlite.due import at_once
 from buoy.stores.sqlite.lanes import Row, Work
 from buoy.stores.store_clock import StoreClock
 
-# A run as it stands in this transaction: number, last sequence number, ended, generation, whether it has a task.
+# A run as it is in this transaction: number, last sequence number, ended, generation, whether it has a task.
 # A plain tuple, as SQLite hands it over: at 500 writes a call, wrapping it would cost as much as the disk does.
 _Head: TypeAlias = tuple[int, int, int, int, int]
 
@@ -86,7 +86,7 @@ class _Rows:
 def commit_work(writes: Sequence[Write], clock: StoreClock, numbers: dict[RunId, int]) -> Work[list[Outcome]]:
     """The transaction for these writes. Encoding is done here, before the lock is taken.
 
-    `numbers`: what this process knows of the runs' numbers. Added to, and never trusted.
+    `numbers`: what this process knows about the runs' numbers. Added to, and never trusted.
     """
     encoded = [(bytearray(_ENCODER.encode(write.document)), bytearray(encode_events(write.events))) for write in writes]
 
@@ -111,7 +111,7 @@ def going_on(write: Write, numbers: dict[RunId, int], clock: StoreClock) -> Row 
 
     One statement instead of a transaction of four: without it a sequential step takes 37 % more processor time
     (`benchmarks/speed_tricks.py`). None: it is another kind of commit.
-    If the statement has changed nothing, `commit_work` tells why.
+    If the statement has changed nothing, `commit_work` shows why.
     """
     run_id, after_seq = write.run_id, write.after_seq
     number = numbers.get(run_id)

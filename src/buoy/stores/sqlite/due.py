@@ -12,7 +12,7 @@ _SHIFT_S = 2.0**32
 
 
 def at_once(since: float) -> float:
-    """What is stored for work that is due at once, and stands in the queue since then."""
+    """What is stored for work that is due at once, and is in the queue since then."""
     return min(max(since, 0.0), _SHIFT_S - 1.0) - _SHIFT_S
 
 

@@ -54,7 +54,7 @@ _HELD = """SELECT r.number, r.doc, r.orchestrator_task_id, r.generation, t.holde
     r.updated_at, r.run_id FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
 _COUNT = "SELECT r.status, count(*) FROM runs r WHERE 1"
 _COUNT_HELD = """SELECT r.status, count(*) FROM tasks t CROSS JOIN runs r ON r.number = t.run WHERE t.holder = ?"""
-# From the commit that holds event `after + 1`, which may have begun earlier.
+# From the commit that holds event `after + 1`, which may have started earlier.
 _LOG = """SELECT l.last_seq, l.body FROM runs r CROSS JOIN log l ON l.run = r.number WHERE r.run_id = ?1
     AND l.first_seq >= coalesce((SELECT max(first_seq) FROM log WHERE run = r.number AND first_seq <= ?2 + 1), 0)
     ORDER BY l.first_seq"""
@@ -130,7 +130,7 @@ def whole_log(connection: sqlite3.Connection, run_id: RunId, after: int, limit: 
 
 
 def landed(connection: sqlite3.Connection, writes: Sequence[Write]) -> list[Outcome | None]:
-    """What stands in the place of each write, by one statement."""
+    """What is in the place of each write, by one statement."""
     found: list[Outcome | None] = [None] * len(writes)
     asked = msgspec.json.encode([(write.run_id, write.after_seq + 1) for write in writes]).decode()
     for place, head_seq, nonce in connection.execute(_LANDED, (asked,)):
@@ -243,7 +243,7 @@ def _searches(query: RunQuery) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
-# Stack and env stand in the document alone, so that they cost a commit nothing. A document that is not this run's, or
+# Stack and env are in the document alone, so that they cost a commit nothing. A document that is not this run's, or
 # that is none, is made again from the log, and compared after that.
 _IN_DOCUMENT = """AND CASE WHEN json_valid(CAST(r.doc AS TEXT))
     THEN json_extract(CAST(r.doc AS TEXT), '$.run_id') IS NOT r.run_id OR"""

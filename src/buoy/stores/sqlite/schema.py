@@ -119,7 +119,7 @@ FIRST_TABLES = frozenset({"meta", "runs", "log", "inbox", "tasks", "runners"})
 # Later migrations only add what people ask for with an SQL shell: a file of this schema is read as it is.
 READABLE_FROM = 4
 
-# A transaction of its own: nothing has to be begun and committed around it.
+# A transaction of its own: nothing has to be started and committed around it.
 GO_ON = "INSERT INTO going_on VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 

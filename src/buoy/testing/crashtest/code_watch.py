@@ -105,7 +105,7 @@ class CodeWatch:
 
 
 def call_patches(watch: CodeWatch) -> list[tuple[Any, str, Any]]:
-    """What has to stand in for the engine's own, so that the watch sees all durable calls."""
+    """Replaces the engine's own, so that the watch sees all durable calls."""
     patches = []
     for kind in (StepCall, _Wait):
 

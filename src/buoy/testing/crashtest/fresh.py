@@ -83,7 +83,7 @@ class Interpreter:
             return self._process
         self._answers, told = os.pipe()
         try:
-            process = self._process = subprocess.Popen(  # noqa: S603 - this very interpreter, and no shell
+            process = self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and no shell
                 [sys.executable, "-c", _BOOT],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, pass_fds=(told,), start_new_session=True,
                 env={**os.environ, _HASH_SEED: str(self._hash_seed)},

@@ -44,7 +44,7 @@ def _of_plan(steps: Iterable[Planned]) -> Iterator[str]:
 def _here(workflow: Workflow[..., Any]) -> Iterator[str]:
     """The steps that this process has made, those of the workflow's own module first; of specs, with any parameters."""
     yield from (each.name for each in getattr(workflow.fn, "__globals__", {}).values() if isinstance(each, Step))
-    # By its type: objects that stand in for others would be woken by isinstance.
+    # By its type: isinstance would wake proxies.
     found = (each for each in gc.get_objects() if issubclass(type(each), Step) and not issubclass(type(each), Work))
     yield from sorted(each.name for each in found if hasattr(each, "name"))
     for spec in neighbours(workflow)[0]:

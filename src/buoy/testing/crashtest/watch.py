@@ -1,7 +1,7 @@
 """The watch: sees every body of a step, what workflow code does that it should not, and what it swallows.
 
-How: for as long as a crash test lasts it stands in for three parts of the engine: `Body` (a step under way), the drain
-of the private loop, and the deciders. It changes nothing of what they do, but for steps that have a canned result, and
+How: during a crash test it replaces three parts of the engine: `Body` (a step under way), the drain
+of the private loop, and the deciders. It changes nothing that they do, except for steps with a canned result, and
 for dropped code that would never stop asking.
 """
 

@@ -257,7 +257,7 @@ class FolderBucket:
             try:
                 path.unlink(missing_ok=True)
             except IsADirectoryError:
-                # Something else stands in the file's place. It goes if it is empty.
+                # Something else is in the file's place. It goes if it is empty.
                 with suppress(OSError):
                     path.rmdir()
         # Empty directories would pile up and be walked by every listing.
@@ -311,7 +311,7 @@ class FolderBucket:
     def _poke(self) -> None:
         """Gives the poke file another time. A random one: real ones repeat within a tick of the kernel's clock."""
         time_ns = secrets.randbelow(2**31) * 1_000_000_000 + secrets.randbelow(1_000_000_000)
-        # Only a hint: every waiting task looks by itself now and then.
+        # Only a hint: every waiting task looks by itself from time to time.
         with suppress(OSError):
             os.utime(self._root / ".poke", ns=(time_ns, time_ns))
 

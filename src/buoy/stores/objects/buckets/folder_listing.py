@@ -36,7 +36,7 @@ def foreign_names(root: Path, prefix: str) -> Iterator[str]:
 
 
 def of_one_object(error: OSError, key: str) -> Exception:
-    """What is wrong with one object only: something else stands in its place, or this user may not read it."""
+    """What is wrong with one object only: something else is in its place, or this user may not read it."""
     if error.errno in _OF_ONE_OBJECT:
         return CorruptLog(f"{key} cannot be read: {error.strerror}")
     return error

@@ -170,7 +170,7 @@ class S3Bucket:
                 send = partial(delete_async, self._reads, some if len(some) > 1 else some[0])
                 await self._send("DELETE", some[0], send, FileNotFoundError)
             except FileNotFoundError:
-                # Where a missing object is an error, it is gone all the same.
+                # Where a missing object is an error, it is gone anyway.
                 continue
 
     def pulse(self) -> int | None:

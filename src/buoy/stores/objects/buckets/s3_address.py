@@ -64,7 +64,7 @@ def parse_address(url: str) -> Address:
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
         if name not in _OPTIONS:
-            # What is no name may be a secret that stands at the wrong place.
+            # What is no name may be a secret that is at the wrong place.
             found = repr(name) if name.isidentifier() else "in its query"
             raise BadInput(f"store {shown!r}: unknown option {found}; choose {', '.join(_OPTIONS)}")
     endpoint = options.get("endpoint") or (aws_setting("ENDPOINT_URL_S3", "ENDPOINT_URL") if scheme == "s3" else None)

@@ -1,6 +1,6 @@
 """S3 answers: what the errors of obstore mean for a bucket.
 
-Invariants: an error whose cause cannot be told is unclear, so `Unavailable`. A missing bucket is never a missing
+Invariants: an error whose cause is unknown is unclear, so `Unavailable`. A missing bucket is never a missing
 object. obstore shows the HTTP status and the error code of S3 only inside its message: they are machine-made, and read
 here and nowhere else. Where they cannot be read, the answer counts as unclear. No more of the server's own text is
 kept: it may repeat credentials, and errors are logged.
