@@ -54,7 +54,7 @@ class History:
         self._keeps = True
         # The log was replayed, and has nothing more that the code could ask for.
         self.over = False
-        # Of steps that can be undone: their compensations want them.
+        # Results of steps that can be undone: their compensations need them.
         self.results: dict[LeafId, msgspec.Raw] = {}
         kept: set[LeafId] = set()
         undoable: set[LeafId] = set()
@@ -120,7 +120,7 @@ class History:
         self.over = not self._keeps and not self.started
 
     def forget(self) -> None:
-        """Checks the end of a replay: the code has asked for everything that the log has."""
+        """Ends the comparison. After a replay no leaf is asked for twice, so none is kept."""
         self._keeps = False
         self.over = not self.started
 
