@@ -46,7 +46,7 @@ def bench_command(
 ) -> int:
     """Measure each call of a bucket: latency, rate, and what steps and an idle worker would cost.
 
-    It writes some objects of 1 KiB below the store's place and removes them. With both prices it tells the cost of a
+    It writes some objects of 1 KiB below the store's place and removes them. With both prices it prints the cost of a
     million sequential steps and of an idle worker for 30 days.
 
     \b

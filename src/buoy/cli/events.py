@@ -20,7 +20,7 @@ from buoy.operations.inspect.run_log import LogPage, follow_log, log_page
 @click.option(
     "--after", type=click.IntRange(0), default=0, show_default=True, help="Print only events after this number."
 )
-@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="Print at most so many events.")
+@click.option("--limit", type=click.IntRange(1, EVENTS_PAGE), help="Print at most this many events.")
 @shared_options
 def events(run_id: str, follow: bool, after: int, limit: int | None, store: str | None, as_json: bool) -> int:
     """Print the log of a run. With --follow and --json: one JSON document per line.

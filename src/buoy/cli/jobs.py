@@ -18,7 +18,7 @@ from buoy.operations.batch.jobs import Jobs, list_jobs
 @click.argument("names", metavar="[JOB]...", nargs=-1)
 @click.option("--status", "statuses", multiple=True, type=click.Choice([each.value for each in JobStatus]),
               help="Only jobs with this status; may be repeated.")  # fmt: skip
-@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Show at most so many.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="Show at most N jobs.")
 @shared_options
 def jobs(
     run_id: str, names: tuple[str, ...], statuses: tuple[str, ...], limit: int, store: str | None, as_json: bool

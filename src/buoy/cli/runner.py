@@ -26,7 +26,7 @@ def runner(**given: object) -> int:
 
     Claims lots whose jobs fit what is free here: processors, memory, graphics processors and time. Memory and time are
     enforced. If no process drives the run, this one does. Ends when the run has ended or is paused. On SIGTERM it gives
-    back what has not begun, stops its jobs (30 s for those with supports_termination, else 5 s), and ends.
+    back what has not started, stops its jobs (30 s for those with supports_termination, else 5 s), and ends.
 
     \b
     Example:

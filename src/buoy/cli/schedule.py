@@ -58,7 +58,7 @@ def schedule_group() -> None:
 )
 @click.option("--zone", metavar="ZONE", help="The time zone of --cron, for example Europe/Berlin. [UTC]")
 @click.option("--catch-up", type=click.Choice(["none", "last", "all"]), default="last", show_default=True,
-              help="Which times to make up for, if no worker was alive.")  # fmt: skip
+              help="Which missed times to catch up on after no worker was alive.")  # fmt: skip
 @click.option("--input", "given", metavar="JSON", help="Arguments by name, as a JSON object; @FILE reads a file.")
 @click.option("--arg", "pairs", metavar="NAME=VALUE", multiple=True, help="One argument; may be repeated.")
 @param_option

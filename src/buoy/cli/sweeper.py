@@ -77,12 +77,12 @@ class SweeperCall(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--adopt", is_flag=True, help="Adopt runs that another system wrote.")
 @click.option("--dry-run", is_flag=True, help="Only show what would be done; implies --once.")
 @click.option("--strict", is_flag=True, help="With --once: exit 1 for notices too, such as a step that takes long.")
-@click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most so many runs in one sweep.")
+@click.option("--limit", metavar="N", type=click.IntRange(1), help="Recover at most this many runs in one sweep.")
 @click.option(
     "--rate",
     metavar="N",
     type=click.FloatRange(0.0, min_open=True),
-    help="Recover at most so many runs per second, to spread the load after an outage.",
+    help="Recover at most this many runs per second, to spread the load after an outage.",
 )
 @shared_options
 def sweeper(

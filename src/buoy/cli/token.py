@@ -97,7 +97,7 @@ async def _listed(store: str | None) -> TokenList:
 @click.argument("token_id", metavar="ID")
 @shared_options
 def revoke_command(token_id: str, store: str | None, as_json: bool) -> int:
-    """Make a token useless for good. Servers refuse it within seconds.
+    """Make a token useless permanently. Servers refuse it within seconds.
 
     \b
     Example:

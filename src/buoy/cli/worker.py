@@ -19,9 +19,9 @@ from buoy.wiring.worker_pool import MEMBER_OPTION, ParentProcess, collect_seldom
 @click.argument("files", metavar="[FILE.py | package.module]...", nargs=-1)
 @click.option("--queue", "queues", metavar="QUEUE", multiple=True, help="Serve this queue; may be repeated. [default]")
 @click.option("--concurrency", type=click.IntRange(1, DRIVING_RUNS_MAX), default=DRIVING_RUNS_MAX, show_default=True,
-              help="Execute at most so many runs at the same time, in each process.")  # fmt: skip
+              help="Execute at most this many runs at the same time, in each process.")  # fmt: skip
 @click.option("--processes", metavar="N|auto", callback=process_count,
-              help="Run so many worker processes, and restart those that crash. 'auto': one for each core. "
+              help="Run this many worker processes, and restart those that crash. 'auto': one for each core. "
               "[this process alone]")  # fmt: skip
 @click.option("--until-idle", is_flag=True, help="End when nothing is due and nothing executes.")
 @click.option("--grace", metavar="TIME", default=f"{STOP_GRACE_S:g}s", show_default=True, callback=duration,

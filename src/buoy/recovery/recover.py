@@ -206,7 +206,7 @@ async def _catch_up(client: Client, seen: Examined) -> None:
 
 
 async def write_down_loss(client: Client, run_id: RunId) -> bool:
-    """Mends a document that is ahead of its log, and nothing else: that events may have been lost goes into the log."""
+    """Repairs a document that is ahead of its log. The log records that events may have been lost."""
     seen = await examine(client, run_id)
     lost = next((each for each in seen.findings if "lost_to" in each.evidence), None)
     if lost is None:

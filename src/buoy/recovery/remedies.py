@@ -1,4 +1,4 @@
-"""Remedies: how a plan of recovery becomes true. One commit for each, with the run's task in it.
+"""Remedies: applies recovery plans. One commit for each, with the run's task in it.
 
 Invariants: a remedy is appended to the log that was diagnosed, so of several sweepers one wins and the others
 lose. Every outcome is certain (`engine.services.commits`). Everything here may be cut off at any point and done again.
@@ -150,7 +150,7 @@ async def send_again(client: Client, run_id: RunId, facts: Facts) -> int:
 
 
 async def _end_of(client: Client, child: RunId) -> int:
-    """Does again what a child that ended owes upwards: a word to its parent, or a successor that will send it."""
+    """Repeats what an ended child owes: the message to its parent, or the successor that will send it."""
     for _ in range(_CHAIN_MAX):
         record = await client.store.run(child)
         if record is None or not record.document.ended:

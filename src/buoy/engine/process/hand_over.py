@@ -1,4 +1,4 @@
-"""Hand-over: what a runner writes into the store when it lets go of a run that only waits.
+"""Hand-over: the task change that a runner writes when it releases a run that only waits.
 
 A store without a clock leaves each task's due time to the clock of its reader, and those clocks may differ by hours.
 Invariants: a due time is computed by the clock of this machine. Another machine may have written the log's times. A
@@ -37,7 +37,7 @@ def never_returns(runner: Runner, execution: Execution) -> bool:
 
 
 def release_of(execution: Execution, clock: Clock, *, at_once: bool) -> Released:
-    """How a run that nothing executes goes back to the store, which wakes it when its time or a message comes.
+    """The release of a run that only waits: the store wakes it at its time or by a message.
 
     `at_once`: the next runner takes it now, and waits in its turn.
     """

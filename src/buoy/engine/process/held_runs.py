@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def forgotten(runner: Runner, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
-    """The task of each such run, with the number of events that its document counts. `waiting`: not forgotten."""
+    """The task of each such run, with the number of events in its document. Runs in `waiting` do not count."""
     cursor: str | None = None
     while True:
         page = await runner.store.find_runs(RunQuery(holder=runner.id), cursor, RUNS_PAGE_MAX)

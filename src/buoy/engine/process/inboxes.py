@@ -1,4 +1,4 @@
-"""Inboxes: brings new messages to the runs that this runner drives, also while other runs are replayed.
+"""Inboxes: delivers new messages to the runs that this runner drives, also while other runs are replayed.
 
 Invariants: a message is marked as seen only after its run has taken it; where the run's next commit says so, it is not
 written twice. A run takes messages only when its replay is over, or when its creation is durable.
@@ -70,6 +70,6 @@ class InboxLoop:
                 break  # that was the last page, or the run holds at a message and leaves the rest
         if not news and ledger.idle:
             self._read_up.add(run_id)
-        # `again`: a commit that is durable has said so, and the store does not know it anyway.
+        # `again`: a durable commit has marked them as read, but the store does not show it.
         if not ledger.tells(mailbox.seen) or (again and not news):
             await runner.store.mark_read(run_id, runner.id, mailbox.seen)

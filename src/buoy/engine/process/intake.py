@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _LOADS_AT_ONCE = 32
 _END_S = 10.0
-# A run that this runner cannot take: others may, and a later try of its own may.
+# Pause before a run that this runner could not take is tried again, here or elsewhere.
 _RETRY_S = 30.0
 # A claim may become true long after its answer was lost, and a release be forgotten with a document that was lost.
 _COMPARE_S = 240.0
@@ -58,7 +58,7 @@ _UNABLE_MAX = 100
 
 
 class _FoldedRun(NamedTuple):
-    """A run that is about to be driven: its log and what that amounts to, folded once."""
+    """A run that is about to be driven: its log and its state, folded once."""
 
     workflow: Workflow[..., Any]
     log: Sequence[e.Event]
@@ -89,7 +89,7 @@ class Intake:
             each.start()
 
     async def stop(self) -> None:
-        """Ends after the work in hand: what is just being claimed must not be left half done."""
+        """Stops after the claims under way are complete."""
         await self._listener.stop(0.0)
         await self._round.stop(_END_S)
         await self.inboxes.round.stop(_END_S)
@@ -100,7 +100,7 @@ class Intake:
         return self._isolation.wanted
 
     def request_reconcile(self) -> None:
-        """Something was unclear: what the store says we hold is compared with what we drive."""
+        """Requests a comparison of what the store says we hold with what we drive, after an unclear answer."""
         self._unclear = True
 
     @contextmanager
@@ -289,7 +289,7 @@ class Intake:
         runner.releases.add(task.run_id, change)
 
     async def _tell_unable(self) -> None:
-        """Others may know which specs this process leaves to them."""
+        """Publishes which specs this process leaves to others."""
         runner = self._runner
         unable = tuple(sorted(runner.specs.unable))[:_UNABLE_MAX]
         if unable != runner.info.unable:

@@ -32,7 +32,7 @@ class Waiting(NamedTuple):
 
 
 class IsolationSlot:
-    """Whose turn it is."""
+    """Decides which isolated run may be driven now."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -59,7 +59,7 @@ class IsolationSlot:
         self._waiting.append(Waiting(task, free_of))
 
     def next(self) -> Waiting | None:
-        """The run that may be claimed now, for nothing else is driven."""
+        """The run that may be claimed now, because nothing else is driven."""
         if self._still_alone():
             return None
         runner = self._runner
@@ -95,7 +95,7 @@ class IsolationSlot:
         return True
 
     def _leave(self) -> None:
-        """Others execute here for too long."""
+        """Whether other runs have executed here for too long."""
         now = self._runner.clock.now()
         while self._waiting:
             task, free_of = self._waiting.popleft()

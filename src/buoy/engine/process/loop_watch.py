@@ -70,7 +70,7 @@ class LoopWatch:
             self._timer = self._loop.call_later(_TURN_S, self._turn)
 
     def look(self) -> LoopHeld | None:
-        """What holds the loop, if it has not turned for several looks. To be called about once a second."""
+        """What blocks the loop, if it has not turned for several looks. Called about once a second."""
         loop, now = self._loop, self._runner.clock.monotonic()
         if loop is None or self._turns != self._turns_seen:
             self._turns_seen, self._missed, self._since = self._turns, 0, now

@@ -73,7 +73,7 @@ class PollLoop:
 
 
 def listener(runner: Watchman, rounds: Sequence[PollLoop]) -> PollLoop:
-    """Waits for hints of the store, in one task, and wakes the other loops with each, and once in the store's pace."""
+    """Waits for hints of the store in one task. Wakes the other loops at each hint, and once per pace of the store."""
     looked_at = runner.clock.monotonic()
 
     async def listen() -> bool:

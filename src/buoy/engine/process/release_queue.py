@@ -58,7 +58,7 @@ class ReleaseQueue:
         return trying or any(run_id == each.run_id for each in self._queue)
 
     async def forget(self, run_id: RunId) -> bool:
-        """The run was claimed again: an older release must not be tried again. Whether there was one."""
+        """Drops an older release of a run that was claimed again. Returns whether there was one."""
         found = run_id in self
         while run_id in self:
             if self._trying is not None and self._trying[0] == run_id:
@@ -67,7 +67,7 @@ class ReleaseQueue:
         return found
 
     async def close(self, *, at_once: bool = False) -> None:
-        """Works off what is left; gives up after a while, since the runner's death then releases it all."""
+        """Performs the releases that are left. Gives up after a while: the runner's death then releases them."""
         self._closing = True
         self._wake.set()
         if self._worker is not None and at_once:
@@ -98,7 +98,7 @@ class ReleaseQueue:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _give(self, giving: Giving) -> bool:
-        """Whether the store has answered, one way or the other."""
+        """Whether the store has answered, with success or refusal."""
         trying = asyncio.get_running_loop().create_future()
         self._trying = (giving.run_id, trying)
         try:

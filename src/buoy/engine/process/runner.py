@@ -85,7 +85,7 @@ class Runner:
         self.stopping, self._moved = asyncio.Event(), asyncio.Event()
         self.specs = SpecLibrary(store, SpecKit(SpecFunctions(self.options.calls), shell, self.stopping))
         self.intake: Intake = Intake(self)
-        # How the sweeper of this process fares, if it has one; it travels with the beats.
+        # Health of the sweeper of this process, if it has one. Heartbeats carry it.
         self.sweep_health: Callable[[], SweepHealth | None] = lambda: None
         # For displays of what this runner does.
         self.on_ended: Callable[[Execution], None] | None = None
@@ -170,7 +170,7 @@ class Runner:
         return left if left or self.gone is not None else await self._say_good_bye()
 
     async def _say_good_bye(self) -> int:
-        """What it may still hold in the store (an unclear answer...) becomes due for others."""
+        """Makes due for others what it may still hold in the store, for example after an unclear answer."""
         try:
             await self.store.declare_dead(self.id, "stopped", cause="interrupted", evidence={"runner": self.id})
         except Problem as error:
@@ -205,7 +205,7 @@ class Runner:
         return made
 
     async def learn(self, workflow: Workflow[..., Any]) -> None:
-        """This process has code for one more workflow, and others may know it."""
+        """Adds the code of one more workflow, and publishes it."""
         self.registry.add(workflow)
         if workflow.name not in self.info.workflows:
             self.info = msgspec.structs.replace(self.info, **self.registry.told())
@@ -236,12 +236,12 @@ class Runner:
             self.give_back(self._resting.popitem(last=False)[0])
 
     def give_back_resting(self) -> None:
-        """Lets all that only waits leave memory."""
+        """Drops all runs that only wait from memory."""
         while self._resting:
             self.give_back(self._resting.popitem(last=False)[0])
 
     def give_back(self, run_id: RunId) -> bool:
-        """Lets a resting run leave memory, unless it wakes by itself soon: it would come back at once."""
+        """Drops a resting run from memory, unless it wakes by itself soon."""
         execution = self.executions.get(run_id)
         if execution is None or not execution.settled or execution.state.status not in RESTING:
             return False
@@ -289,7 +289,7 @@ class Runner:
         self.releases.add(run_id, change, execution.ledger.durable_seq)
 
     def drop(self, run_id: RunId) -> None:
-        """Drives this run no longer, if it does."""
+        """Stops driving this run, if it is driven here."""
         execution = self.executions.get(run_id)
         if execution is not None:
             execution.detach()

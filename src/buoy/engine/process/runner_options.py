@@ -1,4 +1,4 @@
-"""Runner options: how much a runner takes on, and of what."""
+"""Runner options: how much work a runner takes, and of which kinds."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class RunnerOptions(msgspec.Struct, frozen=True):
     step_threads: int = 32
     workflow_threads: int = 64
     stop_grace_s: float = STOP_GRACE_S
-    # After the grace time async steps are cancelled; so long they may take to clean up.
+    # After the grace time async steps are cancelled. This is their time to clean up.
     cancel_s: float = 2.0
-    # The first whole sweep comes after so long, and at most 10 s later. Dead processes are looked for at once.
+    # Delay of the first whole sweep, plus up to 10 s. Dead processes are looked for at once.
     sweep_delay_s: float = SWEEP_DELAY_S
     # Modules whose functions `call:` steps of specs may use; "flows" allows flows and flows.anything.
     calls: tuple[str, ...] = ()

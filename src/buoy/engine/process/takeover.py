@@ -1,4 +1,4 @@
-"""Takeover: what precedes driving a run of a dead owner: its policy, and the rule about poison runs.
+"""Takeover: the checks before a run of a dead owner is driven: its policy, and the rule about poison runs.
 
 Invariants: a remedy is one commit on the log that was read, and only the holder of the task makes it. A sweep uses
 the same pure rules, so it does not matter which of the two finds the run first. A run that keeps crashing its workers
@@ -67,7 +67,7 @@ def judge(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: str, n
 
 
 def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
-    """With the crash that this claim is about."""
+    """Crashes so far, including the one that this claim follows."""
     if claim.cause != LOST:
         return crashes(log)
     return crashes([*log, e.Event(log[-1].seq + 1, now, claim, log[-1].branch)])
@@ -163,7 +163,7 @@ async def may_take(
 
 
 async def last_message(runner: Runner, run_id: RunId) -> int:
-    """The number of the last message, readable or not; 0 if that is not known either."""
+    """The number of the last message, readable or not; 0 if it is unknown."""
     try:
         return await _inbox_end(runner, run_id)
     except Problem:

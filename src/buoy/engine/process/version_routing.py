@@ -86,7 +86,7 @@ class VersionRouter:
 
 
 def _due_for_all(task: Task, run_now: float) -> Task:
-    """The clock of this runner has found the task due. The clock of the better one may be hours behind it."""
+    """Makes the task due at once: the better runner's clock may be hours behind this one's."""
     if not task.by_clock:
         return task
     bare, told_at = carried(task)

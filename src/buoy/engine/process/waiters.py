@@ -1,4 +1,4 @@
-"""Waiters: who waits in this process for a run to be durable, or to end."""
+"""Waiters: futures of callers in this process that wait for a run to be durable, or to end."""
 
 from __future__ import annotations
 

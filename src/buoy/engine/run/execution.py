@@ -77,7 +77,7 @@ class Execution:
 
     @property
     def delivery_paused(self) -> bool:
-        """Whether outcomes are kept from the code for now."""
+        """Whether outcomes are withheld from the code."""
         return self.stopping or self.state.pause is not None
 
     @property
@@ -128,7 +128,7 @@ class Execution:
             host.turning = outer
 
     def held(self, error: Exception) -> None:
-        """The run is held for a person, with the reason, instead of being lost in silence."""
+        """Pauses the run for a person, with the error as the reason."""
         reason = reason_of(error)
         self.host.note(f"run {self.run_id}: {reason}", error)
         if self.detached:
@@ -160,13 +160,14 @@ class Execution:
         self.turn(lambda: None)  # hands over what was recorded before
 
     def bind(self) -> None:
-        """The code fits the log. What it adds must never be held against the version that the run had before."""
+        """Binds the run to this code, which fits the log. The earlier version is not compared with what this code
+        adds."""
         if not self.ended and self.state.version != self.workflow.version:
             self.record(e.VersionBound(version=self.workflow.version, previous=self.state.version or None))
 
     def fail_safely(self, error: Exception) -> None:
-        """What came out of workflow code, which keeps its own errors to itself. A difference from the log pauses the
-        run; what the code must not do fails it; the rest is a fault of Buoy itself."""
+        """Handles an error that left workflow code. A difference from the log pauses the run, a forbidden call fails
+        it, and anything else is a fault of Buoy itself."""
         if isinstance(error, Diverged):
             self.diverged(error)
         elif isinstance(error, UserError):
@@ -229,7 +230,7 @@ class Execution:
             self.ledger.task_change = TaskEnded()
 
     def diverged(self, error: Exception, reason: str = "nondeterminism") -> None:
-        """Code and log disagree: nothing that this replay asked for counts, and the run waits for a person."""
+        """Code and log disagree: drops what this replay asked for, and pauses the run for a person."""
         self._drop_code()
         at_claim = self._opening.start_over()
         for body in pause_for(error, self.state, self.workflow.version, reason, at_claim=at_claim):

@@ -46,7 +46,7 @@ class Leaves:
         self._children: dict[LeafId, tuple[Workflow[..., Any], e.ChildStarted]] = {}
         self._returns: dict[LeafId, Any] = {}
         self._bodies: dict[LeafId, StepAttempt] = {}
-        # Their threads act, and their outcomes are not waited for any more.
+        # Abandoned bodies whose threads still run. Nothing waits for their outcomes.
         self._lingering: set[StepAttempt] | None = None
         self._timers: dict[LeafId, Timer] = {}
         self._resumed_seq = 0
@@ -274,7 +274,7 @@ class Leaves:
             timer.cancel()
 
     def _let_go(self, leaf: LeafId, body: StepAttempt) -> None:
-        """The run waits for this body no longer. If its thread still acts, something of the run executes until then."""
+        """Abandons a body. If its thread still runs, the run counts as executing until the thread ends."""
         if body.acts:
             execution = self._execution
             acting = self._lingering = self._lingering or set()
@@ -283,7 +283,7 @@ class Leaves:
             execution.host.lingering.add(body, f"step {leaf} of run {execution.run_id}", over)
 
     def call_back(self) -> None:
-        """Nothing more is to start: takes back the steps that are about to, and have not started."""
+        """Takes back the steps that were about to start."""
         for leaf in [each for each in self._bodies if each in self._steps and each in self._execution.state.open]:
             if self._bodies[leaf].call_back():
                 del self._bodies[leaf]

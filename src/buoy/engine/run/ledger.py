@@ -48,7 +48,7 @@ class Ledger:
     def __init__(self, host: Host, run_id: RunId, state: State, owner: Owner) -> None:
         self.state = state
         self.closed = False
-        # Of the next commit. The first one makes the run's task ours.
+        # Task change of the next commit. The first commit makes the run's task ours.
         self.task_change: TaskChange | None = Held(host.id)
         self.seen = 0
         self._seen_told = 0
@@ -98,7 +98,7 @@ class Ledger:
         return now
 
     def set_time(self, at: float) -> None:
-        """The run's time is that now, whatever the clock of this machine says."""
+        """Sets the run's time to `at`, independent of this machine's clock."""
         self._ahead_s = at - self._clock.now()
 
     def here(self, at: float) -> float:
@@ -144,7 +144,7 @@ class Ledger:
             self._journal.hold(self.waiting())
 
     def waiting(self) -> Write:
-        """What is recorded and waits for the commit under way, as the write that it will be if nothing more comes."""
+        """The next write as it is so far: events that wait for the commit under way."""
         events = tuple(self._buffer)
         return Write(self._run_id, events[0].seq - 1, events, document(self.state), self.task_change)
 
@@ -181,7 +181,7 @@ class Ledger:
                 self._owner.held(error)
 
     def start_over(self, state: State) -> None:
-        """Takes back what was recorded and not yet handed over: a replay that diverged asked for nonsense."""
+        """Drops what was recorded and not yet handed over, after a replay that diverged."""
         assert self._in_flight is None, "a replay hands nothing over before it ends"
         self.state = state
         self._buffer.clear()

@@ -1,4 +1,4 @@
-"""Recent fleet: the runners of a store for one who looks at many runs, read once for all of them.
+"""Recent fleet: the runners of a store, read once for a look at many runs.
 
 Invariant: what it gives is at most some seconds old. A run whose holder registered since is judged by a newer read.
 """

@@ -1,4 +1,4 @@
-"""Reconcile: gives runs the wake-ups that were lost on their way.
+"""Reconcile: sends wake-ups again that were lost.
 
 A wake-up is the end of a child or of a step elsewhere, a due time, a retry to start, or an unread message.
 Invariants: what is sent again has the dedupe id that it had the first time, so a run that got it before gets nothing

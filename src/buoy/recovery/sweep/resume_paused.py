@@ -27,7 +27,7 @@ from buoy.ports.records import RunQuery
 
 
 async def go_on_with_this_code(client: Client) -> int:
-    """Resumes what waits in this scope for code that this process has, or has not tried yet. The number of runs."""
+    """Resumes runs of this scope that wait for code which this process has. Returns their number."""
     resumed = 0
     async for doc in _paused(client):
         if await _worth_a_try(client, doc):

@@ -161,7 +161,7 @@ async def held_by(store: Store, runner: RunnerId, by: str = "") -> AsyncIterator
 
 
 async def held_in_silence(client: Client, fleet: Fleet) -> AsyncIterator[tuple[RunRecord, str]]:
-    """What runners of this host hold that live and do not beat, and since when. Those elsewhere need two looks."""
+    """Runs of live but silent runners of this host, and since when. Runners elsewhere need two looks."""
     for runner in fleet.registered:
         facts, seen = fleet.get(runner.info.id), fleet.sights[runner.info.id].seen
         if not seen or facts.gone or (facts.beat_age_s or 0.0) <= SUSPECT_AFTER_S:
@@ -173,7 +173,7 @@ async def held_in_silence(client: Client, fleet: Fleet) -> AsyncIterator[tuple[R
 
 
 def mixed(items: Sequence[T], by: str, run_of: Callable[[T], RunId]) -> Sequence[T]:
-    """The same in an order of one's own: sweepers that go the same way meet at every run, and all but one lose."""
+    """The same runs in an order of this sweeper's own: sweepers in the same order collide at every run."""
     return sorted(items, key=lambda item: crc32(f"{by} {run_of(item)}".encode())) if by else items
 
 

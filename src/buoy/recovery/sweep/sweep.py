@@ -39,7 +39,7 @@ class SweepOptions(ScanOptions, frozen=True, kw_only=True):
     rate: float | None = None
     looks_max: int | None = None
     dry_run: bool = False
-    # Records of runners that are gone: so many of the newest are kept.
+    # How many of the newest records of gone runners are kept.
     gone_kept: int = RUNNERS_GONE_KEPT
 
 
@@ -250,7 +250,7 @@ class Sweep:
             return False
         if doc.workflow != LOT_WORKFLOW or self._options.dry_run or not await end_left(self._client, [doc.run_id]):
             await self._recover(doc.run_id)
-        # A look does not wait for anything on some stores; steps and beats of this process want their turn.
+        # On some stores a look never suspends; this lets steps and heartbeats of the process run.
         await asyncio.sleep(0)
         return True
 
@@ -295,7 +295,7 @@ class Sweep:
             self._on_recovery(found)
 
     async def _pause(self) -> None:
-        """Not more recoveries per second than are wanted: after an outage all of them at once may be too much."""
+        """Limits recoveries per second: after an outage all of them at once may be too much."""
         if self._options.rate is not None and not self._options.dry_run:
             await asyncio.sleep(1.0 / self._options.rate)
 

@@ -44,7 +44,8 @@ class WholeSweep(msgspec.Struct, frozen=True):
 
 
 class Sweeper:
-    """Sweeps all the time. `on_recovery` gets each run that a whole sweep found in trouble or a quick look recovered.
+    """Sweeps until it is stopped. `on_recovery` gets each run that a whole sweep found in trouble or a quick look
+    recovered.
 
     `done` gets each whole sweep, and each quick look that found a dead runner or recovered a run. `delay_s`: the first
     whole sweep comes no earlier.

@@ -18,7 +18,7 @@ from buoy.core.log.wording import counted
 from buoy.core.times import StoreTime
 from buoy.ports.records import RunnerRecord
 
-# So many intervals without a whole sweep, and something is wrong with it.
+# A sweeper without a whole sweep for this many intervals is in trouble.
 _INTERVALS = 3
 
 

@@ -40,7 +40,7 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     troubles: tuple[str, ...] = ()
     # Of these, the lines that are about no run that was reported.
     apart: tuple[str, ...] = ()
-    # One line for each run that is healthy and yet worth a word, as a step that takes long; the first of them.
+    # One line for each healthy run with a notice, such as a step that takes long; the first of them.
     notices: tuple[str, ...] = ()
     # The limit was reached: there may be more.
     more: bool = False
@@ -70,7 +70,7 @@ class Tally:
         self.count(word)
         if word not in ("healthy", "skipped", "unknown"):
             self.recovered += 1
-        # A run that was just brought back has every right to wait for a worker.
+        # A run that was just recovered may well wait for a worker.
         left = found.error or (found.note if found.action == "report" else None)
         if left is not None and found.action != "lost":
             self._trouble(f"{found.run_id}: {left}")

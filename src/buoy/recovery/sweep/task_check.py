@@ -23,7 +23,7 @@ from buoy.errors import BadInput
 from buoy.ports.records import RunRecord
 from buoy.recovery.sweep.found import Found
 
-# About who executes the run, and nothing else.
+# Findings about the executing process only.
 _CARE = frozenset({"H1", "H2", "Q1", "Q2", "Q3", "Q4", "Q5"})
 _HOLDER_GONE = frozenset({"H1", "Q3"})
 

@@ -35,7 +35,7 @@ _OPTIONS = (
                  help="Give jobs of the same resources, or of the same partition, a scheduler of their own."),
     click.option("--requeue", is_flag=True, help="Let Slurm queue a preempted allocation again under its id."),
     click.option("--max-allocations", type=click.IntRange(1, 10_000), default=ALLOCATIONS_MAX, show_default=True,
-                 help="Ask for at most so many per group."),
+                 help="Ask for at most this many per group."),
     click.option("--prologue", metavar="LINES", default="", help="Lines of the batch script before its runner starts."),
 )  # fmt: skip
 
