@@ -107,3 +107,18 @@ def test_what_is_shown_still_tells_the_place() -> None:
         assert shown_url(local) == local
     assert SECRET not in str(wording(URLS[0], str))
     assert SECRET not in str(log_folder(shown_url(URLS[0])))
+
+
+@pytest.mark.parametrize(
+    ("url", "named"),
+    [
+        ("s3://b/p?endpoint=http://127.0.0.1:9&region=eu", "s3://b/p?endpoint=http://127.0.0.1:9&region=eu"),
+        ("s3://b/p?path_style=false&profile=work&timeout=5", "s3://b/p?path_style=false&profile=work&timeout=5"),
+        (f"s3://b/p?region=eu&token={SECRET}&{SECRET}", "s3://b/p?region=eu"),
+        (f"s3://b/p?endpoint=http://u:{SECRET}@127.0.0.1:9", "s3://127.0.0.1:9"),
+        (f"postgresql://127.0.0.1:9/runs?region={SECRET}", "postgresql://127.0.0.1:9/runs"),
+    ],
+)
+def test_advice_names_the_server_of_a_bucket_and_no_secret(url: str, named: str) -> None:
+    """Without its endpoint the advised command would speak to AWS."""
+    assert wording(url, str).store == named

@@ -7,6 +7,9 @@ import re
 # In libpq's other form of an address: `host=db password='x y'`.
 _PASSWORD = re.compile(r"(password\s*=\s*)('[^']*'?|\S+)", re.IGNORECASE)
 _LOCAL = ("sqlite", "file", "memory")
+_BUCKETS = ("s3", "gs", "az")
+# How a bucket is reached. None of them holds a secret.
+BUCKET_OPTIONS = ("endpoint", "path_style", "profile", "region", "timeout")
 
 
 def shown_url(url: str) -> str:
@@ -21,3 +24,12 @@ def shown_url(url: str) -> str:
         return url
     place = rest.rpartition("@")[2]
     return f"{scheme}://{place.partition('?')[0].partition('#')[0]}"
+
+
+def reaching_url(url: str) -> str:
+    """The shown URL with the options by which a bucket is reached: a command with it finds the same store."""
+    shown, (place, _, query) = shown_url(url), url.partition("?")
+    if place != shown or place.partition("://")[0] not in _BUCKETS:
+        return shown
+    kept = [each for each in query.split("&") if each.partition("=")[0] in BUCKET_OPTIONS]
+    return "?".join(filter(None, (shown, "&".join(kept))))

@@ -265,6 +265,6 @@ def _nothing() -> None: ...
 def wording(store: str | None, when: Callable[[float], str]) -> Wording:
     """The wording for this terminal. Advice names the store if the person did."""
     from buoy.core.explain.phrases import Wording
-    from buoy.core.urls import shown_url
+    from buoy.core.urls import reaching_url
 
-    return Wording(when, None if store is None else shown_url(store))
+    return Wording(when, None if store is None else reaching_url(store))

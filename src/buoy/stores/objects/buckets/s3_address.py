@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import msgspec
 
 from buoy.config import aws_profile, aws_setting
-from buoy.core.urls import shown_url
+from buoy.core.urls import BUCKET_OPTIONS, shown_url
 from buoy.errors import BadInput, StoreUnusable
 from buoy.stores.objects.bucket import is_key
 from buoy.stores.objects.buckets.s3_answers import first_line
@@ -27,7 +27,6 @@ TIMEOUT_S = 60.0
 # Reads are sent again after 5xx and lost connections, for so long and so often.
 READ_RETRIES = 6
 READ_RETRY_S = 30
-_OPTIONS = ("endpoint", "path_style", "profile", "region", "timeout")
 _FORM = "write 's3://bucket/prefix?endpoint=https://host:port&region=name'"
 
 
@@ -63,10 +62,10 @@ def parse_address(url: str) -> Address:
         raise BadInput(f"store {shown!r} names no bucket and prefix; {_FORM}")
     options = dict(parse_qsl(query, keep_blank_values=True))
     for name in options:
-        if name not in _OPTIONS:
+        if name not in BUCKET_OPTIONS:
             # What is no name may be a secret that is at the wrong place.
             found = repr(name) if name.isidentifier() else "in its query"
-            raise BadInput(f"store {shown!r}: unknown option {found}; choose {', '.join(_OPTIONS)}")
+            raise BadInput(f"store {shown!r}: unknown option {found}; choose {', '.join(BUCKET_OPTIONS)}")
     endpoint = options.get("endpoint") or (aws_setting("ENDPOINT_URL_S3", "ENDPOINT_URL") if scheme == "s3" else None)
     return Address(
         scheme=scheme,
