@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from tempfile import TemporaryDirectory
 
 import click
 import msgspec
 
 from buoy.cli.terminal.output import print_json
-from buoy.cli.terminal.program import Exit, go, shared_options
-from buoy.config import configured_store, person
+from buoy.cli.terminal.program import Exit, check_store, go, shared_options
+from buoy.config import person
 from buoy.core.log.wording import counted
-from buoy.errors import BadInput
+from buoy.errors import BadInput, StoreUnusable
 from buoy.operations.maintenance.copy_runs import (
     CopiedRun,
     CopiedSchedule,
@@ -55,7 +57,8 @@ def copy_command(
 
     Each run is first ended in the source by an event that names the target, so that it never executes in both. Later
     messages to the source are refused with the new address. Steps that are under way there execute again in the
-    target. After an interruption, give the same command again.
+    target. After an interruption, give the same command again. A dry run makes no local store; a bucket that has never
+    been used is probed.
 
     \b
     Example:
@@ -66,7 +69,9 @@ def copy_command(
     if (run_id is None) != everything:
         raise BadInput("which runs is not clear: give either --run ID or --all")
     shown = _quiet if as_json else _say
-    done = go(_copied(source or store or configured_store(), target, run_id, dry_run, shown))
+    here = check_store(source or store)
+    with _standing_in(target) if dry_run else nullcontext(target) as there:
+        done = go(_copied(here, there, run_id, dry_run, shown))
     if as_json:
         print_json(done)
         return Exit.OK
@@ -79,6 +84,16 @@ def copy_command(
         text += f"; {counted(done.tombstones, 'tombstone')}"
     click.echo(text, err=True)
     return Exit.OK
+
+
+@contextmanager
+def _standing_in(target: str) -> Iterator[str]:
+    """The target. An empty store takes the place of a local one that is not there: a dry run makes none."""
+    with TemporaryDirectory(prefix="buoy-copy-") as folder:
+        there = f"sqlite:///{folder}/empty.db"
+        with suppress(StoreUnusable):
+            there = check_store(target)
+        yield there
 
 
 async def _copied(

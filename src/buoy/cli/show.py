@@ -93,6 +93,8 @@ def _detail_lines(facts: Facts) -> list[tuple[str, str]]:
         by = f" by {doc.pause.by}" if doc.pause.by else ""
         detail = f": {doc.pause.detail}" if doc.pause.detail else ""
         lines.append(("pause", f"{doc.pause.reason}{by}, {render.ago(now - doc.pause.at)}{detail}"))
+    if doc.moved_to is not None:
+        lines.append(("moved", f"to {doc.moved_to}"))
     if doc.cancel_requested and not doc.ended:
         lines.append(("cancel", "asked for"))
     if doc.error is not None:

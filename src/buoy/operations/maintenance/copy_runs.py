@@ -66,7 +66,8 @@ async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool
     for member in family:
         await _check(source, target, member)
     if dry_run:
-        return [await _told(source, member, "would_move") for member in family]
+        whole = {member: await _is_whole(source, target, member) for member in family}
+        return [await _told(source, each, "complete" if done else "would_move") for each, done in whole.items()]
     fenced = [await _fence(source, target, member) for member in family]
     new = {each.run_id: await _bring(source, target, each) for each in fenced}
     copied = []
@@ -234,6 +235,17 @@ async def _bring(source: Client, target: Client, fenced: _Fenced) -> bool:
     return False
 
 
+async def _is_whole(source: Client, target: Client, run_id: RunId) -> bool:
+    """Whether a copy has nothing left to do for this run."""
+    log = await read_log(source.store, run_id)
+    if not isinstance(log[-1].body, e.Moved):
+        return False
+    fenced = _Fenced(run_id, tuple(log[:-1]), 1)
+    messages = tuple(await source.store.inbox(run_id))
+    there = await _is_there(target, fenced) and await _has_messages(target, run_id, messages)
+    return there and not await _holds(target, fenced)
+
+
 async def _is_there(target: Client, fenced: _Fenced) -> bool:
     if await target.store.run(fenced.run_id) is None:
         return False
@@ -281,12 +293,17 @@ async def _forward(source: Client, target: Client, run_id: RunId) -> int:
 
 async def _let_go(target: Client, fenced: _Fenced) -> bool:
     """Ends the hold of the copy, and no other one."""
+    held = await _holds(target, fenced)
+    if held:
+        await target.resume(fenced.run_id)
+    return held
+
+
+async def _holds(target: Client, fenced: _Fenced) -> bool:
+    """Whether the hold of the copy is the last that happened to the run in the target."""
     there = (await read_log(target.store, fenced.run_id))[len(fenced.log) :]
-    ours = there and there[0].nonce is not None and there[0].nonce.startswith(HOLD_NONCE)
-    if not ours or not isinstance(there[-1].body, e.Paused) or len(there) > 2:
-        return False
-    await target.resume(fenced.run_id)
-    return True
+    ours = bool(there) and there[0].nonce is not None and there[0].nonce.startswith(HOLD_NONCE)
+    return ours and isinstance(there[-1].body, e.Paused) and len(there) <= 2
 
 
 async def _told(source: Client, run_id: RunId, state: Literal["would_move", "moved", "complete"]) -> CopiedRun:
