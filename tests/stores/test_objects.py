@@ -14,7 +14,7 @@ from buoy.core.log.document import document
 from buoy.core.log.state import fold
 from buoy.errors import CorruptLog, StoreUnusable, Unavailable
 from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Orphan, Released, RunQuery, Wants, Write
-from buoy.stores.objects import layout, marker
+from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.index import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
@@ -564,25 +564,6 @@ def test_a_bucket_of_an_unknown_format_is_refused(marker: bytes, words: str) -> 
         world = World(None)
         world.data.put(layout.MARKER, marker)
         with pytest.raises(StoreUnusable, match=words):
-            await world.fresh()
-
-    asyncio.run(play())
-
-
-def test_an_earlier_buoy_is_refused_once_a_runner_of_this_one_has_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        world = World(None)
-        monkeypatch.setattr(marker, "FORMAT", 1)
-        await world.fresh()
-        monkeypatch.setattr(marker, "FORMAT", 2)
-        store, other = await world.fresh(), await world.fresh()
-        assert (await store.find_runs(RunQuery())).runs == ()
-        assert world.data.objects[layout.MARKER][0] == b'{"format":1}', "reading changes nothing"
-        await register(store, "r1")
-        await register(other, "r2")
-        assert world.data.objects[layout.MARKER][0] == b'{"format":2}'
-        monkeypatch.setattr(marker, "FORMAT", 1)
-        with pytest.raises(StoreUnusable, match="a newer Buoy wrote it"):
             await world.fresh()
 
     asyncio.run(play())

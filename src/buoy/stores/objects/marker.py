@@ -1,16 +1,21 @@
 """Marker: the object that says that a place of a bucket is a Buoy store, and of which format.
 
-Invariants: a place that holds something else is never made a store. A runner of this Buoy marks a store of an earlier
-format as one of its own before it registers. From then on the earlier Buoy refuses to open the store: the two know
-other indexes, and must not work on one bucket. Reading alone changes nothing.
+Invariants: a place that holds something else is never made a store. Before this Buoy writes to a store of an earlier
+format, it marks the store as one of its own. It refuses while a runner of the earlier Buoy beats. From then on the
+earlier Buoy refuses to open the store: the two know other indexes, and must not work on one bucket. Reading alone
+changes nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
 
+from buoy.core.ids import RunnerId
+from buoy.core.limits import LOOKS_APART_S
 from buoy.errors import StoreUnusable
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
@@ -26,10 +31,10 @@ class Marker(msgspec.Struct, frozen=True):
     format: int
 
 
-async def mark(bucket: Bucket) -> str | None:
+async def mark(bucket: Bucket) -> bool:
     """Makes an empty bucket a store; refuses what is none, and what a newer Buoy made.
 
-    The etag of the mark, if an earlier Buoy made it.
+    True if an earlier Buoy made it: then an `Upgrade` comes before the first write.
     """
     found = await bucket.get(layout.MARKER)
     if found is None:
@@ -37,6 +42,49 @@ async def mark(bucket: Bucket) -> str | None:
         with suppress(Exists):
             await bucket.create(layout.MARKER, msgspec.json.encode(Marker(FORMAT)))
         found = await bucket.get(layout.MARKER)
+    return _format(bucket, found) < FORMAT
+
+
+class Upgrade:
+    """Marks a store of an earlier format as one of this format, before the first write.
+
+    `beats` gives the last beat of each living runner. Two looks at them, as for a proof of death: a runner that was
+    killed has left an entry, and must not hold up this Buoy for good.
+    """
+
+    def __init__(self, bucket: Bucket, beats: Callable[[], Awaitable[dict[RunnerId, int]]], *, due: bool) -> None:
+        self._bucket = bucket
+        self._beats = beats
+        self._due = due
+
+    async def done(self) -> None:
+        """Refuses while a runner of the earlier Buoy beats."""
+        if self._due:
+            await self._mark()
+            self._due = False
+
+    async def _mark(self) -> None:
+        before = await self._beats()
+        if before:
+            await _pause()
+        now = await self._beats() if before else {}
+        # Read after the looks: a runner of this Buoy marks the store before it registers.
+        found = await self._bucket.get(layout.MARKER)
+        if found is None or _format(self._bucket, found) == FORMAT:
+            return
+        alive = ", ".join(sorted(runner for runner, number in now.items() if before.get(runner) != number))
+        if alive:
+            name = self._bucket.name
+            raise StoreUnusable(f"{name} is in use by workers of an earlier Buoy: {alive}; stop them, and try again")
+        with suppress(Changed):
+            await self._bucket.replace(layout.MARKER, msgspec.json.encode(Marker(FORMAT)), found[1])
+
+
+async def _pause() -> None:
+    await asyncio.sleep(LOOKS_APART_S)
+
+
+def _format(bucket: Bucket, found: tuple[bytes, str] | None) -> int:
     try:
         made = msgspec.json.decode(b"" if found is None else found[0], type=Marker)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -45,13 +93,7 @@ async def mark(bucket: Bucket) -> str | None:
         raise StoreUnusable(
             f"{bucket.name} has format {made.format}, this Buoy knows {FORMAT}: a newer Buoy wrote it; upgrade this one"
         )
-    return found[1] if found is not None and made.format < FORMAT else None
-
-
-async def upgrade(bucket: Bucket, etag: str) -> None:
-    """Marks a store of an earlier format as one of this format. Another process may have been quicker."""
-    with suppress(Changed):
-        await bucket.replace(layout.MARKER, msgspec.json.encode(Marker(FORMAT)), etag)
+    return made.format
 
 
 async def refuse_foreign(bucket: Bucket) -> None:

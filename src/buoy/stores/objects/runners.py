@@ -239,6 +239,10 @@ class Runners:
         dead = [one for one in others if one is not None and one.gone_at is not None]
         return living + sorted(dead + went, key=_gone, reverse=True)[:gone]
 
+    async def beats(self) -> dict[RunnerId, int]:
+        """The number of the last beat of each living runner."""
+        return {record.info.id: record.beat.number for record in await self.all()}
+
     async def living(self, runners: Iterable[RunnerId]) -> set[RunnerId]:
         """Those of these runners that are registered and not gone, so far as can be read."""
         names = sorted(runners)

@@ -47,7 +47,7 @@ from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectCheckup
 from buoy.stores.objects.lists import Lists
-from buoy.stores.objects.marker import mark, upgrade
+from buoy.stores.objects.marker import Upgrade, mark
 from buoy.stores.objects.moves import Moves
 from buoy.stores.objects.poke import Poke
 from buoy.stores.objects.reclaim import Sweeps
@@ -69,16 +69,15 @@ class ObjectStore:
 
     def __init__(
         self, bucket: Bucket, process_clock: Clock, *, single_host: bool = False, own_clock: Clock | None = None,
-        outdated: str | None = None,
+        outdated: bool = False,
     ) -> None:  # fmt: skip
         self._bucket = bucket
-        # The etag of a mark that an earlier Buoy made.
-        self._outdated = outdated
         clock = self._clock = StoreClock(process_clock, own_clock)
         self._one_host = single_host
         self.index = Index(bucket, clock)
         self._runs = Runs(bucket, self.index, clock)
         self._runners = Runners(bucket, self.index, clock)
+        self._upgrade = Upgrade(bucket, self._runners.beats, due=outdated)
         self._retirement = Retirement(bucket, self.index, self._runners)
         self._commits = Commits(bucket, self.index, self._runs, clock)
         self._inboxes = Inboxes(bucket, self.index, self._runs, clock)
@@ -153,6 +152,7 @@ class ObjectStore:
         return None
 
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
+        await self._upgrade.done()
         self._poke.stir()
         outcomes = await self._commits.commit(writes)
         self._moves.note(write.run_id for write in writes)
@@ -182,6 +182,7 @@ class ObjectStore:
         return await self._runs.events(run_id, after, limit)
 
     async def send(self, message: Message) -> Receipt:
+        await self._upgrade.done()
         receipt = await self._inboxes.send(message)
         if not receipt.duplicate:
             await self._changed(f"message {message.run_id} {receipt.number}")
@@ -223,9 +224,7 @@ class ObjectStore:
         await self._inboxes.mark_read(run_id, runner, number)
 
     async def register(self, info: RunnerInfo) -> None:
-        if self._outdated is not None:
-            await upgrade(self._bucket, self._outdated)
-            self._outdated = None
+        await self._upgrade.done()
         await self._runners.register(info)
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:
