@@ -34,9 +34,11 @@ async def sweep_of_many(world: World) -> Found:
     # None of them has moved for long.
     world.clock.advance(2 * STALE_AFTER_S)
     found: list[Requests] = []
+    over = {"finished": 0, "gone": 0}
     for finished, gone in ((sizes.finished // 100, sizes.gone // 100), (sizes.finished, sizes.gone)):
-        await plant(world, "finished", 0, finished)
-        await plant(world, "gone", 0, gone)
+        for kind, number in (("finished", finished), ("gone", gone)):
+            await plant(world, kind, over[kind], number)
+            over[kind] = number
         sweeper = sweeper_of(runner)
         await sweeper.whole()
         with world.counted() as span:

@@ -5,7 +5,9 @@ Invariant: what is planted is what a store would have written, but for the names
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import count
+from typing import Protocol, runtime_checkable
 
 import msgspec
 from requests_world import World
@@ -22,6 +24,13 @@ from buoy.stores.objects.index import each
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import Author
 from buoy.testing.local_host import runner_info
+
+
+@runtime_checkable
+class Plantable(Protocol):
+    """A bucket with a way to get many objects at once."""
+
+    async def plant(self, made: Mapping[str, bytes]) -> None: ...
 
 
 def name_of(kind: str, number: int) -> str:
@@ -66,6 +75,9 @@ async def _run(world: World, store: Store, kind: str) -> None:
 
 
 async def _put_all(bucket: Bucket, made: dict[str, bytes]) -> None:
+    if isinstance(bucket, Plantable):
+        await bucket.plant(made)
+        return
     if not isinstance(bucket, MemoryBucket):
         await each(made.items(), lambda one: bucket.put(*one))
         return

@@ -27,7 +27,7 @@ def _counted(server: Seaweed, *cases: str, bucket: str = "tests.s3.counted:make"
     command = [sys.executable, str(SCRIPT), "--json", "--small", "--bucket", bucket]
     for case in cases:
         command += ["--only", case]
-    env = {**os.environ, **credentials(), "BUOY_COUNTED_PORT": str(server.port)}
+    env = {**os.environ, **credentials(), "BUOY_COUNTED_PORTS": json.dumps(server.ports)}
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return {name: tuple(each["now"].values()) for name, each in json.loads(done.stdout).items()}
