@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from buoy.web.serve import ServeOptions, listen
 from tests.free_ports import free_ports
 from tests.patience import PATIENCE_S, wait_until
 
@@ -198,3 +200,12 @@ def test_without_specs_a_server_leaves_batch_runs_to_others_and_why_says_so(plac
         "It waits for a process that drives batch runs: a runner of its jobs, a worker, or a server that was "
         "started with --specs, since " in said
     )
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_connection_sends_the_body_of_an_answer_without_a_wait_for_its_headers(host: str) -> None:
+    with listen(ServeOptions(host=host, port=0)) as listening:
+        with socket.create_connection(listening.getsockname()[:2]):
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
