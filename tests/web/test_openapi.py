@@ -14,7 +14,7 @@ from buoy.web import problems
 from buoy.web.app import Application
 from buoy.web.auth import allow_anyone
 from buoy.web.backend import Backend
-from buoy.web.endpoint import RUN_ERRORS, Endpoint
+from buoy.web.endpoint import RUN_ERRORS, Endpoint, Nothing
 from buoy.web.openapi import document
 from buoy.web.problems import KINDS, Kind
 from buoy.web.routes import API, ENDPOINTS
@@ -50,8 +50,9 @@ def test_a_call_is_described_with_its_parameters_body_and_error_codes(each: Endp
     places = set(re.findall(r"{(\w+)}", each.path))
     assert {(one["name"], one["in"]) for one in operation["parameters"]} == {
         *((name, "path") for name in places),
-        *((name, "query") for name in each.query.__struct_fields__),
+        *((name, "query") for name in each.query.__struct_encode_fields__),
     }
+    assert ("description" in operation) == (each.query is not Nothing)
     assert ("requestBody" in operation) == (each.body is not None or bool(each.data_max))
     kinds = [*ALWAYS, *(KINDS[one] for one in each.errors)]
     if each.body is not None or each.data_max:
@@ -64,7 +65,7 @@ def test_a_stream_is_described_with_its_parameters_and_error_codes(each: StreamE
     operation = DOCUMENT["paths"][API + each.path]["get"]
     assert {(one["name"], one["in"]) for one in operation["parameters"]} == {
         *((name, "path") for name in re.findall(r"{(\w+)}", each.path)),
-        *((name, "query") for name in each.query.__struct_fields__),
+        *((name, "query") for name in each.query.__struct_encode_fields__),
         ("Last-Event-ID", "header"),
     }
     assert list(operation["responses"]["200"]["content"]) == ["text/event-stream"]

@@ -12,8 +12,8 @@ import pytest
 
 from buoy.errors import BadInput
 from buoy.web import body as bodies
-from buoy.web.json_log import JsonFormatter
 from buoy.web.limits import RateLimit, ServerLimits
+from buoy.web.log_lines import JsonFormatter
 from buoy.web.redaction import HIDDEN, Redaction
 from tests.patience import PATIENCE_S
 

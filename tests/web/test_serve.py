@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
@@ -61,10 +62,10 @@ class Place:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def serve(self, *more: str) -> None:
+    def serve(self, *more: str, log: IO[str] | None = None) -> None:
         words = ["serve", "--store", self.store, "--port", str(self.port), *more]
         self.server = subprocess.Popen(
-            [sys.executable, "-m", "buoy", *words], cwd=self.folder, env=self.environment, text=True
+            [sys.executable, "-m", "buoy", *words], cwd=self.folder, env=self.environment, text=True, stderr=log
         )
         wait_until(self.ready, "the server to answer")
 
@@ -204,8 +205,10 @@ def test_without_specs_a_server_leaves_batch_runs_to_others_and_why_says_so(plac
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_connection_sends_the_body_of_an_answer_without_a_wait_for_its_headers(host: str) -> None:
-    with listen(ServeOptions(host=host, port=0)) as listening:
-        with socket.create_connection(listening.getsockname()[:2]):
-            accepted, _ = listening.accept()
-            with accepted:
-                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    with (
+        listen(ServeOptions(host=host, port=0)) as listening,
+        socket.create_connection(listening.getsockname()[:2]),
+    ):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,7 @@ async def test_several_runs_share_one_connection_and_are_taken_up_again_by_one_i
         for run_id in ("r1", "r2"):
             await served.ask("POST", f"/runs/{run_id}/answer", {"answer": True})
             await served.ask("POST", f"/runs/{run_id}/signal", {"name": "go", "payload": 1})
-        again = await asyncio.to_thread(Joined, served, f"/stream?runs=r1,r2&after={last}")
+        again = await asyncio.to_thread(Joined, served, f"/stream?runs=r1,r2&lastEventId={last}")
         while found := await asyncio.to_thread(again.take):
             if found[0]:
                 seen[found[2]["run_id"]].append(found[2]["event"]["seq"])
@@ -79,6 +80,34 @@ async def test_several_runs_share_one_connection_and_are_taken_up_again_by_one_i
         for run_id, numbers in seen.items():
             _, log = await served.ask("GET", f"/runs/{run_id}/events")
             assert numbers == [each["seq"] for each in log["events"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [("after=2", 3), ("lastEventId=2", 3), ("after=1&lastEventId=2", 3), ("lastEventId=", 1)],
+)
+async def test_a_client_that_cannot_send_the_header_names_its_last_id_in_the_query(
+    served: Served, query: str, first: int
+) -> None:
+    """A polyfill of EventSource adds `lastEventId` to the URL of its first request when it comes back."""
+    async with served.worker() as app:
+        await waiting(served, app)
+        reader = await asyncio.to_thread(Reader, served, f"/runs/r1/stream?{query}")
+        found = await asyncio.to_thread(reader.next)
+        assert found is not None and found[1] == "health"
+        found = await asyncio.to_thread(reader.next)
+        assert found is not None and found[0] == first
+        await asyncio.to_thread(reader.close)
+
+
+async def test_the_header_names_the_last_id_if_the_query_has_one_too(served: Served) -> None:
+    async with served.worker() as app:
+        await waiting(served, app)
+        reader = await asyncio.to_thread(Reader, served, "/runs/r1/stream?lastEventId=1", 3)
+        await asyncio.to_thread(reader.next)
+        found = await asyncio.to_thread(reader.next)
+        assert found is not None and found[0] == 4
+        await asyncio.to_thread(reader.close)
 
 
 async def test_summaries_of_all_runs_share_the_connection_if_asked_for(served: Served) -> None:
@@ -93,7 +122,7 @@ async def test_summaries_of_all_runs_share_the_connection_if_asked_for(served: S
         await asyncio.to_thread(reader.close)
 
 
-@pytest.mark.parametrize("query", ["runs=", "runs=a,a", "runs=../x", "runs=r1&after=r9:1", "runs=r1&after=r1:x"])
+@pytest.mark.parametrize("query", ["runs=", "runs=a,a", "runs=../x", "runs=r1&lastEventId=r9:1", "runs=r1&after=r1:x"])
 async def test_a_wrong_list_of_runs_is_refused(served: Served, query: str) -> None:
     code, told = await served.ask("GET", f"/stream?{query}")
     assert (code, told["code"]) == (422, "bad_input")
@@ -137,6 +166,22 @@ def killed_worker(folder: Path) -> None:
     finally:
         worker.kill()
         worker.wait()
+
+
+@pytest.mark.parametrize("words", [(), ("--log-json",)])
+def test_a_recovery_is_one_line_of_the_log_of_a_server(place: Place, words: tuple[str, ...]) -> None:
+    killed_worker(place.folder)
+    with (place.folder / "log").open("w+") as log:
+        place.serve("--no-sweep", *words, log=log)
+        place.buoy("ps", "--store", place.url)
+        request = urllib.request.Request(f"{place.url}/api/v1/runs/left/recover", b"{}")
+        request.add_header("Authorization", f"Bearer {place.token_path.read_text().strip()}")
+        urllib.request.urlopen(request, timeout=PATIENCE_S).close()
+        assert place.end() == 0
+        log.seek(0)
+        lines = log.read().splitlines()
+    assert len(lines) == 1 and "Recovered run left" in lines[0]
+    assert not words or json.loads(lines[0])["run_id"] == "left"
 
 
 async def test_what_steps_publish_and_their_progress_are_part_of_the_stream(served: Served) -> None:

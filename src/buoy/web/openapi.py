@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -65,6 +66,7 @@ def _schema(kind: Any, known: list[tuple[Any, dict[str, Any]]]) -> dict[str, Any
 def _operation(endpoint: Endpoint, known: list[tuple[Any, dict[str, Any]]], components: dict[str, Any]) -> Any:
     found: dict[str, Any] = {
         "summary": endpoint.summary,
+        **_about(endpoint.query),
         "operationId": _name(endpoint),
         "x-scope": endpoint.scope,
         "parameters": _parameters(endpoint, components),
@@ -102,6 +104,7 @@ def _stream(stream: StreamEndpoint, known: list[tuple[Any, dict[str, Any]]], com
     kinds = [KINDS[each] for each in RUN_ERRORS]
     return {
         "summary": stream.summary,
+        **_about(stream.query),
         "operationId": stream.name,
         "x-scope": "read",
         "parameters": parameters,
@@ -113,6 +116,11 @@ def _parameters(endpoint: Endpoint | StreamEndpoint, components: dict[str, Any])
     properties = components[endpoint.query.__name__].get("properties", {})
     named = [{"name": name, "in": "query", "schema": schema} for name, schema in properties.items()]
     return _places(endpoint.path) + named
+
+
+def _about(query: type[msgspec.Struct]) -> dict[str, str]:
+    """What the parameters mean."""
+    return {} if query is Nothing else {"description": inspect.cleandoc(query.__doc__ or "")}
 
 
 def _places(path: str) -> list[Any]:

@@ -42,7 +42,7 @@ KINDS: dict[type[BaseException], Kind] = {
     errors.TooLarge: Kind("too_large", 413, "Store the data elsewhere and send a reference."),
     errors.InboxFull: Kind("inbox_full", 429, "Send it again when the run has read its messages."),
     errors.RecoveryFailed: Kind("recovery_failed", 500, "Read the error, and look at the run with `buoy why`."),
-    errors.WrongState: Kind("wrong_state", 409, "Look at the run's status first."),
+    errors.WrongState: Kind("wrong_state", 409, "Look at the present state first."),
     errors.NotAllowedHere: Kind("not_allowed_here", 409, "Ask for this at another place."),
     errors.Fenced: Kind("fenced", 409, "Another runner has taken the run over. Read it again."),
     errors.Unclear: Kind("unclear", 503, "Make the same request again with this key."),

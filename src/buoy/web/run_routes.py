@@ -21,7 +21,10 @@ from buoy.web.endpoint import CHANGE_ERRORS, RUN_ERRORS, STORE_ERRORS, Asked, En
 
 
 class RunsChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which runs. `status` may name several, with commas. `env`: empty for the default one."""
+    """Which runs. `status` may name several, with commas. `text`: part of the run's id.
+
+    `stack`: runs of that stack, and runs without a stack. `env`: empty for the default one.
+    """
 
     status: str | None = None
     workflow: str | None = None
@@ -34,7 +37,11 @@ class RunsChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RunsQuery(RunsChoice, frozen=True, forbid_unknown_fields=True):
-    """A page of these runs. `finding`: only those with a finding of that code."""
+    """Which runs. `status` may name several, with commas. `text`: part of the run's id.
+
+    `stack`: runs of that stack, and runs without a stack. `env`: empty for the default one. `finding`: only runs with a
+    finding of that code. `cursor`: of the page before.
+    """
 
     finding: str | None = None
     cursor: str | None = None

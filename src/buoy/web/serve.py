@@ -27,8 +27,8 @@ from buoy.web.app import Application
 from buoy.web.auth import Authenticate, KnownTokens, allow_anyone, grant_of, read_or_make_token
 from buoy.web.backend import Backend
 from buoy.web.cors import cross_origin
-from buoy.web.json_log import log_json
 from buoy.web.limits import ServerLimits
+from buoy.web.log_lines import log_json, log_plain
 from buoy.web.protocol import ServerConnection
 from buoy.web.store_tokens import StoreTokens
 from buoy.wiring.server import open_served
@@ -111,8 +111,7 @@ class Server:
 
     def run(self) -> None:
         """Serves until a signal ends it."""
-        if self._options.log_json:
-            log_json()
+        (log_json if self._options.log_json else log_plain)()
         listening = listen(self._options)
         if not self._options.port and self._options.unix_socket is None:
             self._options = msgspec.structs.replace(self._options, port=listening.getsockname()[1])
@@ -124,7 +123,7 @@ class Server:
                 app,
                 http=ServerConnection,
                 log_level="warning",
-                log_config=None if options.log_json else uvicorn.config.LOGGING_CONFIG,
+                log_config=None,
                 timeout_keep_alive=KEEP_ALIVE_S,
                 timeout_graceful_shutdown=GRACE_S,
                 h11_max_incomplete_event_size=_HEADERS_MAX_BYTES,

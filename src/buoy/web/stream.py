@@ -150,28 +150,31 @@ async def _source(backend: Backend, request: Request, grant: Grant, wire: Wire) 
 
 
 class RunStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`after`: as `Last-Event-ID`, for a first request."""
+    """`after`: as `Last-Event-ID`, for a first request. `lastEventId`: the same, as EventSource polyfills send it."""
 
     after: str | None = None
+    last_event_id: str | None = msgspec.field(default=None, name="lastEventId")
 
 
-class AllStreamQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`runs`: ids with commas, to follow their logs. `all`: and the summaries of all runs. `after`: as above."""
+class AllStreamQuery(RunStreamQuery, frozen=True, forbid_unknown_fields=True):
+    """`runs`: ids with commas, to follow their logs. `all`: and the summaries of all runs.
+
+    `after`: as `Last-Event-ID`, for a first request. `lastEventId`: the same, as EventSource polyfills send it.
+    """
 
     runs: str | None = None
     all: bool = False
-    after: str | None = None
 
 
-def last_id(request: Request, after: str | None) -> str:
-    """The number in the header, else in the query."""
-    return request.headers.get("last-event-id") or after or ""
+def last_id(request: Request, query: RunStreamQuery) -> str:
+    """The number in the header, else in the query. A client that comes back keeps the `after` of its first request."""
+    return request.headers.get("last-event-id") or query.last_event_id or query.after or ""
 
 
 async def run_stream(backend: Backend, request: Request, grant: Grant, wire: Wire) -> EventStream:
     """The log of one run from a number on, and then as it grows. Ends with the run."""
     query: RunStreamQuery = query_of(request, RunStreamQuery)
-    after = after_of(last_id(request, query.after) or "0")
+    after = after_of(last_id(request, query) or "0")
     source = await _source(backend, request, grant, wire)
     return EventStream(_run_chunks(source, await source.watched(request.path_params["run_id"]), after))
 
@@ -197,7 +200,7 @@ async def all_stream(backend: Backend, request: Request, grant: Grant, wire: Wir
     query: AllStreamQuery = query_of(request, AllStreamQuery)
     source = await _source(backend, request, grant, wire)
     if query.runs is not None:
-        return EventStream(await joined(source, query, last_id(request, query.after)))
+        return EventStream(await joined(source, query, last_id(request, query)))
     return EventStream(_all_chunks(source, await source.snapshot()))
 
 

@@ -1,7 +1,7 @@
-"""JSON log: each log line as one JSON object, with the fields that its writer gave.
+"""Log lines of a server, on standard error: as plain text, or each as one JSON object with the fields of its writer.
 
-Invariants: a line is valid JSON whatever the message holds. Fields are those of `extra`: run, branch, actor and so on;
-what is not plain data is written as its text.
+Invariants: a JSON line is valid whatever the message holds. Fields are those of `extra`: run, branch, actor and so on;
+what is not plain data is written as its text. A recovery is a line in both forms.
 """
 
 from __future__ import annotations
@@ -33,8 +33,17 @@ class JsonFormatter(logging.Formatter):
 
 def log_json(stream: TextIO | None = None) -> None:
     """Writes all log lines of this process as JSON, to standard error."""
+    _write(JsonFormatter(), stream)
+
+
+def log_plain(stream: TextIO | None = None) -> None:
+    """Writes all log lines of this process as text, to standard error."""
+    _write(logging.Formatter("%(asctime)s  %(levelname)s  %(name)s: %(message)s"), stream)
+
+
+def _write(formatter: logging.Formatter, stream: TextIO | None) -> None:
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonFormatter())
+    handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.INFO)
