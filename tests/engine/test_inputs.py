@@ -17,8 +17,9 @@ from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.authoring.outline import check_input, outline_of
 from buoy.operations.inspect.explanation import explain_run
+from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 
-from .harness import opened, plant, result_of, store_at, until_event, until_status
+from .harness import bodies_of, opened, plant, result_of, store_at, types_of, until_event, until_status
 
 
 def taking(kind: Any) -> buoy.Workflow[..., Any]:
@@ -38,16 +39,46 @@ def created(workflow: buoy.Workflow[..., Any], given: bytes) -> e.WorkflowCreate
     )
 
 
-async def test_a_stored_run_whose_input_does_not_fit_fails_and_names_the_parameter(url: str) -> None:
-    """Another process has stored it, without the code."""
-    workflow = taking(list[int])
+async def planted(url: str, given: bytes = b'{"order":["x"]}') -> None:
+    """A queued run that another process has stored, without the code."""
     async with store_at(url) as store:
-        log = [e.Event(seq=1, at=1.0, body=created(workflow, b'{"order":["x"]}'))]
-        await plant(store, "run", log)
-    async with opened(url, workflow) as app:
-        run = await app.get("run")
-        with pytest.raises(buoy.RunFailed, match=r"invalid arguments for workflow refund: .*`\$\.order"):
-            await result_of(app, run)
+        await plant(store, "run", [e.Event(seq=1, at=1.0, body=created(taking(list[str]), given))])
+
+
+async def test_a_queued_run_whose_input_no_longer_fits_waits_for_code_that_takes_it(any_url: str) -> None:
+    """A deploy that changes a type must not end what is queued."""
+    await planted(any_url)
+    async with opened(any_url, taking(list[int])) as app:
+        pause = (await until_status(app, "run", "paused")).pause
+        assert pause is not None and pause.reason == "input"
+        assert "invalid arguments for workflow refund" in str(pause.detail) and "`$.order[0]`" in str(pause.detail)
+    async with opened(any_url, taking(list[str])) as app:
+        await until_event(app, "run", "signal_waited")
+        await app.signal("run", "go")
+        assert await result_of(app, await app.get("run")) == [["x"]]
+        resumed = await bodies_of(app, "run", e.Resumed)
+        assert [each.version for each in resumed] == [app.registry.need("refund").version]
+
+
+async def test_code_that_does_not_take_the_input_leaves_the_run_paused(url: str) -> None:
+    await planted(url)
+    async with opened(url, taking(list[int])) as app:
+        await until_status(app, "run", "paused")
+        before = await types_of(app, "run")
+        assert [await go_on_with_this_code(app) for _ in range(2)] == [0, 0]
+        assert app.registry.need("refund").arguments.unfit_runs == {"run"}
+        assert await types_of(app, "run") == before
+        app.registry.add(taking(list[str]))
+        assert await go_on_with_this_code(app) == 1
+        await until_event(app, "run", "signal_waited")
+
+
+async def test_a_run_whose_input_does_not_fit_can_be_cancelled(url: str) -> None:
+    await planted(url)
+    async with opened(url, taking(list[int])) as app:
+        await until_status(app, "run", "paused")
+        await app.cancel("run")
+        await until_status(app, "run", "cancelled")
 
 
 async def test_a_run_under_way_whose_input_no_longer_fits_waits_for_code_that_takes_it(url: str) -> None:
@@ -62,9 +93,7 @@ async def test_a_run_under_way_whose_input_no_longer_fits_waits_for_code_that_ta
         assert "its input does not fit the parameters of its code" in told.headline
         assert "`$.order`" in told.wrong[0]
     async with opened(url, taking(str)) as app:
-        run = await app.get("run")
-        await run.resume()
-        assert await result_of(app, run) == ["A-7"]
+        assert await result_of(app, await app.get("run")) == ["A-7"]
 
 
 # ---- the outline, by which a process without the code checks an input

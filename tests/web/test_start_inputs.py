@@ -35,13 +35,14 @@ async def test_a_start_is_refused_if_live_workers_tell_other_parameters(
         assert code == 422 and text in told["detail"]
 
 
-async def test_an_input_that_only_the_code_can_judge_fails_its_run(served: Served) -> None:
+async def test_an_input_that_only_the_code_can_judge_pauses_its_run(served: Served) -> None:
     async with served.worker():
         order = {"workflow": "story", "input": {"words": ["good", 5]}, "run_id": "r"}
         assert (await served.ask("POST", "/runs", order))[0] == 200
-        await until(lambda: is_in(served, "r", "failed"), "the run to fail")
+        await until(lambda: is_in(served, "r", "paused"), "the run to be paused")
         _, why = await served.ask("GET", "/runs/r/why")
-        assert "invalid arguments for workflow story: Expected `str`, got `int` - at `$.words[" in why["headline"]
+        assert "its input does not fit the parameters of its code" in why["headline"]
+        assert "invalid arguments for workflow story: Expected `str`, got `int` - at `$.words[" in why["wrong"][0]
 
 
 async def test_a_start_without_a_live_worker_is_checked_by_the_next_one(served: Served) -> None:

@@ -44,7 +44,8 @@ _PAUSES = {
     ),
     "input": (
         "its input does not fit the parameters of its code.",
-        "Nothing: a person must look at the workflow's parameters.",
+        "It continues by itself as soon as a worker has code that takes this input: a worker looks for that when it "
+        f"starts, and at every whole sweep (every {in_words(SWEEP_S)}).",
         "bring back parameters and types that take this input, or cancel the run and start it again with another input",
     ),
     "poison": (
@@ -74,6 +75,8 @@ def paused(facts: Facts, words: Wording) -> Narrative:
     what, following, can = _PAUSES.get(reason, _PAUSES["hold"])
     if reason == "version" and is_spec(document.workflow):
         following, can = _SPEC_HELD, ""
+    if reason == "input" and is_spec(document.workflow):
+        following = "Nothing: a person must look at the parameters of the spec."
     if reason == "nondeterminism" and _last_migration(facts) is not None:
         following = "Nothing: a person must look at the names that were mapped, or at the workflow's code."
     by = f" by {pause.by}" if pause is not None and pause.by else ""

@@ -16,6 +16,7 @@ from typing import Any, Never, NoReturn, Self
 
 import msgspec
 
+from buoy.core.ids import RunId
 from buoy.core.log import codec
 from buoy.core.log.value_types import check_type, dec_hook
 from buoy.errors import BadInput, NotJson, TooLarge
@@ -42,6 +43,8 @@ class Arguments:
         self._given = msgspec.defstruct("given", self._names, gc=False) if simple else None
         self._hints: dict[str, Any] | None = None
         self._decoder: msgspec.json.Decoder[Any] | None = None
+        # Paused runs whose input was seen not to fit: it does not change, and is read once.
+        self.unfit_runs: set[RunId] = set()
         self._checked = False
 
     def checked(self) -> Self:
@@ -154,6 +157,14 @@ class Arguments:
         if self._all_given:
             return list(msgspec.structs.astuple(found)), {}
         return self._spread(found)
+
+    def fit(self, raw: msgspec.Raw) -> bool:
+        """Whether these stored arguments can be decoded."""
+        try:
+            self.decode(raw)
+        except BadInput:
+            return False
+        return True
 
     def _misfit(self, raw: msgspec.Raw, error: BaseException) -> str:
         """What is wrong, with the parameter's name. Only msgspec's own errors say where they come from."""

@@ -139,4 +139,10 @@ async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:
     if any(each.info.id == record.holder for each in runners):
         return True
     able = any(knows(each.info.workflows, record.document.workflow) for each in runners)
-    return kind == "cancel" and able and record.document.status is not Status.PENDING
+    return kind == "cancel" and able and not _untouched(record.document)
+
+
+def _untouched(doc: Document) -> bool:
+    """Whether the run has nothing to clean up: it is queued, or was paused before its first leaf."""
+    leaves = doc.open_count + doc.completed_count + doc.failed_count
+    return doc.status is Status.PENDING or (doc.status is Status.PAUSED and not leaves and not doc.branch)

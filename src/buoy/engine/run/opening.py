@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from buoy.core.log import events as e
 from buoy.core.log.state import fold
 from buoy.core.remedy.version_fit import worth_retrying
-from buoy.engine.batch.lot import LotWorkflow
 from buoy.errors import BadInput, Diverged
 from buoy.ports.records import Message
 
@@ -35,7 +34,7 @@ class Opening:
         """Claims the run (None: that is done), replays its code and delivers what it has not seen."""
         execution = self._execution
         state, mailbox = execution.state, execution.mailbox
-        new_code = worth_retrying(state.pause, state.version, execution.workflow.version)
+        new_code = worth_retrying(state.pause, state.version, execution.workflow.version) or self._input_fits_now()
         expired = self._pause_is_over()
         if state.pause is not None and not new_code and not expired and not mailbox.controls(messages):
             mailbox.mark_seen(messages)
@@ -61,6 +60,13 @@ class Opening:
             execution.children.catch_up()
         if not execution.code.begun:  # nothing was consumed; but what was looked at must not wake the run forever
             mailbox.mark_seen(messages)
+
+    def _input_fits_now(self) -> bool:
+        """Whether the run was paused for code that did not take its input, and this code does."""
+        pause, created = self._execution.state.pause, self._execution.state.created
+        if pause is None or pause.reason != "input" or created is None:
+            return False
+        return self._execution.workflow.arguments.fit(created.input)
 
     def _pause_is_over(self) -> bool:
         pause = self._execution.state.pause
@@ -98,15 +104,13 @@ class Opening:
         return True
 
     def _misfit(self, error: BadInput) -> bool:
-        """The run's input does not fit the parameters of its code.
+        """The run's input does not fit the parameters of its code, and the run waits for code that takes it.
 
-        A run that did nothing yet fails, as one fails whose creator had the code: only its input can be wrong. Any
-        other run had fitting code before, and waits for it.
+        It was accepted once: a deploy must not end queued runs. To cancel a run before its first leaf needs no code.
         """
         execution, state = self._execution, self._execution.state
-        new = not state.leaves and not state.branch_count and state.version == execution.workflow.version
-        if new and not isinstance(execution.workflow, LotWorkflow):
-            execution.fail_safely(error)
+        if state.cancel is not None and not state.leaves and not state.branch_count:
+            execution.end(e.WorkflowCancelled(reason=state.cancel.reason))
             return True
         execution.diverged(error, reason="input")
         return False

@@ -23,6 +23,7 @@ from buoy.engine.read_log import read_log
 from buoy.errors import StoreUnusable
 from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
 from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
+from buoy.recovery.sweep.resume_paused import takes_input
 
 _CHILDREN_MAX = 200
 
@@ -102,7 +103,7 @@ class Driver:
         if holder is not None and not holder.gone:
             self._say_once(f"{runner_text(holder)} drives this run; watching it")
             return
-        if record.document.status is Status.PAUSED and not self._may_go_on(record, await self._client.store.now()):
+        if record.document.status is Status.PAUSED and not await self._may_go_on(record):
             return
         await self._client.state(self.run_id)  # raises if the log cannot be read
         cause, evidence = _why(record, holder or self._former_owner(record, fleet))
@@ -124,13 +125,16 @@ class Driver:
             free_of=(None if holder is None else RunnerId(holder.id),),
         )
 
-    def _may_go_on(self, record: RunRecord, now: StoreTime) -> bool:
+    async def _may_go_on(self, record: RunRecord) -> bool:
         """Whether a message waits for the paused run, or this process has the code that the run waits for."""
-        if record.due_at is not None and record.due_at <= now:
+        if record.due_at is not None and record.due_at <= await self._client.store.now():
             return True
         doc, workflow = record.document, self._client.registry.get(record.document.workflow)
-        waits_for_code = doc.pause is not None and doc.pause.reason == "version"
-        return waits_for_code and workflow is not None and workflow.version == doc.version
+        if doc.pause is None or workflow is None:
+            return False
+        if doc.pause.reason == "input":
+            return await takes_input(self._client, doc)
+        return doc.pause.reason == "version" and workflow.version == doc.version
 
     def _former_owner(self, record: RunRecord, fleet: Fleet) -> RunnerFacts | None:
         owner = record.document.owner

@@ -1,7 +1,8 @@
 """Resume paused: resumes runs that were paused because no fitting code was there, when other code appears.
 
-Invariant: each version of the code gets one try: a run that it cannot drive is paused again, and the pause names it. A
-run of a spec whose definition was gone continues when the definition is there again.
+Invariants: each version of the code gets one try: a run that it cannot drive is paused again, and the pause names it. A
+run whose input did not fit is resumed only by a process whose code takes that input. A run of a spec whose definition
+was gone continues when the definition is there again.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 from buoy.core.ids import RunId
 from buoy.core.limits import RUNS_PAGE_MAX
 from buoy.core.log.document import DOCUMENT_VERSION, Document
+from buoy.core.log.events import WorkflowCreated
 from buoy.core.log.pause import Pause
 from buoy.core.log.renames import occurs
 from buoy.core.log.state import fold
@@ -29,7 +31,7 @@ from buoy.ports.records import RunQuery
 async def go_on_with_this_code(client: Client) -> int:
     """Resumes runs of this scope that wait for code which this process has. Returns their number."""
     resumed = 0
-    async for doc in _paused(client):
+    async for doc in _paused(client, reasons=("version", "input")):
         if await _worth_a_try(client, doc):
             try:
                 workflow = client.registry.get(doc.workflow)
@@ -40,7 +42,9 @@ async def go_on_with_this_code(client: Client) -> int:
     return resumed
 
 
-async def _paused(client: Client, workflow: str | None = None) -> AsyncIterator[Document]:
+async def _paused(
+    client: Client, workflow: str | None = None, reasons: tuple[str, ...] = ("version",)
+) -> AsyncIterator[Document]:
     """Those of the client's stack and env."""
     cursor: str | None = None
     # Without a workflow: for each sweep of each worker.
@@ -48,7 +52,7 @@ async def _paused(client: Client, workflow: str | None = None) -> AsyncIterator[
     while True:
         page = await client.runs(query, cursor, RUNS_PAGE_MAX)
         for record in page.runs:
-            if record.document.pause is not None and record.document.pause.reason == "version":
+            if record.document.pause is not None and record.document.pause.reason in reasons:
                 yield record.document
         cursor = page.cursor
         if cursor is None:
@@ -56,10 +60,25 @@ async def _paused(client: Client, workflow: str | None = None) -> AsyncIterator[
 
 
 async def _worth_a_try(client: Client, doc: Document) -> bool:
+    if doc.pause is not None and doc.pause.reason == "input":
+        return await takes_input(client, doc)
     if is_spec(doc.workflow):
         return client.registry.takes_specs and await client.store.definition(doc.version) is not None
     workflow = client.registry.get(doc.workflow)
     return workflow is not None and worth_retrying(await _pause(client, doc), doc.version, workflow.version)
+
+
+async def takes_input(client: Client, doc: Document) -> bool:
+    """Whether this process has code that takes the input of the run."""
+    workflow = client.registry.get(doc.workflow)
+    if workflow is None or is_spec(doc.workflow) or doc.run_id in workflow.arguments.unfit_runs:
+        return False
+    first = await client.store.events(doc.run_id, limit=1)
+    created = first[0].body if first else None
+    if isinstance(created, WorkflowCreated) and workflow.arguments.fit(created.input):
+        return True
+    workflow.arguments.unfit_runs.add(doc.run_id)
+    return False
 
 
 async def _pause(client: Client, doc: Document) -> Pause | None:
