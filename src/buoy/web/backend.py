@@ -25,7 +25,7 @@ class OpenedServer:
         self.served = served
         self.store = served.store
         self.clock = served.clock
-        self.api = StoreApi(served.store, served.clock, served.version, young_s)
+        self.api = StoreApi(served.store, served.journal, served.clock, served.version, young_s)
         self.hub = Hub(served.store, served.clock)
         self.api.committed = self.hub.nudge
 

@@ -10,12 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from buoy.core.limits import SUSPECT_AFTER_S
-from buoy.engine.services.journal import Journal
 from buoy.errors import BadInput, Problem
 from buoy.ports.host import Clock
 from buoy.ports.records import Outcome, Write
@@ -32,14 +31,26 @@ _LOOK_MAX_S = 60.0
 _TROUBLES_MAX = 1_000
 
 
+class Commits(Protocol):
+    """What commits the writes of all remote runners in shared groups."""
+
+    def start(self) -> None: ...
+
+    def submit(self, write: Write, done: Callable[[Outcome], None], /) -> None: ...
+
+    async def close(self, *, patience_s: float) -> bool: ...
+
+
 class StoreApi:
     """The calls of one store. `start` before the first call."""
 
-    def __init__(self, store: Store, clock: Clock, buoy_version: str, young_s: float = SUSPECT_AFTER_S) -> None:
+    def __init__(
+        self, store: Store, journal: Commits, clock: Clock, buoy_version: str, young_s: float = SUSPECT_AFTER_S
+    ) -> None:
         self._store = store
         self._clock = clock
         self._buoy_version = buoy_version
-        self._journal = Journal(store)
+        self._journal = journal
         # How long this server counts as one that has just come up.
         self._young_s = young_s
         self._began = clock.monotonic()

@@ -18,6 +18,7 @@ from buoy.config import (
 )
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
+from buoy.engine.services.journal import Journal
 from buoy.errors import BadInput
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
@@ -39,6 +40,7 @@ class ServedStore:
         self.version = buoy_version()
         self._ids = SystemIds()
         self._liveness = liveness_of(store)
+        self.journal = Journal(store)
         self.sweeper: SweeperProcess | None = None
 
     def client(self, actor: str, *, stack: str | None = None, env: str | None = None) -> Client:
