@@ -10,10 +10,13 @@ import socket
 
 import pytest
 
+from buoy.core.log.takeovers import Takeover
 from buoy.errors import BadInput
+from buoy.operations.maintenance.figures import Figures, QueueFigures
 from buoy.web import body as bodies
 from buoy.web.limits import RateLimit, ServerLimits
 from buoy.web.log_lines import JsonFormatter
+from buoy.web.metrics import _StoreFigures
 from buoy.web.redaction import HIDDEN, Redaction
 from tests.patience import PATIENCE_S
 
@@ -47,6 +50,18 @@ async def test_metrics_tell_runs_queue_heartbeats_sweeps_commits_and_requests(se
         assert any(line.startswith('buoy_http_requests_total{method="GET",route="/runs/{run_id}"') for line in lines)
         assert "r1" not in text.decode()
     assert fetch(served, "/metrics", token="wrong")[0] == 401
+
+
+def test_the_time_to_resume_leaves_out_runs_that_waited_for_something_else() -> None:
+    figures = Figures(
+        runs={}, queue=QueueFigures(0, 0.0), runners=(), sweepers=(), detected_s=(), recoveries=0, claims_again=2,
+        takeovers=(Takeover(3600.0, 0, 0.0), Takeover(7.0, 1, 2.0)), requests={},
+    )  # fmt: skip
+    told = _StoreFigures()
+    told.figures = figures
+    values = {each.name: each.samples[0].value for each in told.collect() if each.samples}
+    assert values["buoy_time_to_resume_seconds"] == 7.0
+    assert (values["buoy_work_repeated_steps"], values["buoy_work_repeated_seconds"]) == (1.0, 2.0)
 
 
 async def test_a_caller_over_its_rate_is_told_when_to_come_back(served: Served) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import sqlite3
 from pathlib import Path
@@ -11,14 +12,17 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from buoy.config import person
+from buoy.config import person, token_file
 from buoy.operations.maintenance.tokens import create_token, list_tokens, revoke_token
+from buoy.ports.rpc import CALLS, PATH, READS
 from buoy.recovery.recover import recover_run
 from buoy.web.auth import Grant, grant_of
+from buoy.web.redaction import Redaction
+from buoy.web.serve import ServeOptions
 from buoy.wiring.app import open_client
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
-from .live_server import LiveServer
+from .live_server import TOKEN, LiveServer
 from .served import Served, flow, is_in, waiting
 from .test_serve import Place, place
 from .test_streams import killed_worker
@@ -144,7 +148,10 @@ def test_tokens_are_made_listed_and_revoked_at_the_terminal(place: Place) -> Non
     assert "ci" in place.buoy("token", "list", *store)
     assert made["token"] not in place.buoy("token", "list", "--json", *store)
     assert "no active runs" in place.buoy("ps", "--store", place.url)
-    assert "403" in place.buoy("ps", "--store", place.url, code=5, BUOY_TOKEN=made["token"])
+    assert "no active runs" in place.buoy("ps", "--store", place.url, BUOY_TOKEN=made["token"])
+    assert "scope `runner`" in place.buoy(
+        "start", "flows.py:flow", "--arg", "n=1", "--store", place.url, code=5, BUOY_TOKEN=made["token"]
+    )
     assert "through a server" in place.buoy("token", "list", "--store", place.url, code=2)
     assert "is revoked" in place.buoy("token", "revoke", made["id"], *store)
     assert "there is no token" in place.buoy("token", "revoke", "tok-none", *store, code=2)
@@ -153,3 +160,39 @@ def test_tokens_are_made_listed_and_revoked_at_the_terminal(place: Place) -> Non
 @pytest.mark.parametrize("hook", ["nowhere:auth", "json:nothing"])
 def test_a_hook_that_cannot_be_loaded_is_refused(place: Place, hook: str) -> None:
     assert "cannot be loaded" in place.buoy("serve", "--store", "sqlite:///runs.db", "--auth", hook, code=2)
+
+
+def store_call(served: Served, name: str, token: str) -> int:
+    connection = http.client.HTTPConnection("127.0.0.1", served.server.port, timeout=PATIENCE_S)
+    try:
+        connection.request("POST", PATH + name, b"{}", {"Authorization": f"Bearer {token}"})
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("scope", ["read", "operate"])
+def test_the_store_is_only_read_by_a_token_that_is_no_runners(served: Served, scope: str) -> None:
+    served.server.tokens.add("looker", grant_of("looker", [scope]))
+    every = {*CALLS, "hello", "changes", "no.such.call"}
+    assert every > READS
+    let_in = {name for name in every if store_call(served, name, "looker") != 403}
+    assert let_in == READS
+    assert store_call(served, "no.such.call", TOKEN) == 422
+
+
+def test_a_server_that_hides_values_shows_its_store_to_runners_only(served: Served) -> None:
+    served.server.application._redaction._secret = Redaction(("n",))._secret
+    served.server.tokens.add("looker", grant_of("looker", ["read"]))
+    assert {store_call(served, name, "looker") for name in READS} == {403}
+    assert store_call(served, "hello", TOKEN) == 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "0.0.0.0", "::"])
+def test_a_client_of_this_machine_finds_the_token_whatever_address_the_server_has(host: str) -> None:
+    assert token_file(ServeOptions(host=host).local_place) == token_file("localhost:8642")
+
+
+def test_servers_on_other_addresses_have_tokens_of_their_own() -> None:
+    places = [ServeOptions(host=host).local_place for host in ("127.0.0.1", "::1", "10.0.0.0")]
+    assert len({token_file(each) for each in places}) == 3

@@ -214,6 +214,12 @@ def _calls() -> dict[str, Call]:
 
 
 CALLS = _calls()
+# Calls that change nothing, for callers that may only look. `hello` and `changes` are messages of the protocol itself.
+READS = frozenset({
+    "hello", "changes", "now", "run", "events", "find_runs", "counts", "moved", "run_ids", "inbox", "runners",
+    "unregistered", "definition", "landed", "archive.tombstone", "archive.tombstones", "archive.remains",
+    "integrity.refusal", "schedules.schedules", "schedules.broken",
+})  # fmt: skip
 # What a client raises again by its class. Any other failure of a server is `Unavailable`: the outcome is unclear.
 ERRORS: dict[str, type[errors.Problem]] = {
     each.__name__: each

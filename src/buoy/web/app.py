@@ -22,7 +22,7 @@ from starlette.routing import Route
 from buoy.config import buoy_version
 from buoy.core.limits import COMMIT_BYTES_MAX
 from buoy.errors import Problem
-from buoy.ports.rpc import PATH
+from buoy.ports.rpc import PATH, READS
 from buoy.web import problems
 from buoy.web.api import handler_of
 from buoy.web.auth import Authenticate, Grant
@@ -83,7 +83,7 @@ class Application:
             Route("/healthz", self._healthy, methods=["GET"]),
             Route("/readyz", self._ready, methods=["GET"]),
             Route("/metrics", guarded("/metrics", "read", self._metrics), methods=["GET"]),
-            Route(PATH + "{name}", guarded("store", "runner", self._store_call), methods=["POST"]),
+            Route(PATH + "{name}", guarded("store", "read", self._store_call), methods=["POST"]),
         ]
         handlers = {HTTPException: _refused, Exception: _failed}
         return Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers, middleware=self._cors)
@@ -97,9 +97,13 @@ class Application:
             await self._backend.close()
 
     async def _store_call(self, request: Request, grant: Grant) -> Response:
+        name = request.path_params["name"]
+        # The store shows every value: who may only look gets none of it from a server that hides some.
+        if not grant.allows("runner") and (name not in READS or self._redaction.active):
+            return problem(problems.FORBIDDEN, "this token has no scope `runner`")
         opened = await self._backend.opened()
         body = await body_of(request, STORE_BODY_BYTES_MAX)
-        name, began = request.path_params["name"], self._clock.monotonic()
+        began = self._clock.monotonic()
         status, answer = await opened.api.answer(name, body, grant.name)
         if name == "commit":
             self.metrics.commit_seconds.observe(self._clock.monotonic() - began)

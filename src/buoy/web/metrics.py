@@ -125,8 +125,10 @@ def _recovery(found: Figures) -> Iterable[Metric]:
     )
     yield GaugeMetricFamily(
         "buoy_time_to_resume_seconds",
-        "Of active runs that were taken over last: from their last event to the takeover, the longest.",
-        max((each.stood_s for each in found.takeovers), default=0.0),
+        "Of active runs that were taken over last in the middle of a step: from their last event to the takeover, "
+        "the longest.",
+        # A run that waited for an answer or a timer would have stood still anyway.
+        max((each.stood_s for each in found.takeovers if each.repeated), default=0.0),
     )
     yield GaugeMetricFamily(
         "buoy_work_repeated_steps", "Steps of these runs that a takeover began again.",

@@ -28,6 +28,11 @@ class Redaction:
         joined = "|".join(fnmatch.translate(each.lower()) for each in patterns)
         self._secret = re.compile(joined) if patterns else None
 
+    @property
+    def active(self) -> bool:
+        """Whether any value is hidden."""
+        return self._secret is not None
+
     def apply(self, data: bytes) -> bytes:
         """The same JSON without the values of secret keys."""
         if self._secret is None:

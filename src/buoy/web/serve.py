@@ -37,6 +37,7 @@ from buoy.wiring.worker_pool import spec_worker
 # Longer than clients keep a connection that is idle.
 KEEP_ALIVE_S = 75
 GRACE_S = 10
+_EVERY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - to be recognised
 _HEADERS_MAX_BYTES = 64 * 1024
 
 
@@ -69,6 +70,11 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         """What names this server among those of one user."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return str(self.unix_socket) if self.unix_socket else f"{host}:{self.port}"
+
+    @property
+    def local_place(self) -> str:
+        """How clients of this machine name it: under its token they look for loopback."""
+        return f"127.0.0.1:{self.port}" if not self.unix_socket and self.host in _EVERY_ADDRESS else self.place
 
     @property
     def url(self) -> str:
@@ -165,7 +171,7 @@ class Server:
             return allow_anyone
         if self._options.auth is not None:
             return _named_hook(self._options.auth)
-        path = self._options.token_file or token_file(self._options.place)
+        path = self._options.token_file or token_file(self._options.local_place)
         tokens = KnownTokens()
         tokens.add(read_or_make_token(path), grant_of("owner", ["admin"]))
         self._tell(f"token: {path}")
