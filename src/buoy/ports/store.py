@@ -77,8 +77,8 @@ class RunLog(Protocol):
     async def find_runs(self, query: RunQuery, cursor: str | None = None, limit: int = 100) -> RunPage: ...
 
     async def counts(self, query: RunQuery | None = None) -> dict[str, int]:
-        """Number of runs by status. A store that must read a run to know how it ended reads the newest `COUNTED_MAX`,
-        and counts earlier ones as `ENDED`, a status that no run has."""
+        """Number of runs by status. A store that must read a run to know how it ended reads the newest `COUNTED_MAX`.
+        It counts earlier ones as `ENDED`, a status that no run has."""
         ...
 
     async def moved(self, cursor: str | None = None, limit: int = 1_000) -> tuple[list[RunId], str]:
