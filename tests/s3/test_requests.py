@@ -5,6 +5,7 @@ All three agree. `BUOY_S3_ALL=1` counts every case; without it, those that show 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -12,8 +13,13 @@ import sys
 
 import pytest
 
+from buoy.stores.objects.buckets.s3 import S3Bucket
+from buoy.stores.objects.buckets.s3_address import parse_address
+from buoy.stores.objects.counts import PAGE
 from tests.stores.test_requests import ROOT, SCRIPT, WANTED
 
+from .planted import plant_objects
+from .proxy import proxy
 from .seaweed import Seaweed, credentials
 
 EXACT = ("life", "driven", "signals", "remote", "takeover", "looks")
@@ -57,3 +63,22 @@ def test_senders_that_meet_on_a_real_server_stay_within_their_budget(server: Sea
     """The case itself looks for stale entries."""
     (puts, *_) = _counted(server, "senders")["100 senders to one run at once"]
     assert 300 <= puts <= 600
+
+
+def test_pages_of_runs_of_one_moment_are_listed_once(server: Seaweed, prefix: str) -> None:
+    """SeaweedFS does not list in byte order, so each page began with the first of them again."""
+    names = [f"index/98232774399999999~run-{number:06}~000000000000" for number in range(2_500)]
+    plant_objects(server, prefix, dict.fromkeys(names, b"{}"))
+
+    async def play() -> list[str]:
+        bucket = await S3Bucket.open(parse_address(between.url(prefix)))
+        found: list[str] = []
+        while page := await bucket.list("index/", after=found[-1] if found else None, limit=PAGE):
+            found += page
+        await bucket.close()
+        return found
+
+    with proxy(server) as between:
+        assert asyncio.run(play()) == names
+        # The fourth page is empty.
+        assert between.counts == {"LIST": 4}

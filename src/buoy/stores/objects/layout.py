@@ -47,11 +47,11 @@ WAKE = "wake/"
 HELD = "held/"
 PARKED, PARKED_PAUSED, PARKED_WAITS = "parked/", "parked/paused/", "parked/waits/"
 ACTIVE, INDEX = "active/", "index/"
-RUNNERS = "runners/"
+RUNNERS, GONE = "runners/", "gone/"
 LIVING = "living/"
 # Beside the living: one listing shows who has beaten and whether there is work. No runner has an id like this.
 POKE = f"{LIVING}_poke"
-GONE = "gone/"
+FLAT = frozenset({ACTIVE, INDEX, RUNNERS, GONE})  # there is no folder in them
 PURGES, SCHEDULES = "purges/", "schedules/"
 
 # In the place of the minute; sorts before all minutes.

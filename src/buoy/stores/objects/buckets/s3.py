@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from buoy.errors import Unavailable
 from buoy.ports.maintenance import Refusal
+from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import FOREIGN_MAX, Changed, Exists, check_key, is_key
 from buoy.stores.objects.buckets.s3_address import Address, make_client
 from buoy.stores.objects.buckets.s3_answers import answer_of, problem_of, without_body
@@ -207,7 +208,8 @@ class S3Bucket:
         from obstore import list as list_objects
 
         folder = prefix[: prefix.rfind("/") + 1].rstrip("/")
-        place = after if after is None or self.lists_in_byte_order else _before_folders(prefix, after)
+        ordered = self.lists_in_byte_order or f"{folder}/" in layout.FLAT
+        place = after if after is None or ordered else _before_folders(prefix, after)
         offset = max((each for each in (_before(prefix), place) if each), default=None)
 
         async def pages() -> Listed:
