@@ -5,7 +5,6 @@ The long form: python -m pytest -m slow tests/batch/test_storm.py
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from buoy.host.shell.process_tree import children
 from tests.batch.conftest import Batch
 from tests.batch.trace_graphs import SHAPES, Graph
 from tests.patience import PATIENCE_S, wait_until
@@ -34,12 +32,17 @@ def _layers(jobs: int) -> Graph:
 
 
 def _spec(graph: Graph, job_s: float) -> dict[str, Any]:
-    """Each job looks for what those that it needs have made. `$PPID` is the guard of its runner."""
+    """Each job looks for what those that it needs have made. The parent of its guard is its runner.
+
+    It holds a lock as long as any of its processes lives: two of one job at a time would be seen.
+    """
     steps = []
     for name, needs in graph.items():
         there = "".join(f"test -e made/{need} || exit 9; " for need in needs)
-        begun, done = f"echo begun {name} $PPID >> witness", f"echo done {name} $PPID >> witness"
-        run = f"{there}{begun}; sleep {job_s}; touch made/{name}; {done}"
+        alone = f"exec 9>>locks/{name}; flock -n 9 || echo twice {name} 0 >> witness"
+        runner = "read -r pid command state runner rest < /proc/$PPID/stat"
+        begun, done = f"echo begun {name} $runner >> witness", f"echo done {name} $runner >> witness"
+        run = f"{there}{alone}; {runner}; {begun}; sleep {job_s}; touch made/{name}; {done}"
         steps.append({"id": name, "needs": needs, "run": run, "outputs": [f"made/{name}"]})
     return {"name": "graph", "steps": steps}
 
@@ -51,8 +54,6 @@ class Storm:
         self._batch = batch
         self._chance = random.Random(seed)
         self._runners = [self._runner() for _ in range(runners)]
-        # Guards of runners that were killed or stopped.
-        self.lost: set[str] = set()
 
     def _runner(self) -> subprocess.Popen[bytes]:
         return self._batch.runner("--cpus", str(_CPUS))
@@ -68,21 +69,21 @@ class Storm:
                 time.sleep(self._chance.random())
                 runner.send_signal(signal.SIGCONT)
             case number:
-                # Halted, so that it starts no guard between the look and its end.
-                runner.send_signal(signal.SIGSTOP)
-                os.waitid(os.P_PID, runner.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-                self.lost.update(map(str, children(runner.pid)))
                 runner.send_signal(number)
-                runner.send_signal(signal.SIGCONT)
                 runner.wait(PATIENCE_S)
                 self._runners[place] = self._runner()
+
+    def kept(self) -> set[str]:
+        """Runners that were neither killed nor stopped."""
+        return {str(each.pid) for each in self._runners}
 
     def codes(self) -> list[int]:
         return [each.wait(PATIENCE_S) for each in self._runners]
 
 
 def _survives(batch: Batch, graph: Graph, *, blows: int, seed: int, job_s: float = 0.1) -> None:
-    (batch.folder / "made").mkdir()
+    for name in ("made", "locks"):
+        (batch.folder / name).mkdir()
     batch.submit(_spec(graph, job_s))
     storm = Storm(batch, 5, seed)
     for blow in range(blows):
@@ -90,13 +91,15 @@ def _survives(batch: Batch, graph: Graph, *, blows: int, seed: int, job_s: float
         wait_until(lambda enough=enough: len(batch.seen()) >= enough)  # type: ignore[misc]
         storm.blow()
     assert set(storm.codes()) == {0}
-    begun, done = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    seen = defaultdict[str, dict[str, list[str]]](lambda: defaultdict(list))
     for line in batch.seen():
-        what, job, guard = line.split()
-        (begun if what == "begun" else done)[job].append(guard)
-    assert begun.keys() == done.keys() == graph.keys()
+        what, job, runner = line.split()
+        seen[what][job].append(runner)
+    begun = seen["begun"]
+    assert begun.keys() == seen["done"].keys() == graph.keys()
+    assert seen["twice"] == {}
     # A job that ran again had been under way on a runner that was lost, each time but the last.
-    assert {job: guards for job, guards in begun.items() if not storm.lost.issuperset(guards[:-1])} == {}
+    assert {job: runners for job, runners in begun.items() if not storm.kept().isdisjoint(runners[:-1])} == {}
     found = batch.jobs()
     assert {job["status"] for job in found.values()} == {"completed"}
     assert {job["attempt"] for job in found.values()} == {1}
