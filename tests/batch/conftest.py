@@ -48,10 +48,12 @@ class Batch:
     def runner(self, *words: str, run_id: str = "r1") -> subprocess.Popen[bytes]:
         return self.process("runner", "--run", run_id, *words)
 
-    def process(self, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+    def process(
+        self, *words: str, env: dict[str, str] | None = None, python: tuple[str, ...] = ("-m", "buoy")
+    ) -> subprocess.Popen[bytes]:
         with (self.folder / f"runner-{len(self.runners)}.txt").open("w") as out:
             made = subprocess.Popen(
-                [sys.executable, "-m", "buoy", *words, "--store", self.store],
+                [sys.executable, *python, *words, "--store", self.store],
                 env={**os.environ, **(env or {})}, cwd=self.folder, stdout=out, stderr=out, start_new_session=True,
             )  # fmt: skip
         self.runners.append(made)

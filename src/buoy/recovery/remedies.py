@@ -140,6 +140,10 @@ async def _create(client: Client, duty: CreateRun) -> bool:
     return await commit_surely(client.store, write_of(new, Released(due_at=now, now=now, cause="created")))
 
 
+# Messages of a child to its parent: how its jobs ended, if it is a lot, and its own end.
+_UPWARDS = ("jobs", "child_finished")
+
+
 async def send_again(client: Client, run_id: RunId, facts: Facts) -> int:
     """Sends a run the ends of those of its children that have ended. The number of those that it did not have yet."""
     sent = 0
@@ -156,7 +160,7 @@ async def _end_of(client: Client, child: RunId) -> int:
         if record is None or not record.document.ended:
             return 0
         owed = duties_left(child, await read_log(client.store, child))
-        duties = [duty for duty in owed if isinstance(duty, CreateRun) or duty.message.kind == "child_finished"]
+        duties = [duty for duty in owed if isinstance(duty, CreateRun) or duty.message.kind in _UPWARDS]
         done = await do_duties(client, duties)
         ending = next((duty.run_id for duty in duties if isinstance(duty, CreateRun)), None)
         if done or ending is None:

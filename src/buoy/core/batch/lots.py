@@ -65,6 +65,13 @@ class JobEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     returned: bool = False
 
 
+def job_end(body: e.StepCompleted | e.StepFailed) -> JobEnd:
+    """How a job ended, by the log of its lot."""
+    if isinstance(body, e.StepCompleted):
+        return JobEnd(body.leaf, body.attempt, body.result)
+    return JobEnd(body.leaf, body.attempt, error=msgspec.structs.replace(body.error, traceback=None))
+
+
 class SpooledEnd(msgspec.Struct, frozen=True, omit_defaults=True):
     """How an attempt of a job ended, as its runner keeps it on disk while the store is away. `again`: it may retry."""
 

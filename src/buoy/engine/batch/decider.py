@@ -28,7 +28,7 @@ from buoy.engine.batch.protocol import JobExecution, check_sent, jobs_message, s
 from buoy.engine.spec.decider import SpecDecider
 from buoy.engine.spec.ready_set import Mark, Slot
 from buoy.engine.spec.runtime import SpecKit
-from buoy.errors import BadInput, Diverged
+from buoy.errors import BadInput, Diverged, RunFailed
 
 _NAMES_MAX = 5
 
@@ -109,7 +109,8 @@ class BatchDecider(SpecDecider):
         if not is_lot(leaf):
             super().deliver(leaf, outcome, at)
         elif not self._ended:
-            self._lot_over(leaf, outcome if isinstance(outcome, Exception) else None)
+            # A lot that is cancelled was so by the end of its run, which was brought back since.
+            self._lot_over(leaf, outcome if isinstance(outcome, RunFailed) else None)
             self._go()
 
     def _lot_over(self, leaf: LeafId, failure: Exception | None) -> None:

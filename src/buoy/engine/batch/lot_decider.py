@@ -15,14 +15,14 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import RETURNED, EndedJobs, JobEnd, JobsMessage, Lot, LotJob, StopJobs
+from buoy.core.batch.lots import RETURNED, JobEnd, JobsMessage, Lot, LotJob, StopJobs, job_end
 from buoy.core.ids import LeafId
-from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX
+from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.context import Request
 from buoy.engine.batch.job_body import job_work, place_key, shares_place
-from buoy.engine.batch.protocol import JobExecution, cancelled, jobs_message, step_of
+from buoy.engine.batch.protocol import JobExecution, cancelled, ended_message, step_of
 from buoy.engine.code.replay import replay_in_slices
 from buoy.engine.services.timers import Timer
 from buoy.engine.spec.runtime import JobKit
@@ -46,6 +46,8 @@ class LotDecider:
         self._sending = False
         self._timer: Timer | None = None
         self._over = False
+        # The lot is to end. It sends what has ended by then first, because its run may continue one day.
+        self._cancelled = False
         self._counted = 0
         self._called = False
         # Jobs were given back, and their run is to learn it though this process stops.
@@ -88,12 +90,13 @@ class LotDecider:
         self._go()
 
     def cancel(self, at: float) -> None:
-        if self._over:
+        if self._over or self._cancelled:
             return
-        self._over = True
+        self._cancelled = True
         for leaf in self._begun - set(self._ends):
             self._execution.cancel_leaf(leaf)
-        self._execution.code_raised(Cancelled(""))
+        if not self._execution.replaying:
+            self._tell()
 
     def resume_code(self) -> None:
         self._go()
@@ -124,7 +127,7 @@ class LotDecider:
         self._called = False
         if self._over or (self._execution.delivery_paused and not self._execution.replaying):
             return
-        while self._waiting:
+        while self._waiting and not self._cancelled:
             job = self._waiting[0]
             if job.leaf in self._ends or job.leaf in self._begun:
                 self._waiting.popleft()
@@ -175,7 +178,7 @@ class LotDecider:
     def _give_back(self) -> None:
         """Gives back jobs that have not started while others of this lot run. If none runs, the lot itself is
         released."""
-        if self._over or self._execution.replaying or self._begun <= self._ends.keys():
+        if self._over or self._cancelled or self._execution.replaying or self._begun <= self._ends.keys():
             return
         waiting = tuple(job.leaf for job in self._waiting if job.leaf not in self._begun | self._ends.keys())
         if waiting:
@@ -192,14 +195,17 @@ class LotDecider:
     def _tell(self) -> None:
         """Sends what has ended: many at once, after a second, or because all have ended."""
         unsent, all_ended = len(self._ends) - self._sent, len(self._ends) == len(self._jobs)
-        if all_ended and not unsent and not self._sending:
+        if self._cancelled and not unsent and not self._sending:
+            self._over = True
+            self._execution.code_raised(Cancelled(""))
+        elif all_ended and not unsent and not self._sending:
             self._over = True
             ran = [end for end in self._ends.values() if not end.returned]
             failed = sum(end.error is not None for end in ran)
             self._execution.code_returned({"completed": len(ran) - failed, "failed": failed})
         elif self._sending or not unsent:
             return
-        elif all_ended or unsent >= JOBS_SENT_MAX:
+        elif all_ended or self._cancelled or unsent >= JOBS_SENT_MAX:
             self._send()
         elif self._timer is None:
             host = self._execution.host
@@ -212,16 +218,7 @@ class LotDecider:
         if self._sending or self._over or self._sent == len(self._ends):
             return
         self._sending = True
-        ends: list[JobEnd] = []
-        size = 0
-        for end in list(self._ends.values())[self._sent : self._sent + JOBS_SENT_MAX]:
-            size += len(msgspec.json.encode(end))
-            if ends and size > JOBS_SENT_BYTES_MAX:
-                break
-            ends.append(end)
-        last = self._sent + len(ends)
-        body = codec.encode(EndedJobs(self._execution.run_id, tuple(ends)), "results of jobs")
-        message = jobs_message(self._lot.run, self._execution.run_id, f"{self._sent}-{last}", body)
+        message, last = ended_message(self._execution.run_id, self._lot.run, tuple(self._ends.values()), self._sent)
         done = partial(self._execution.turn, self._was_sent, last)
         self._execution.after_commit(lambda: self._execution.host.outbox.send(message, done))
 
@@ -254,11 +251,8 @@ class LotDecider:
                     raise Diverged(f"event {event.seq} starts {leaf}, which is not in this lot", log_leaf=leaf)
                 if leaf not in self._begun:
                     self._open(job, again=True)
-            case e.StepCompleted() as body:
-                self._note(JobEnd(body.leaf, body.attempt, body.result))
-            case e.StepFailed() as body:
-                error = msgspec.structs.replace(body.error, traceback=None)
-                self._note(JobEnd(body.leaf, body.attempt, error=error))
+            case e.StepCompleted() | e.StepFailed() as body:
+                self._note(job_end(body))
             case e.JobsStopped() as body:
                 self._stop(body)
             case e.CancelRequested():

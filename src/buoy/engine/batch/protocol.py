@@ -5,10 +5,15 @@ Absent on purpose: any behaviour. See `engine.run.execution`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
+from buoy.core.batch.lots import EndedJobs, JobEnd
 from buoy.core.ids import LeafId, RunId
+from buoy.core.limits import JOBS_SENT_BYTES_MAX, JOBS_SENT_MAX
+from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.services.timers import Timers
 from buoy.engine.spec.walk import Recording
@@ -78,3 +83,17 @@ def check_sent(error: Exception | None) -> None:
 def jobs_message(to: RunId, by: RunId, dedupe: str, body: Any) -> Message:
     """A message about jobs."""
     return Message(to, "jobs", f"jobs:{by}:{dedupe}", body, by=by)
+
+
+def ended_message(lot: RunId, to: RunId, ends: Sequence[JobEnd], first: int) -> tuple[Message, int]:
+    """A message of a lot about its ends from that one on, as many as fit, and the place of the next one."""
+    told: list[JobEnd] = []
+    size = 0
+    for end in ends[first : first + JOBS_SENT_MAX]:
+        size += len(msgspec.json.encode(end))
+        if told and size > JOBS_SENT_BYTES_MAX:
+            break
+        told.append(end)
+    last = first + len(told)
+    body = codec.encode(EndedJobs(lot, tuple(told)), "results of jobs")
+    return jobs_message(to, lot, f"{first}-{last}", body), last

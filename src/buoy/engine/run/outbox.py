@@ -17,8 +17,10 @@ import msgspec
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.append import append
+from buoy.core.log.lifecycle import Status
+from buoy.engine.read_log import read_log
 from buoy.engine.run.containment import reason_of
-from buoy.engine.run.owed import CreateRun, Owed, cancel_message
+from buoy.engine.run.owed import CreateRun, Owed, SendMessage, cancel_message, duties_left
 from buoy.engine.run.unclaimed_lots import end_lot, is_unclaimed_lot
 from buoy.engine.services.commits import write_of
 from buoy.errors import InboxFull, Problem, StoreUnusable, Unavailable, UnknownRun, UserError
@@ -201,7 +203,19 @@ class Outbox:
             return
         now = runner.clock.now()
         new = append(run_id, (), [created], now, runner.ids.nonce())
-        await runner.journal.commit(write_of(new, Released(due_at=now, now=now, cause="created")))
+        made = await runner.journal.commit(write_of(new, Released(due_at=now, now=now, cause="created")))
+        if not made and created.workflow == e.LOT_WORKFLOW:
+            await self._repeat_end(run_id)
+
+    async def _repeat_end(self, lot: RunId) -> None:
+        """A lot that was cancelled without a runner has told its run nothing. That run was brought back since."""
+        store = self._runner.store
+        record = await store.run(lot)
+        if record is None or record.document.status is not Status.CANCELLED:
+            return
+        for duty in duties_left(lot, await read_log(store, lot)):
+            if isinstance(duty, SendMessage):
+                await store.send(duty.message)
 
     async def _send(self, message: Message) -> None:
         runner = self._runner

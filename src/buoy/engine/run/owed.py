@@ -7,15 +7,17 @@ it. Each part is idempotent: a message has a dedupe id, and a run is created onl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TypeAlias
 
 import msgspec
 
+from buoy.core.batch.lots import job_end
 from buoy.core.ids import RunId, chain_of
 from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.core.log.state import Leaf, State, fold
+from buoy.engine.batch.protocol import ended_message
 from buoy.engine.run.mailbox import ChildEnd, Reason
 from buoy.ports.records import Message
 
@@ -91,7 +93,20 @@ def duties_left(run_id: RunId, events: Sequence[e.Event]) -> list[Owed]:
     end = fold(run_id, events).ending_seq
     ending = events[end - 1].body
     assert isinstance(ending, e.WorkflowCompleted | e.WorkflowFailed | e.WorkflowCancelled)
-    return duties_of(fold(run_id, events[: end - 1]), ending)
+    state = fold(run_id, events[: end - 1])
+    return [*_ends_of_jobs(state, events), *duties_of(state, ending)]
+
+
+def _ends_of_jobs(state: State, events: Sequence[e.Event]) -> Iterator[Owed]:
+    """Of a lot: how its jobs ended. The receiver ignores what it knows."""
+    assert state.created is not None
+    if state.created.workflow != e.LOT_WORKFLOW or state.created.parent is None:
+        return
+    ends = [job_end(each.body) for each in events if isinstance(each.body, e.StepCompleted | e.StepFailed)]
+    told = 0
+    while told < len(ends):
+        message, told = ended_message(state.run_id, state.created.parent.run, ends, told)
+        yield SendMessage(message)
 
 
 def _end_message(state: State, parent: e.Parent, ending: e.Ending) -> Message:
