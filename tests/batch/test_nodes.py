@@ -72,7 +72,7 @@ def test_only_a_runner_with_several_machines_claims_such_a_job(batch: Batch) -> 
     assert several.wait(PATIENCE_S) == 0
     assert single.wait(PATIENCE_S) == 0
     assert batch.seen() == ["none", "m1,m2"]
-    assert "jobs of r1.c1mg0n2t did not fit here: it needs 2 nodes, and the runner has 1" in batch.said()
+    assert "jobs of r1.c1mg0n2t do not fit here: it needs 2 nodes, and the runner has 1" in batch.said()
 
 
 def test_a_runner_alone_in_a_slurm_job_has_its_machines(batch: Batch) -> None:

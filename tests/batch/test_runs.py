@@ -131,6 +131,14 @@ def test_what_needs_a_disabled_job_runs_without_it(batch: Batch) -> None:
     assert batch.jobs()["bad"]["status"] == "disabled"
 
 
+def test_a_run_that_ends_as_soon_as_a_runner_takes_it_is_told_as_ended(batch: Batch) -> None:
+    batch.submit(_one("false"))
+    assert batch.runner().wait(PATIENCE_S) == 4
+    batch("disable", "r1", "job")
+    assert batch.runner().wait(PATIENCE_S) == 0
+    assert batch.status() == "completed"
+
+
 def test_a_running_job_can_be_cancelled(batch: Batch) -> None:
     steps = [{"id": "long", "run": "echo long >> witness; sleep 600"}, {"id": "short", "needs": [], "run": "true"}]
     batch.submit({"name": "cancels", "steps": steps})
@@ -209,6 +217,8 @@ def test_jobs_wait_for_a_runner_that_has_what_they_need(batch: Batch) -> None:
     small = batch.runner("--cpus", "1", "--gpus", "0")
     wait_until(lambda: batch.jobs()["small"]["status"] == "completed")
     assert batch.jobs()["large"]["status"] == "ready"
+    # Told while the runner waits: without another runner it would wait for ever.
+    wait_until(lambda: "do not fit here: it needs 4 cpus, and the runner has 1" in batch.said())
     assert batch.runner("--cpus", "4", "--gpus", "2").wait(PATIENCE_S) == 0
     assert small.wait(PATIENCE_S) == 0
     assert batch.seen() == ["large 0,1"]

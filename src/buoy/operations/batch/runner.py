@@ -55,6 +55,9 @@ class JobRunner:
     async def look(self) -> Document:
         """Takes the run if no runner drives it, and learns on which queues it offers lots."""
         document, _ = await self._driver.tend()
+        if document.status is Status.PAUSED and not self._driver.driven_here:
+            # A request that waited for a driver may have ended the run in the moment in which it was taken.
+            document = (await self._client.record(self._run_id)).document
         if document.placement != "batch":
             raise WrongState(f"run {self._run_id} is no batch run; only a run of `buoy submit` has jobs for runners")
         await self._serve(document)

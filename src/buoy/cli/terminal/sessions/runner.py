@@ -56,8 +56,6 @@ async def run_jobs(
                 if stop.name is not None:
                     report.tell("stopping", f"{stop.name}: stopping {room.running} jobs", signal=stop.name)
                 left = await worker.stop(stop.name or "done", 0.0)
-        for queue, why in jobs.misfits.items():
-            report.tell("misfit", f"jobs of {queue} did not fit here: {why}", queue=queue)
         if document is not None and document.pause is not None:
             why = document.pause.detail or document.pause.reason
             text = f"{checked} is paused: {why}; see `buoy recover {checked} --dry-run`, then start runners again"
@@ -67,10 +65,13 @@ async def run_jobs(
 
 async def _until_end(jobs: JobRunner, stop: Stop, report: Reporter) -> Document | None:
     asked = asyncio.ensure_future(stop.asked.wait())
-    away = False
+    away, misfits = False, set[str]()
     try:
         while not asked.done():
             document = await _look(jobs)
+            for queue in jobs.misfits.keys() - misfits:
+                report.tell("misfit", f"jobs of {queue} do not fit here: {jobs.misfits[queue]}", queue=queue)
+                misfits.add(queue)
             if document is None and not away:
                 report.tell("away", "the store does not answer; jobs that run may end, and no other begins")
             away = document is None
