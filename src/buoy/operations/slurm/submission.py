@@ -18,6 +18,7 @@ from buoy.core.batch.allocations import Allocation
 from buoy.core.batch.slurm_script import ScriptPlace, batch_script, sbatch_options
 from buoy.core.ids import RunId
 from buoy.core.log import cluster_changes as c
+from buoy.core.log.wording import counted
 from buoy.engine.client.client import Client
 from buoy.errors import Unavailable
 from buoy.operations.batch.jobs import read_batch
@@ -62,7 +63,7 @@ async def submit_planned(
     planned = [each for each in view.cluster.live if each.job_id is None]
     others = [each.name for each in planned if each.name not in mine]
     if others:
-        say(f"{len(others)} allocations were planned before; looking for them by name for {INTENT_S:g} s")
+        say(f"planned before: {counted(len(others), 'allocation')}; looking at Slurm by name for {INTENT_S:g} s")
         await _look_twice(site, run_id, others, INTENT_S)
         view = await read_view(site.client, run_id)
         planned = [each for each in view.cluster.live if each.job_id is None]
