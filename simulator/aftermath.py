@@ -1,10 +1,12 @@
 """Aftermath: what a process that was not there finds in the store when all workers have stopped.
 
-Lists name each run once and as it is. Indexes and runs agree. A worker that stopped in order is not among the living.
+Lists name each run once and as it is, counts count it once, and indexes agree with runs. A worker that stopped in order
+is not among the living.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -12,9 +14,10 @@ import msgspec
 
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document
+from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.schedule.schedule import Schedule
 from buoy.ports.maintenance import IndexTrouble
-from buoy.ports.records import RunQuery
+from buoy.ports.records import ENDED, MORE, RunQuery
 from buoy.ports.store import Store
 from simulator.process import Process
 from simulator.witness import Violation
@@ -30,6 +33,7 @@ _PAGES_MAX = 200
 _LOOK_S = 60.0
 
 LISTS = "lists tell each run once and as it is"
+COUNTS = "counts count each run once"
 INDEXES = "indexes and runs agree"
 STOPS = "who stops says so"
 
@@ -41,6 +45,8 @@ class Aftermath(msgspec.Struct):
     schedules: dict[str, Schedule] = {}
     # As lists have them, page after page; by the name of the list.
     lists: dict[str, list[Document]] = {}
+    # How many runs there are of each status, as the store counts them.
+    counts: dict[str, int] = {}
     living: frozenset[str] = frozenset()
     troubles: tuple[IndexTrouble, ...] = ()
     # It came to the end of all that.
@@ -60,6 +66,7 @@ def look_after(world: World) -> Aftermath:
         if world.schedules:
             found.schedules.update({each.name: each for each in await store.schedules.schedules()})
         found.lists = {name: await _listed(store, query) for name, query in _queries(found).items()}
+        found.counts = await store.counts()
         found.living = frozenset(str(record.info.id) for record in await store.runners())
         found.troubles = await _troubles(store)
         found.whole = True
@@ -105,6 +112,7 @@ def what_is_left(world: World, found: Aftermath) -> list[Violation]:
     stopped = [worker.name for worker in world.all_workers() if worker.stopped_well]
     checks = (
         (LISTS, wrong_lists(found)),
+        (COUNTS, wrong_counts(found)),
         (STOPS, still_living(stopped, found)),
         (INDEXES, disagreeing(world.damaged, found)),
     )
@@ -123,6 +131,18 @@ def wrong_lists(found: Aftermath) -> Iterator[str]:
             yield f"the list of {name} lacks {missing}, has {more} too many, and {twice} more than once"
         for document in (each for each in listed if each.run_id in wanted and each != wanted[each.run_id]):
             yield f"the list of {name} has {document.run_id} otherwise than the store tells of it alone"
+
+
+def wrong_counts(found: Aftermath) -> Iterator[str]:
+    """Each run counts once, under its status. Of some that ended a store may not tell how."""
+    wanted = Counter(document.status.value for document in found.documents.values())
+    counts = Counter({status: number for status, number in found.counts.items() if status != MORE})
+    untold = counts.pop(ENDED, 0)
+    left = wanted - counts
+    active = any(status not in TERMINAL for status in left)
+    enough = left.total() >= untold if MORE in found.counts else left.total() == untold
+    if counts - wanted or active or not enough:
+        yield f"it counts {dict(found.counts)}, and there are {dict(wanted)}"
 
 
 def _belongs(document: Document, kind: str, value: str) -> bool:

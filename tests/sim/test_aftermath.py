@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from simulator.aftermath import Aftermath, disagreeing, still_living, wrong_lists
+from simulator.aftermath import Aftermath, disagreeing, still_living, wrong_counts, wrong_lists
 
 from buoy.core.ids import RunId
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import Status
 from buoy.ports.maintenance import IndexTrouble
+from buoy.ports.records import ENDED, MORE
 
 
 def _document(name: str) -> Document:
@@ -40,6 +41,41 @@ def test_a_list_that_has_each_run_once_is_right() -> None:
 )
 def test_a_wrong_list_is_noticed(wrong: Aftermath) -> None:
     assert len(list(wrong_lists(wrong))) == 1
+
+
+WAITS = msgspec.structs.replace(_document("run-3"), status=Status.WAITING)
+
+
+def _counts(**counts: int) -> Aftermath:
+    return Aftermath(documents={**BOTH, "run-3": WAITS}, counts=counts)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        _counts(completed=2, waiting=1),
+        _counts(completed=1, waiting=1, **{ENDED: 1}),
+        _counts(completed=1, waiting=1, **{MORE: 0}),
+    ],
+    ids=["each by its status", "one of which only the end is told", "there are more"],
+)
+def test_a_count_that_has_each_run_once_is_right(right: Aftermath) -> None:
+    assert list(wrong_counts(right)) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _counts(completed=3, waiting=1),
+        _counts(completed=1, waiting=1),
+        _counts(completed=2, waiting=1, **{ENDED: 1}),
+        _counts(completed=2, **{ENDED: 1}),
+        _counts(completed=2, **{MORE: 0}),
+    ],
+    ids=["one twice", "lacks one", "one twice, untold", "one that waits as ended", "one that waits is left out"],
+)
+def test_a_wrong_count_is_noticed(wrong: Aftermath) -> None:
+    assert len(list(wrong_counts(wrong))) == 1
 
 
 def test_a_worker_that_stopped_in_order_is_not_among_the_living() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
@@ -22,7 +23,7 @@ from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.archive import copy_of, stone_of
 from buoy.testing.contracts.harness import claimed, message, register, started
 
-from .object_world import RUN, Crash, Fault, World, ended, messaged
+from .object_world import RUN, Crash, Fault, World, ended, messaged, settled
 from .object_world import held as held_run
 
 
@@ -73,12 +74,15 @@ def test_an_import_that_failed_anywhere_is_unseen_or_completed_by_a_repetition(p
 
 @pytest.mark.parametrize("phase", ["before", "after"])
 @pytest.mark.parametrize("dies", [True, False])
-def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(phase: str, dies: bool) -> None:
+@pytest.mark.parametrize("ends", [ended, settled])
+def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(
+    phase: str, dies: bool, ends: Callable[[World, ObjectStore], Awaitable[None]]
+) -> None:
     async def play(fault: Fault) -> bool:
         world = World(fault)
         store = await world.failing()
         await register(store, "r1")
-        await ended(world, store)
+        await ends(world, store)
         await world.fresh()
         stone = await stone_of(store)
         log = await store.events(RUN)
@@ -89,10 +93,12 @@ def test_a_purge_that_failed_anywhere_is_not_begun_or_completed_by_a_repetition(
         other = await world.fresh()
         if await other.archive.tombstone(RUN) is None:
             assert await other.events(RUN) == log
+            assert sum((await other.counts()).values()) == len((await other.find_runs(RunQuery())).runs) == 1
             assert await other.archive.purge(await stone_of(other))
         else:
             assert await other.run(RUN) is None
             assert await other.events(RUN) == []
+            assert await other.counts() == {} and (await other.find_runs(RunQuery())).runs == ()
             assert await other.archive.half_purged() in ([], [RUN])
             assert await other.archive.purge(stone)
         assert await other.archive.tombstone(RUN) == stone

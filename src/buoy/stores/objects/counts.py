@@ -57,14 +57,15 @@ class Counts:
                     counted.add(run.run_id)
                     counts[run.document.status] += fits(run.document, run.updated_at, query)
         if not query.statuses or TERMINAL.intersection(query.statuses):
-            more = await self._ended(query, active, counted, counts)
+            more = await self._ended(query, active | purges, counted, counts)
         else:
             more = False
         found = {status: number for status, number in counts.items() if number}
         return {**found, MORE: 0} if more else found
 
-    async def _ended(self, query: RunQuery, active: set[RunId], counted: set[RunId], counts: Counter[str]) -> bool:
+    async def _ended(self, query: RunQuery, doubtful: set[RunId], counted: set[RunId], counts: Counter[str]) -> bool:
         """`counted`: runs that count already, also one that ended just now. Later entries of one run say more.
+        `doubtful`: runs of which an entry alone proves nothing: they are active, or their purge was begun.
 
         Whether there are more than were counted.
         """
@@ -79,21 +80,22 @@ class Counts:
             counted.update(entry.run_id for entry in chosen)
             chosen_now = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
             read += len(chosen_now)
-            for found in await each(chosen_now, lambda entry: self._document(entry, active)):
+            for found in await each(chosen_now, lambda entry: self._document(entry, doubtful)):
                 if found is not None and found[0].ended and fits(*found, query):
                     counts[found[0].status] += 1
-            rest = sum(entry.run_id not in active for entry in chosen[len(chosen_now) :])
+            rest = sum(entry.run_id not in doubtful for entry in chosen[len(chosen_now) :])
             if rest:
                 counts[ENDED] += rest
         return False
 
-    async def _document(self, entry: layout.RunEntry, active: set[RunId]) -> tuple[Document, StoreTime] | None:
+    async def _document(self, entry: layout.RunEntry, doubtful: set[RunId]) -> tuple[Document, StoreTime] | None:
         """Of a run that ended; a run is active for a moment after that, until its entry is removed."""
-        if entry.settled and entry.run_id not in active:
+        certain = entry.run_id not in doubtful
+        if entry.settled and certain:
             view = await self._runs.settled_view(entry)
             return None if view is None else (view.document, view.updated_at)
-        found = await self._runs.summary(entry.run_id)
-        if found is not None and found[0].ended and entry.run_id not in active:
+        found = await self._runs.summary(entry.run_id) if certain else None
+        if found is not None and found[0].ended:
             return found if layout.place(found[0].run_id, found[0].created_at) == entry.place else None
         run = await self._lists.listed(entry, frozenset({entry.run_id}))
         return (run.document, run.updated_at) if isinstance(run, StoredRun) else None
