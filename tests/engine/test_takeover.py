@@ -43,8 +43,10 @@ def made(policy: str) -> buoy.Workflow:
     return two
 
 
-async def lost(app, run_id: str, workflow: buoy.Workflow, crashes: int = 1, *, solo: int = 0) -> None:
-    """A run with its second step under way, whose owner has died so many times."""
+async def lost(
+    app, run_id: str, workflow: buoy.Workflow, crashes: int = 1, *, solo: int = 0, cause: str = "taken_over"
+) -> None:
+    """A run with its second step under way, whose owner has died so many times. `cause`: what its task says of it."""
     log = [
         e.WorkflowCreated(
             workflow=workflow.name, input=buoy_input(3), version=workflow.version, policy=workflow.recovery
@@ -59,7 +61,7 @@ async def lost(app, run_id: str, workflow: buoy.Workflow, crashes: int = 1, *, s
         log.append(e.Claimed(runner="dead", cause="taken_over", evidence=PROOF | alone))
     await app.store.register(RunnerInfo("dead", "elsewhere", "b", "ns", 1, "0", "x"))
     await store_log(app, run_id, log)
-    assert await app.store.declare_dead("dead", "lock free", cause="taken_over", evidence=PROOF) == 1
+    assert await app.store.declare_dead("dead", "lock free", cause=cause, evidence=PROOF) == 1
 
 
 def raw(data: bytes) -> msgspec.Raw:
@@ -166,6 +168,17 @@ async def test_a_lost_run_that_wants_to_be_held_is_paused(url: str) -> None:
         assert (await app.record("r")).due_at is None
         await app.resume("r")
         assert await (await app.get("r")).result() == 40
+
+
+@pytest.mark.parametrize("cause", ["woken", "interrupted"])
+async def test_a_lost_run_is_met_with_its_policy_whatever_its_task_says(url: str, cause: str) -> None:
+    """A message may wake it before it is claimed, and a runner may stop that took it and did not claim it yet."""
+    workflow = made("hold")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        await lost(app, "r", workflow, cause=cause)
+        claim, paused = (event.body for event in (await until_event(app, "r", "paused"))[-2:])
+    assert isinstance(claim, e.Claimed) and claim.cause == "taken_over" and "dead" in str(claim.evidence["orphan"])
+    assert isinstance(paused, e.Paused) and paused.reason == "hold"
 
 
 async def test_a_run_that_crashed_often_is_driven_alone(url: str) -> None:

@@ -1,7 +1,8 @@
 """Takeovers: what the death of runners cost a run, from its log alone.
 
 Invariants: all times are the run's. A takeover repeats the bodies that were under way when its runner died: those that
-had started, and had no outcome when the next runner claimed the run.
+had started, and had no outcome when the next runner claimed the run. Whether a run was left in the middle is told by
+its log, not by its task: what a task says may be lost, for example to a message that wakes the run.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import msgspec
 
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
+from buoy.core.log.state import State
 
 # The cause of a claim after the death of a runner.
 LOST = "taken_over"
 # The causes of claims that bring a run back: after a death, and by a recovery.
 BROUGHT_BACK = (LOST, "recovered")
+# Claims of who appends something and drives nothing.
+_IN_PASSING = ("requested", "recovered")
+_LETS_GO = (e.Paused, e.Resumed, e.Interrupted, e.BranchCreated)
 _STARTS = (e.StepStarted, e.ModuleStarted)
 _ENDS = (e.StepCompleted, e.StepFailed, e.ModuleCompleted, e.ModuleFailed, e.RetryScheduled, e.LeafCancelled)
 
@@ -30,6 +35,24 @@ class Takeover(msgspec.Struct, frozen=True):
     stood_s: float
     repeated: int
     repeated_s: float
+
+
+def left_by(state: State, log: Sequence[e.Event]) -> str | None:
+    """The owner that left the run with a step under way, and never let it go by its log; None if there is none.
+
+    A run whose owner lives has such a log as well: asked by a runner that has the run's task.
+    """
+    if not state.active or state.pause is not None:
+        return None
+    for event in reversed(log):
+        body = event.body
+        if isinstance(body, e.Claimed):
+            # A remedy or a request that came since has let the next runner know what it has to know.
+            driven = body.cause not in _IN_PASSING and "finding" not in body.evidence
+            return body.runner if driven else None
+        if isinstance(body, _LETS_GO):
+            return None
+    return None
 
 
 def takeovers(log: Sequence[e.Event]) -> list[Takeover]:

@@ -17,6 +17,7 @@ from buoy.core.limits import TASKS_CLAIM_MAX
 from buoy.core.log import events as e
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.log.state import State, fold
+from buoy.core.log.takeovers import LOST
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.process.held_runs import forgotten
@@ -24,7 +25,6 @@ from buoy.engine.process.inboxes import InboxLoop
 from buoy.engine.process.isolation import IsolationSlot
 from buoy.engine.process.polling import POLL_S, PollLoop, listener
 from buoy.engine.process.takeover import (
-    LOST,
     claim_first,
     hold_broken,
     judge,
@@ -32,6 +32,7 @@ from buoy.engine.process.takeover import (
     may_take,
     release_truncated,
     remedy,
+    told_by_log,
 )
 from buoy.engine.process.undrivable import hold
 from buoy.engine.process.version_routing import LEFT_PAUSE_S, VersionRouter
@@ -232,6 +233,7 @@ class Intake:
         if await self._router.leave(task, workflow, state):
             return
         found, (task, run_time) = task, carried(task)
+        task = told_by_log(task, state, events, runner.id)
         claim = e.Claimed(runner=runner.id, cause=task.cause, evidence=task.evidence)
         verdict = judge(state, events, claim, workflow.recovery, runner.clock.now())
         if verdict.plan is not None:

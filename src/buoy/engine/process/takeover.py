@@ -22,6 +22,7 @@ from buoy.core.log.append import append
 from buoy.core.log.document import document
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.state import State
+from buoy.core.log.takeovers import LOST, left_by
 from buoy.core.remedy.plan import RecoveryPlan, plan_recovery
 from buoy.core.remedy.policy import Decision, decide
 from buoy.engine.process.undrivable import hold
@@ -37,7 +38,6 @@ from buoy.ports.records import Ended, Held, Released, Task, TaskChange
 if TYPE_CHECKING:
     from buoy.engine.process.runner import Runner
 
-LOST = "taken_over"
 # When a run whose log lost its end is tried again: if this runner records the loss now, and if it cannot.
 _SOON_S = 1.0
 _LATER_S = 30.0
@@ -88,6 +88,14 @@ def _by_policy(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: s
     if decision.action in ("resume", "skip"):
         return None
     return plan_recovery(state.run_id, log, finding, decision, claim.runner)
+
+
+def told_by_log(task: Task, state: State, log: Sequence[e.Event], runner: RunnerId) -> Task:
+    """The task, as one that is taken over if another runner left the run with a step under way. How is not known."""
+    owner = left_by(state, log) if task.cause != LOST else None
+    if owner is None or owner == runner:
+        return task
+    return msgspec.structs.replace(task, cause=LOST, evidence={**task.evidence, "orphan": f"{owner} never let it go"})
 
 
 async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Claimed, plan: RecoveryPlan) -> None:
