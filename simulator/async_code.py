@@ -9,8 +9,21 @@ from typing import Any, Protocol
 import buoy
 from buoy.engine.authoring.definitions import Workflow
 from simulator.process import blast
-from simulator.programs import Node
-from simulator.steps import book, deadly, errand, extra, labour, lease, reserve, slow, stubborn, work, work_sync
+from simulator.programs import Node, declined_by
+from simulator.steps import (
+    book,
+    brittle,
+    deadly,
+    errand,
+    extra,
+    labour,
+    lease,
+    reserve,
+    slow,
+    stubborn,
+    work,
+    work_sync,
+)
 
 
 class Names(Protocol):
@@ -46,7 +59,7 @@ class AsyncCode:
                 try:
                     return [await self.run(kid, given) for kid in node.kids]
                 finally:
-                    await self._work(f"{node.id}-end", 0.0, 0)
+                    await self._work(f"{node.id}-end", 0.0, node.fails)
         return await self._part(node, given)
 
     async def _any_order(self, node: Node, given: Any) -> Any:
@@ -79,6 +92,10 @@ class AsyncCode:
                 return await lease(node.id)
             case "stubborn":
                 return await stubborn(node.id, node.fails)
+            case "brittle":
+                return await _caught(node, brittle(node.id))
+            case "decline":
+                raise buoy.Cancelled(declined_by(node.id))
             case "deadly":
                 return await deadly(node.id, node.fails, node.takes_s)
             case "mine":

@@ -51,7 +51,7 @@ class HidePause(Mutant):
     """A new branch hides the pause of its run."""
 
     name = "hide-a-pause"
-    rules = ("a paused run starts nothing", "the document is the folded log")
+    rules = ("a paused run starts nothing", "the document is the folded log", "documents tell what runs wait for")
     enough = 300
 
     def install(self, world: World) -> None:

@@ -14,6 +14,7 @@ from buoy.core.log import events as e
 from buoy.engine.run.mailbox import AnswerMessage, ChildEnd, Reason, Signal
 from buoy.ports.records import Message
 from simulator.evidence import Check, Evidence
+from simulator.programs import RETRIES, Node, declined_by, parts
 from simulator.reading import name_of, old_name, times_redone, walked
 
 _STEP_ENDS = (e.StepCompleted, e.StepFailed, e.RetryScheduled, e.LeafCancelled)
@@ -37,7 +38,7 @@ _KINDS: dict[type[e.Payload], str] = {
 }
 _FAILS = (e.StepFailed, e.ModuleFailed, e.RetryScheduled, e.CompensationFailed, e.CompensationRetryScheduled)
 # What bodies of these programs raise, and what the engine raises for those that are too slow.
-_RAISED = ("Flaky", "TimeoutError")
+_RAISED = ("Flaky", "Hopeless", "TimeoutError")
 _ATTEMPTS = (e.StepStarted, e.ModuleStarted, e.CompensationStarted)
 
 
@@ -80,6 +81,12 @@ def _altered(body: e.Body, message: Message, begun: e.Body | None) -> Iterator[s
             yield from _unlike("error", body.error, end.error)
         case e.CancelRequested():
             yield from _unlike("reason", body.reason, msgspec.json.decode(message.body, type=Reason).reason)
+        case e.Paused():
+            asked = msgspec.json.decode(message.body, type=Reason)
+            yield from _unlike("reason", body.detail, asked.reason)
+            yield from _unlike("end by itself", body.expires_at is not None, asked.hold_s is not None)
+        case e.Resumed():
+            yield from _unlike("version", body.version, msgspec.json.decode(message.body, type=Reason).version)
     if isinstance(body, e.InteractionResponse | e.CancelRequested | e.Paused | e.Resumed):
         yield from _unlike("sender", body.by, message.by)
 
@@ -153,20 +160,31 @@ def failures_name_their_cause(found: Evidence) -> Iterator[str]:
     A spec has no code that could catch a failure, so its end names none.
     """
     reason: str | None = None
+    own = {declined_by(part.id) for part in parts(found.program) if part.op == "decline"}
     for event, seen in walked(found.log):
         body = event.body
         if isinstance(body, e.CancelRequested):
             reason = body.reason
         elif isinstance(body, e.WorkflowCancelled):
-            if body.reason != reason:
+            if body.reason != reason and body.reason not in own:
                 yield f"event {event.seq}: it was cancelled because of {body.reason!r}, and was asked to for {reason!r}"
             if any(isinstance(each.body, e.CompensationFailed) for each in seen):
                 yield f"event {event.seq}: it is called cancelled, though something of it could not be undone"
+            for failed in _not_got_over(found.program, seen):
+                yield f"event {event.seq}: it is called cancelled, and {failed} failed in its clean-up"
         elif isinstance(body, e.WorkflowFailed):
             if body.error.type == "CancelledError":
                 yield f"event {event.seq}: a cancellation is recorded as a failure"
             yield from _causeless(found, event, body, seen)
             yield from _untold(event, body, seen)
+
+
+def _not_got_over(program: Node, seen: list[e.Event]) -> list[str]:
+    """The clean-ups of a program that failed: such an error ends the run, also one that is cancelled."""
+    sour = {f"{part.id}-end" for part in parts(program) if part.op == "cleanup" and part.fails > RETRIES}
+    asked = {each.body.leaf: _value(each.body.args) for each in seen if isinstance(each.body, e.StepStarted)}
+    failed = (each.body.leaf for each in seen if isinstance(each.body, e.StepFailed))
+    return [leaf for leaf in failed if leaf in asked and asked[leaf].get("id") in sour]
 
 
 def _untold(event: e.Event, body: e.WorkflowFailed, seen: list[e.Event]) -> Iterator[str]:

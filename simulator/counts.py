@@ -15,6 +15,8 @@ from simulator.reading import old_name
 # Retries by the name of the step, as `steps` and `specs` declare them.
 _RETRIES = {"book": 0, "reserve": 0, "lease": 0, "extra": 0, "slow": 1, "undo": 1, "deadly": 0}
 _RETRIES_OTHERS = 2
+# What a step of these programs declares not to be tried again.
+_NEVER_AGAIN = ("Hopeless",)
 # docs/recovery.md: from the third crash in a row on a run is driven alone; after five more of those it is set apart.
 _SOLO_AFTER = 3
 _SOLO_CRASHES = 5
@@ -44,6 +46,8 @@ def attempts_are_counted(found: Evidence) -> Iterator[str]:
             last.pop(leaf, None)
         if isinstance(body, e.RetryScheduled):
             last[old_name(body.leaf)] = body.attempt
+            if not body.error.retryable or body.error.type in _NEVER_AGAIN:
+                yield f"event {event.seq}: {body.leaf} is to be tried again after {body.error.type}"
     yield from _undoing(found.log)
     yield from _bodies(found)
     yield from _given_up_early(found.log)
@@ -55,11 +59,11 @@ def _given_up_early(log: list[e.Event]) -> Iterator[str]:
     undoing: dict[str, int] = {}
     for event in log:
         body = event.body
-        if isinstance(body, e.StepStarted):
+        if isinstance(body, e.StepStarted) and not body.group:
             names[body.leaf] = body.name
         elif isinstance(body, e.CompensationStarted):
             undoing[body.leaf] = body.attempt
-        elif isinstance(body, e.StepFailed) and body.leaf in names and body.error.retryable:
+        elif isinstance(body, e.StepFailed) and body.leaf in names and body.error.type not in _NEVER_AGAIN:
             if body.attempt <= _RETRIES.get(names[body.leaf], _RETRIES_OTHERS):
                 yield f"event {event.seq}: {body.leaf} failed for good at attempt {body.attempt}, with retries left"
         elif isinstance(body, e.CompensationFailed) and body.error.retryable:

@@ -12,11 +12,13 @@ from buoy.core.log import events as e
 from buoy.core.log.document import Document
 from buoy.ports.records import Released
 from simulator.accounts import misread
-from simulator.reading import parts_of, pause_of, shown
+from simulator.reading import parts_of, pause_of, shown, status_of
 
 DOCUMENT = "documents tell what runs wait for"
 DUE = "what rests is due in time"
+SEEN = "only what was sent is called seen"
 _ROUNDING_S = 0.001
+_GOES_ON = ("running", "pending", "interrupted")
 
 
 def wrong_document(log: Sequence[e.Event], doc: Document) -> Iterator[str]:
@@ -26,6 +28,20 @@ def wrong_document(log: Sequence[e.Event], doc: Document) -> Iterator[str]:
     """
     if not doc.ended and doc.open and doc.placement != "batch":
         yield from misread([event for event in log if event.seq <= doc.head_seq], doc)
+
+
+def asleep(log: Sequence[e.Event], change: Released) -> Iterator[str]:
+    """Where a run is given back until a message comes, and would continue without one."""
+    events = list(log)
+    created = events[0].body if events else None
+    if change.due_at is not None or not isinstance(created, e.WorkflowCreated) or created.placement == "batch":
+        return
+    seen = shown(events)
+    parts = parts_of(seen)
+    status = status_of(events, seen, parts)
+    stands = status == "compensating" and all(part.due_at is None for part in parts.values() if part.ended is None)
+    if (stands or status in _GOES_ON) and created.workflow != e.LOT_WORKFLOW:
+        yield f"it is {status} at event {events[-1].seq}, and is given back without a time"
 
 
 def wrong_due(log: Sequence[e.Event], change: Released) -> Iterator[str]:

@@ -21,7 +21,7 @@ from buoy.ports.records import Message
 from simulator.accounts import misread
 from simulator.evidence import Check, Evidence, text_of
 from simulator.mail import unread
-from simulator.programs import Fails, expected
+from simulator.programs import Declines, Fails, expected
 
 
 def numbers_have_no_gaps(found: Evidence) -> Iterator[str]:
@@ -157,6 +157,8 @@ def result_is_the_expected_one(found: Evidence) -> Iterator[str]:
         return
     try:
         wanted: Any = ("completed", expected(found.program))
+    except Declines:
+        wanted = ("cancelled", None)
     except Fails:
         wanted = ("failed", None)
     if found.program.again and wanted[0] == "completed":

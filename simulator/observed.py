@@ -32,7 +32,7 @@ from buoy.ports.records import (
 )  # fmt: skip
 from buoy.ports.store import Store
 from simulator.faults import CALL, Gate
-from simulator.hand_overs import DOCUMENT, DUE, wrong_document, wrong_due
+from simulator.hand_overs import DOCUMENT, DUE, SEEN, asleep, wrong_document, wrong_due
 from simulator.witness import Acknowledged, Sent, Touched
 
 if TYPE_CHECKING:
@@ -144,6 +144,12 @@ class _Observed:
         if done and write.document.open:
             for text in wrong_document(self._world.look(write.run_id)[0], write.document):
                 self._world.witness.broken(DOCUMENT, f"{write.run_id}: {text}")
+        if done and isinstance(write.task, Released):
+            for text in asleep(self._world.look(write.run_id)[0][: write.events[-1].seq], write.task):
+                self._world.witness.broken(DUE, f"{write.run_id}: {text}")
+            self._judge_seen(write.run_id, write.task.seen)
+        if done:
+            self._judge_seen(write.run_id, write.seen)
         if done and isinstance(write.task, Held):
             self._world.witness.holders.holds(write.run_id, write.task.runner)
 
@@ -194,9 +200,8 @@ class _Observed:
         changed = self._world.mutant.release(change)
         with self._world.witness.holders.moving(run_id):
             done = await self._store.release(run_id, runner, changed, head_seq)
-        if done and head_seq is not None and isinstance(changed, Released) and self._world.plan.one_clock:
-            for text in wrong_due(self._world.look(run_id)[0], changed):
-                self._world.witness.broken(DUE, f"{run_id}: {text}")
+        if done and head_seq is not None and isinstance(changed, Released):
+            self._judge_rest(run_id, changed, head_seq)
         if done and self._process.drives(run_id):
             self._given_back_and_driven(run_id)
         elif done and self._process.creates(run_id):
@@ -206,12 +211,27 @@ class _Observed:
         self._world.hints.changed()
         return done
 
+    def _judge_rest(self, run_id: RunId, change: Released, head_seq: int) -> None:
+        log, broken = self._world.look(run_id)[0][:head_seq], self._world.witness.broken
+        for text in (*asleep(log, change), *(wrong_due(log, change) if self._world.plan.one_clock else ())):
+            broken(DUE, f"{run_id}: {text}")
+        self._judge_seen(run_id, change.seen)
+
+    def _judge_seen(self, run_id: RunId, seen: int) -> None:
+        """A message that comes later under a number that was called seen does not wake the run."""
+        if seen and run_id not in self._world.sent_before:
+            last = max((message.number for message in self._world.storage.inbox(run_id)), default=0)
+            if seen > last:
+                text = f"{run_id}: {self._process.name} has seen message {seen}, and the last one is {last}"
+                self._world.witness.broken(SEEN, text)
+
     def _given_back_and_driven(self, run_id: RunId) -> None:
         text = f"{run_id}: {self._process.name} gave its task back, and drives it"
         self._world.witness.broken("what is driven is not given back", text)
 
     async def mark_read(self, run_id: RunId, runner: RunnerId, number: int) -> None:
         await self._store.mark_read(run_id, runner, number)
+        self._judge_seen(run_id, number)
         self._world.mutant.seen(run_id, number)
 
     async def beat(self, runner: RunnerId, beat: Beat) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simulator.branch_mutants import BRANCH_MUTANTS
 from simulator.certainty_mutants import CERTAINTY_MUTANTS
+from simulator.claim_mutants import CLAIM_MUTANTS
 from simulator.engine_mutants import ENGINE_MUTANTS
 from simulator.family_mutants import FAMILY_MUTANTS
 from simulator.holder_mutants import HOLDER_MUTANTS
@@ -25,6 +26,7 @@ _ALL = (
     *HOLDER_MUTANTS,
     *CERTAINTY_MUTANTS,
     *SAGA_MUTANTS,
+    *CLAIM_MUTANTS,
 )
 MUTANTS: dict[str, type[Mutant]] = {each.name: each for each in _ALL}
 SEEDS_ENOUGH: dict[str, int] = {name: mutant.enough for name, mutant in MUTANTS.items()}

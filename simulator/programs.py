@@ -48,6 +48,15 @@ class Fails(Exception):
     """The program ends in failure."""
 
 
+class Declines(Fails):
+    """Its own code cancels it."""
+
+
+def declined_by(id: str) -> str:
+    """The reason that the code of such a part gives."""
+    return f"{id} declines"
+
+
 def make_program(rng: Random, *, is_async: bool, size: int, depth: int = 0) -> Node:
     """A program of about that many parts. Those of children are smaller, and have no children."""
     maker = _Maker(rng, is_async=is_async, size=size, depth=depth)
@@ -137,6 +146,12 @@ def expected(node: Node) -> Any:
                     raise Fails(node.id)
                 return f"{node.id} failed"
             return node.id
+        case "brittle":
+            if not node.catch:
+                raise Fails(node.id)
+            return f"{node.id} failed"
+        case "decline":
+            raise Declines(node.id)
         case "child":
             return _child(node)
         case "ask":
@@ -150,6 +165,8 @@ def expected(node: Node) -> Any:
         case "first":
             # For every winner: a part that fails, and is not caught, may come too late to matter.
             return node.id
+        case "cleanup" if node.fails > RETRIES:
+            raise Fails(node.id)
         case "seq" | "gather" | "group" | "both" | "pack" | "cleanup":
             return [expected(kid) for kid in node.kids]
     return node.id
@@ -168,7 +185,7 @@ def _child(node: Node) -> Any:
         return expected(node.kids[0])
     except Fails:
         if not node.catch:
-            raise
+            raise Fails(node.id) from None  # its parent fails also if its own code cancelled it
         return f"{node.id} failed"
 
 

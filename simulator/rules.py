@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from simulator.births import BIRTHS
+from simulator.claims import CLAIMS
 from simulator.conduct import CONDUCT
 from simulator.contents import CONTENTS
 from simulator.counts import COUNTS
@@ -18,7 +19,7 @@ from simulator.witness import Violation
 
 ALL_CHECKS: dict[str, Check] = {
     **CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES, **POLICIES,
-    **CONTENTS, **BIRTHS,
+    **CONTENTS, **BIRTHS, **CLAIMS,
 }  # fmt: skip
 
 

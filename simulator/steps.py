@@ -17,6 +17,10 @@ class Flaky(Exception):
     """A step failed, as the program says."""
 
 
+class Hopeless(Exception):
+    """A step failed in a way that another attempt cannot change."""
+
+
 async def _work(id: str, takes_s: float, fails: int, given: Any = None) -> str:
     with here().body() as attempt:
         if takes_s:
@@ -79,6 +83,13 @@ async def stubborn(id: str, fails: int) -> str:
         if attempt <= fails:
             raise Flaky(f"{id} fails at attempt {attempt}")
         return id
+
+
+@buoy.step(retries=RETRIES, backoff=0.3, never_retry=Hopeless)
+async def brittle(id: str) -> str:
+    """As `work`, and not to be tried again."""
+    with here().body():
+        raise Hopeless(f"{id} fails for good")
 
 
 @buoy.step(compensate=undo)

@@ -1,5 +1,5 @@
 """Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks,
-lies of buckets, long windows, pointed windows.
+lies of buckets, long windows, pointed windows, rare ends.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -16,6 +16,7 @@ from simulator.long_windows import stayed
 from simulator.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
 from simulator.pointed_windows import pointed
 from simulator.programs import make_program
+from simulator.rare_ends import ended_rarely
 from simulator.windows import aimed, windowed
 from simulator.workflows import ADOPTED, SAME
 
@@ -56,7 +57,11 @@ def widened(plan: Plan, seed: int, *, narrow: bool = False) -> Plan:
         ("lies", _lied_to),
     ):
         plan = change(plan, Random(f"{name} {seed}"))
-    return plan if narrow else pointed(stayed(plan, Random(f"stays {seed}")), Random(f"pointed {seed}"))
+    if narrow:
+        return plan
+    for name, change in (("stays", stayed), ("pointed", pointed), ("rare ends", ended_rarely)):
+        plan = change(plan, Random(f"{name} {seed}"))
+    return plan
 
 
 def _scoped(plan: Plan, rng: Random) -> Plan:

@@ -57,7 +57,7 @@ def _counts(**counts: int) -> Aftermath:
         _counts(completed=1, waiting=1, **{ENDED: 1}),
         _counts(completed=1, waiting=1, **{MORE: 0}),
     ],
-    ids=["each by its status", "one of which only the end is told", "there are more"],
+    ids=["each by its status", "of one only that it ended", "there are more"],
 )
 def test_a_count_that_has_each_run_once_is_right(right: Aftermath) -> None:
     assert list(wrong_counts(right)) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from simulator.hand_overs import wrong_document, wrong_due
+from simulator.hand_overs import asleep, wrong_document, wrong_due
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
@@ -40,6 +40,31 @@ def test_a_run_that_rests_is_due_when_its_first_time_comes(
     bodies: tuple[e.Body, ...], due_at: float | None, wrong: bool
 ) -> None:
     assert bool(list(wrong_due(_log(*bodies), Released(due_at=due_at, now=100.0)))) is wrong
+
+
+STEP = e.StepStarted(leaf=LeafId("work#1"), name="work", compensate="undo")
+DONE, UNDONE = e.StepCompleted(leaf=STEP.leaf), e.CompensationStarted(leaf=STEP.leaf, key="k", attempt=1)
+BACKS_OFF = e.CompensationRetryScheduled(leaf=STEP.leaf, attempt=1, due_at=120.0, error=e.ErrorInfo("E", "no"))
+
+
+@pytest.mark.parametrize(
+    ("bodies", "due_at", "wrong"),
+    [
+        ((STEP,), None, True),
+        ((STEP,), 100.0, False),
+        ((), None, True),
+        ((STEP, e.Interrupted(signal="SIGTERM", runner="w1")), None, True),
+        ((STEP, e.Paused(reason="user")), None, False),
+        ((SOON,), None, False),
+        ((STEP, DONE, UNDONE), None, True),
+        ((STEP, DONE, UNDONE, BACKS_OFF), None, False),
+        ((STEP, e.WorkflowFailed(error=e.ErrorInfo("E", "no"))), None, False),
+    ],
+)
+def test_a_run_that_needs_no_message_is_not_given_back_until_one_comes(
+    bodies: tuple[e.Body, ...], due_at: float | None, wrong: bool
+) -> None:
+    assert bool(list(asleep(_log(*bodies), Released(due_at=due_at, now=100.0)))) is wrong
 
 
 def test_a_document_of_a_run_that_waits_is_read_at_its_commit() -> None:

@@ -173,12 +173,24 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("recoveries are audited", lambda: _story(_crash(solo=False, finding="Q4"))),
     ("policies are obeyed", lambda: _taken_over("hold")),
     ("policies are obeyed", lambda: _taken_over("fail", (e.Paused(reason="user"),))),
+    ("policies are for runs whose owner died", lambda: _taken_over("resume", meets=(HELD,))),
+    ("policies are for runs whose owner died", lambda: _taken_over("hold", meets=(HELD,), cause="interrupted")),
+    ("policies are for runs whose owner died", lambda: _taken_over("hold", meets=(HELD,), waits=True)),
+    ("takeovers are called so", lambda: _taken_over("resume", cause="woken")),
+    ("takeovers are called so", lambda: _taken_over("resume", cause="recovered", finding="H1")),
+    ("only what executes is interrupted", lambda: _story((DONE, WAITED), (STOPPED,))),
+    ("failures name their cause", lambda: _cleaned_up(e.StepFailed(leaf=OTHER, error=ERROR, attempt=3))),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=2)),
     ("pauses end for a reason", lambda: _held_until(104.0)),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.CancelRequested()))),
     ("what was sent is what arrives", lambda: _story((WAITED, _got(b'{"value":"no"}')), inbox=[SIGNAL])),
     ("what was sent is what arrives", lambda: _story((e.Paused(reason="user", message=1),), inbox=[SIGNAL])),
     ("what was sent is what arrives", lambda: _chosen("blue")),
+    ("what was sent is what arrives", lambda: _asked_to("resume", {"version": "2"}, e.Resumed(message=1))),
+    ("what was sent is what arrives", lambda: _asked_to("pause", {"reason": "tea"}, PAUSED)),
+    ("what was sent is what arrives", lambda: _asked_to("pause", {"hold_s": 5.0}, PAUSED)),
+    ("attempts are counted", lambda: _story(_retry(STEP, HOPELESS))),
+    ("attempts are counted", lambda: _story((e.StepFailed(leaf=STEP, error=NOT_AGAIN, attempt=1),))),
     ("parts end as what they began", lambda: _story((e.ModuleCompleted(leaf=STEP),))),
     ("parts end as what they began", lambda: _story((e.StepCompleted(leaf=STEP, attempt=2),))),
     ("steps give what they were asked for", lambda: _story(_call("n7"), _gave("n8"))),
@@ -260,12 +272,42 @@ def _begun_by(version: str) -> Evidence:
     return sound([(made,), tuple(rest)], inbox=[], sends=[], commits=[], asked=asked)
 
 
-def _taken_over(policy: str, *more: tuple[e.Body, ...], meets: tuple[e.Body, ...] = ()) -> Evidence:
-    """A run of that policy whose owner died in the middle of its first step."""
+HELD = e.Paused(reason="hold", detail="its policy")
+
+
+def _taken_over(
+    policy: str, *more: tuple[e.Body, ...], meets: tuple[e.Body, ...] = (), cause: str = "taken_over",
+    waits: bool = False, **evidence: str,
+) -> Evidence:  # fmt: skip
+    """A run of that policy whose owner died in the middle of its first step, or while it waited for a signal."""
     (created, *rest), *_ = COMMITS
     assert isinstance(created, e.WorkflowCreated)
     first = (msgspec.structs.replace(created, policy=policy), *rest)
-    return sound([first, (*_crash(solo=False), *meets), *more], inbox=[], sends=[])
+    between = [(DONE, WAITED)] if waits else []
+    claim = e.Claimed(runner="w2", cause=cause, evidence={"proof": "lock free", **evidence})
+    return sound([first, *between, (claim, *meets), *more], inbox=[], sends=[])
+
+
+STOPPED = e.Interrupted(signal="SIGTERM", runner="w1")
+
+
+def _cleaned_up(end: e.Body) -> Evidence:
+    """A run that is cancelled, and whose clean-up ends so."""
+    ended = e.WorkflowCancelled(reason="old")
+    evidence = _story((e.CancelRequested(reason="old"),), _call("e1-end"), (end,), (ended,))
+    evidence.program = Node("seq", "main", (Node("cleanup", "e1", fails=3),))
+    return evidence
+
+
+PAUSED = e.Paused(reason="user", message=1)
+RESUMED = e.Resumed(message=1, version="2")
+
+
+def _asked_to(kind: str, body: dict[str, object], does: e.Body) -> Evidence:
+    """A request with that body, and the event that it led to. A run that is to continue is paused before."""
+    message = Message(RunId(RUN), kind, "r1", msgspec.Raw(msgspec.json.encode(body)), number=1)
+    before = [(e.Paused(reason="user"),)] if kind == "resume" else []
+    return _story(*before, (does,), inbox=[message])
 
 
 def _taken_back(*, pause: int, takes_back: int) -> Evidence:
@@ -309,8 +351,13 @@ def _gave(result: str) -> tuple[e.Body, ...]:
     return (e.StepCompleted(leaf=OTHER, result=msgspec.Raw(msgspec.json.encode(result))),)
 
 
-def _retry(leaf: LeafId) -> tuple[e.Body, ...]:
-    return (e.RetryScheduled(leaf=leaf, attempt=1, due_at=103.3, error=ERROR),)
+def _retry(leaf: LeafId, error: e.ErrorInfo = ERROR) -> tuple[e.Body, ...]:
+    return (e.RetryScheduled(leaf=leaf, attempt=1, due_at=103.3, error=error),)
+
+
+# One that its step declares not to be tried again, and one that may pass and says that it may not.
+HOPELESS = e.ErrorInfo(type="Hopeless", message="oh", retryable=False)
+NOT_AGAIN = e.ErrorInfo(type="Flaky", message="oh", retryable=False)
 
 
 def _log_of_parent() -> list[e.Event]:
@@ -396,6 +443,17 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("policies are obeyed", lambda: _taken_over("resume")),
     ("policies are obeyed", lambda: _taken_over("hold", meets=(e.Paused(reason="hold", detail="its policy"),))),
     ("policies are obeyed", lambda: _taken_over("fail", meets=(FAILED,))),
+    ("policies are for runs whose owner died", lambda: _taken_over("hold", meets=(HELD,))),
+    ("policies are for runs whose owner died", lambda: _taken_over("hold", waits=True)),
+    ("what was sent is what arrives", lambda: _asked_to("resume", {"version": "2"}, RESUMED)),
+    ("what was sent is what arrives", lambda: _asked_to("pause", {}, PAUSED)),
+    ("attempts are counted", lambda: _story((e.StepFailed(leaf=STEP, error=HOPELESS, attempt=1),))),
+    ("takeovers are called so", lambda: _taken_over("resume")),
+    ("takeovers are called so", lambda: _taken_over("resume", cause="woken", waits=True)),
+    ("takeovers are called so", lambda: _story((STOPPED,), (e.Claimed(runner="w2", cause="interrupted"),))),
+    ("takeovers are called so", lambda: _story(_crash(solo=False, finding="H1"), WOKEN_ALONE)),
+    ("only what executes is interrupted", lambda: _story((STOPPED,))),
+    ("failures name their cause", lambda: _cleaned_up(e.StepCompleted(leaf=OTHER))),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
     ("pauses end for a reason", lambda: _held_until(102.5)),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.Resumed(), e.CancelRequested()))),

@@ -1,8 +1,8 @@
 """Takeovers: what the death of runners cost a run, from its log alone.
 
 Invariants: all times are the run's. A takeover repeats the bodies that were under way when its runner died: those that
-had started, and had no outcome when the next runner claimed the run. Whether a run was left in the middle is told by
-its log, not by its task: what a task says may be lost, for example to a message that wakes the run.
+had started, and had no outcome when the next runner claimed the run. The log shows whether a run was left in the
+middle. What its task says may be lost, for example to a message that wakes the run.
 """
 
 from __future__ import annotations
