@@ -26,7 +26,7 @@ from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.opening import connect, open_database
 from buoy.stores.postgres.store import SESSIONS_MAX, PostgresStore
 from buoy.testing.contracts import TimedStoreContract
-from buoy.testing.contracts.harness import StoreHarness, claim, claimed, register, started
+from buoy.testing.contracts.harness import StoreHarness, claim, claimed, message, register, started
 from tests.patience import wait_until
 from tests.postgres_server import fresh_schema, fresh_url, open_timed, query, server, start_server, timed_url
 
@@ -308,6 +308,20 @@ def test_libpq_s_own_ways_to_name_a_server_work(tmp_path: Path, monkeypatch: pyt
     assert found == {f"postgresql:///postgres?host={folder}&port=5432&schema={name}"}
     several = f"postgresql://postgres@/postgres?host=127.0.0.1,{folder}&port=1,5432&schema={name}"
     assert asyncio.run(name_of(several)).startswith("postgresql://127.0.0.1:1,")
+
+
+def test_texts_of_every_language_are_stored_whatever_encoding_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        await harness.author(RUN).create(store)
+        sent = msgspec.structs.replace(message(RUN, "d"), by="Пётр")
+        await store.send(sent)
+        assert [each.by for each in await store.inbox(RUN)] == ["Пётр"]
+
+    play(test)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ _DEFAULTS: dict[str, str | int] = {
     "tcp_user_timeout": 30_000,
     "application_name": "buoy",
 }
+# A store holds texts of every language, whatever PGCLIENTENCODING says.
+_FIXED = {"client_encoding": "UTF8"}
 
 
 class Address(NamedTuple):
@@ -82,7 +84,7 @@ def address_of(url: str) -> Address:
             f"store {shown_url(url)!r} is not an address of PostgreSQL ({type(error).__name__}); "
             "write 'postgresql://user@host/database?schema=buoy'"
         ) from None
-    return Address(make_conninfo("", **{**_DEFAULTS, **given}), schema)
+    return Address(make_conninfo("", **{**_DEFAULTS, **given, **_FIXED}), schema)
 
 
 def _check(head: str, options: list[tuple[str, str]]) -> None:
