@@ -39,7 +39,8 @@ def worker(**given: object) -> int:
     Takes over runs that dead processes left behind, and reports it. Without files, loads those of '[worker] files' in
     buoy.toml; specs need no files. On SIGTERM or Ctrl-C the worker takes no more work, lets steps finish within the
     grace time and releases its runs; a second signal ends it at once. With --processes all workers get both signals.
-    If their parent is killed, they stop gracefully by themselves.
+    If their parent is killed, they stop gracefully by themselves. A worker waits for a store that gives no answer, at
+    its start too; with --until-idle it ends with 5.
 
     \b
     Example:

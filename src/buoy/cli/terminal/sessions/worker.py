@@ -6,14 +6,16 @@ Apart from the command: the parent of several workers does not load the engine.
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack, suppress
 from typing import TextIO
 
 from buoy.cli.terminal.lines.reports import ReportLines
 from buoy.cli.terminal.signals import Stop, stop_signals
 from buoy.config import configured_store
 from buoy.core.durations import in_words
-from buoy.core.limits import PARENT_ENDED_MARGIN_S
+from buoy.core.limits import PARENT_ENDED_MARGIN_S, UNCLEAR_PAUSE_MAX_S
 from buoy.core.log.wording import counted
+from buoy.errors import Unavailable
 from buoy.operations.workers.worker import (
     EndedRun,
     PausedRun,
@@ -25,9 +27,10 @@ from buoy.operations.workers.worker import (
 )
 from buoy.wiring.local_worker import open_worker
 from buoy.wiring.worker import Worker
-from buoy.wiring.worker_pool import ParentProcess
+from buoy.wiring.worker_pool import ParentProcess, pool_clock
 
 _LOOK_S = 0.2
+_OPEN_PAUSE_S = 0.5
 _CAUSES = {
     "created": "new",
     "woken": "woken",
@@ -80,27 +83,57 @@ async def work(
 
     `member`: which worker of a pool this is, and how it hears its parent.
     """
-    url = configured_store(store)
-    async with open_worker(url, order.registry, queues=order.queues, options=order.options) as process:
-        number, parent = (None, None) if member is None else member
-        report = Reporter(ReportLines(out, process.clock.now, as_json=as_json, process=number))
-        hear(process.runner, report)
-        with stop_signals() as stop:
-            if parent is not None:
-                parent.listen(stop.ask, end_within_s=order.grace_s + PARENT_ENDED_MARGIN_S)
-            try:
-                await process.start(sweeps=order.sweeps, schedules=True)
-                _tell_started(process, order, report)
-                if parent is not None:
-                    parent.announce(process.info.id)
-                await _until_stop(process, order, stop, report)
-            finally:
-                left = await process.stop(stop.name or "idle")
-        if left:
-            note = f"still executing: {counted(left, 'run')}, to be taken over when this process has ended"
-            report.tell("left", note, runs=left)
-        report.tell("stopped", "stopped", signal=stop.name)
-        return left, process.runner.gone
+    number, parent = (None, None) if member is None else member
+    report = Reporter(ReportLines(out, pool_clock().now, as_json=as_json, process=number))
+    with stop_signals() as stop:
+        if parent is not None:
+            parent.listen(stop.ask, end_within_s=order.grace_s + PARENT_ENDED_MARGIN_S)
+        async with AsyncExitStack() as opened:
+            process = await _open_patiently(opened, configured_store(store), order, stop, report)
+            if process is None:
+                left, gone = 0, None
+            else:
+                left, gone = await _drive(process, order, stop, report, parent), process.runner.gone
+    if left:
+        note = f"still executing: {counted(left, 'run')}, to be taken over when this process has ended"
+        report.tell("left", note, runs=left)
+    report.tell("stopped", "stopped", signal=stop.name)
+    return left, gone
+
+
+async def _open_patiently(
+    opened: AsyncExitStack, url: str, order: WorkerOrder, stop: Stop, report: Reporter
+) -> Worker | None:
+    """The worker, as soon as its store gives an answer. None: it was stopped while it waited for that."""
+    pause_s = _OPEN_PAUSE_S
+    while not stop.asked.is_set():
+        try:
+            found = open_worker(url, order.registry, queues=order.queues, options=order.options)
+            return await opened.enter_async_context(found)
+        except Unavailable as error:
+            if order.until_idle:
+                raise
+            report.trouble(f"{error}; the worker waits for its store")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.asked.wait(), pause_s)
+        pause_s = min(2 * pause_s, UNCLEAR_PAUSE_MAX_S)
+    return None
+
+
+async def _drive(
+    process: Worker, order: WorkerOrder, stop: Stop, report: Reporter, parent: ParentProcess | None
+) -> int:  # fmt: skip
+    """Until a stop: how many runs still execute."""
+    hear(process.runner, report)
+    try:
+        await process.start(sweeps=order.sweeps, schedules=True)
+        _tell_started(process, order, report)
+        if parent is not None:
+            parent.announce(process.info.id)
+        await _until_stop(process, order, stop, report)
+    finally:
+        left = await process.stop(stop.name or "idle")
+    return left
 
 
 def _tell_started(process: Worker, order: WorkerOrder, report: Reporter) -> None:
