@@ -79,7 +79,7 @@ def look_after(world: World) -> Aftermath:
 async def _troubles(store: Store) -> tuple[IndexTrouble, ...]:
     """Where indexes and runs disagree. What a crash left behind, and any reader drops, is none."""
     found = [each async for each in store.integrity.index_troubles(deep=True) if each is not None]
-    return tuple([each for each in found if each.name not in _LEFT_BEHIND and await store.integrity.still(each)])
+    return tuple([each for each in found if each.name not in _LEFT_BEHIND and await store.integrity.recheck(each)])
 
 
 def _queries(found: Aftermath) -> dict[str, RunQuery]:

@@ -155,7 +155,7 @@ def test_outlines_have_a_limit() -> None:
         async def code(a: int, b: int, c: int, d: int) -> None: ...
 
         registry.add(buoy.workflow(name=f"w{number}")(code))
-    assert sum(len(each) for each in registry.told()["outlines"].values()) == OUTLINES_PARAMETERS_MAX
+    assert sum(len(each) for each in registry.advertised()["outlines"].values()) == OUTLINES_PARAMETERS_MAX
     wide = Arguments(lambda **_: None, "wide")
     parameters = [inspect.Parameter(f"p{n}", inspect.Parameter.KEYWORD_ONLY) for n in range(OUTLINE_PARAMETERS_MAX + 1)]
     wide._signature = inspect.Signature(parameters)

@@ -24,14 +24,14 @@ from buoy.stores.postgres.archive import PostgresArchive
 from buoy.stores.postgres.schedules import PostgresSchedules
 from buoy.stores.postgres.store import PostgresStore
 from buoy.stores.sqlite.archive import SqliteArchive
-from buoy.stores.sqlite.schedules import SqliteTimetable
+from buoy.stores.sqlite.schedules import SqliteSchedules
 from buoy.stores.sqlite.store import SqliteStore
 
 _STORE, _ARCHIVE, _SCHEDULES = ("commit", "send", "define", "release"), ("import_run", "bury"), ("save_schedule",)
 _BUCKET = ("create", "replace", "put", "delete", "delete_many")
 _WRITES: dict[type, tuple[str, ...]] = {
     FolderBucket: _BUCKET, S3Bucket: _BUCKET, SqliteStore: _STORE, PostgresStore: _STORE, SqliteArchive: _ARCHIVE,
-    PostgresArchive: _ARCHIVE, SqliteTimetable: _SCHEDULES, PostgresSchedules: _SCHEDULES, Calls: ("call",),
+    PostgresArchive: _ARCHIVE, SqliteSchedules: _SCHEDULES, PostgresSchedules: _SCHEDULES, Calls: ("call",),
 }  # fmt: skip
 _CHANGES = frozenset((*_STORE, *_ARCHIVE, *_SCHEDULES))
 

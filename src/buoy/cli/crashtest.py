@@ -139,9 +139,9 @@ def _tested(
     # The engine logs every process that the test drops on purpose: hide that.
     logging.getLogger("buoy").addHandler(logging.NullHandler())
     hidden = contextlib.nullcontext() if prints else contextlib.redirect_stdout(io.StringIO())
-    with _progress(quiet=quiet) as told, hidden:
+    with _progress(quiet=quiet) as report_progress, hidden:
         chosen = Options(stubs=canned, cancels=not no_cancel, fresh=not no_fresh, calls=found.calls, **options)
-        return crash_test(found.workflow, found.input, script, chosen, told)
+        return crash_test(found.workflow, found.input, script, chosen, report_progress)
 
 
 def _kind(store: str) -> str:
@@ -170,10 +170,10 @@ def _progress(*, quiet: bool) -> Iterator[Any]:
     with Progress(console=render.console(err=True), transient=True) as bar:
         task: TaskID = bar.add_task("crashing", total=None)
 
-        def told(done: int, of: int, crash: Crash) -> None:
+        def report_progress(done: int, of: int, crash: Crash) -> None:
             bar.update(task, completed=done, total=of, description=f"{crash.phase} write {crash.number}")
 
-        yield told
+        yield report_progress
 
 
 def _write_junit(path: Path, report: Report) -> None:

@@ -100,8 +100,8 @@ def _show(report: DoctorReport, *, repaired: bool) -> None:
     for check in (*report.checks, *derived_checks(report)):
         out.print(Text(f"{check.name:<10} {check.text}", style="" if check.ok else "red"))
     more = [(report.lagging, "behind its log"), (report.foreign, "without a log (Q6)"), (report.rebuilt, "rebuilt")]
-    told = "".join(f", {number:,} {what}" for number, what in more if number)
-    out.print(f"documents  {counted(report.runs, 'run')} looked at{told}")
+    extra = "".join(f", {number:,} {what}" for number, what in more if number)
+    out.print(f"documents  {counted(report.runs, 'run')} looked at{extra}")
     if not report.counts:
         out.print(Text("healthy", style="green"))
         return

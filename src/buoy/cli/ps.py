@@ -56,8 +56,8 @@ def ps(
         print_json(found.listed())
         return Exit.OK
     if not found.facts and not found.broken:
-        told = "no runs" if everything or filters.statuses else "no active runs; `buoy ps --all` lists the ended ones"
-        click.echo(told)
+        text = "no runs" if everything or filters.statuses else "no active runs; `buoy ps --all` lists the ended ones"
+        click.echo(text)
         return Exit.OK
     if found.facts:
         _print_runs(found.facts, wide=wide)

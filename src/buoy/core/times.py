@@ -36,9 +36,9 @@ else:
     StoreTime = float
 
 
-def run_time(at: StoreTime, *, taken_at: StoreTime, told_at: float) -> float:
-    """That moment in the time of a run whose last commit the store took at `taken_at`, and its writer dated `told_at`.
+def run_time(at: StoreTime, *, taken_at: StoreTime, dated_at: float) -> float:
+    """That moment in the time of a run whose last commit the store took at `taken_at`, and its writer dated `dated_at`.
 
     A store without a clock repeats the writer: both are the same, and `at` stays as it is.
     """
-    return float(at) - (float(taken_at) - told_at)
+    return float(at) - (float(taken_at) - dated_at)

@@ -65,8 +65,8 @@ class Slurm:
             found += rows.jobs
         queued = by_name(found)
         wanted = [name for name in names if all(job.phase is Phase.ENDED for job in queued.get(name, ()))]
-        told = await self._accounts(wanted, age_s) if accounts else None
-        return SchedulerAnswer(with_accounts(queued, told or ()), told is not None and bool(wanted))
+        accounted = await self._accounts(wanted, age_s) if accounts else None
+        return SchedulerAnswer(with_accounts(queued, accounted or ()), accounted is not None and bool(wanted))
 
     async def _accounts(self, names: Collection[str], age_s: float) -> list[SlurmJob] | None:
         """What accounting has about these names; None: there is none, or it cannot be read whole now."""

@@ -212,7 +212,7 @@ class IntegrityChecks(Protocol):
         """
         ...
 
-    async def still(self, trouble: IndexTrouble) -> bool:
+    async def recheck(self, trouble: IndexTrouble) -> bool:
         """A second look: what is under way while a store is in use looks like trouble for a moment."""
         ...
 

@@ -40,7 +40,7 @@ class WireWrite(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WireOutcome(msgspec.Struct, frozen=True):
-    """An `Outcome`, told apart by a field."""
+    """An `Outcome`; a field names its kind."""
 
     committed: bool
     head_seq: int

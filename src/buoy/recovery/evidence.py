@@ -305,7 +305,7 @@ def _clock_of(record: RunRecord, fleet: Fleet, current: Document | None) -> Call
     """Converts a time of the store to the clock of the run's last writer."""
     # A store without a clock has only its writers' times, so there is nothing to convert.
     dated = current if current is not None and fleet.has_clock else record.document
-    return partial(run_time, taken_at=record.updated_at, told_at=dated.updated_at)
+    return partial(run_time, taken_at=record.updated_at, dated_at=dated.updated_at)
 
 
 def _task(record: RunRecord) -> TaskFacts:

@@ -30,9 +30,9 @@ class StoreClock:
     def monotonic(self) -> float:
         return self._process.monotonic()
 
-    def stamp(self, told: float) -> float:
+    def stamp(self, dated: float) -> float:
         """The time of a record that its writer dates so."""
-        return self._wall.now() if self.own else told
+        return self._wall.now() if self.own else dated
 
     def place(self, change: Released) -> tuple[float | None, bool]:
         """The due time as this store keeps it, and whether the task is due at once, for every reader."""

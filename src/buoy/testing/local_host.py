@@ -228,7 +228,7 @@ def runner_info(name: str, registry: Registry, queues: Iterable[str], *, real: b
         process_started=process_started(pid) if real else "",
         nonce=name,
         queues=tuple(queues),
-        **registry.told(),
+        **registry.advertised(),
     )
 
 

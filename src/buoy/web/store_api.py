@@ -144,7 +144,7 @@ class StoreApi:
             try:
                 if not await self._store.wait_for_change(_WAIT_S):
                     continue
-            except Exception as error:  # noqa: BLE001 - reported; without this task no client would be told again
+            except Exception as error:  # noqa: BLE001 - reported; without this task no client would hear of changes
                 _LOG.warning("the store reports no changes now: %s", error)
                 await asyncio.sleep(1.0)
             self._changes += 1

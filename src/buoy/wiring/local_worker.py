@@ -69,7 +69,7 @@ def runner_info(
         stack=configured_stack(),
         env=configured_env(),
         queues=queues,
-        **({} if registry is None else registry.told()),
+        **({} if registry is None else registry.advertised()),
         role=role,
         proof=proof if place is None or proof == "lock" else "allocation",
         allocation=place,

@@ -53,7 +53,7 @@ def evidence_of(error: e.ErrorInfo | None, allocation: Allocation | None) -> Job
     """The evidence of an error and an allocation. Without an error the job was lost."""
     facts = {} if error is None else error.facts
     names = ("exit_code", "signal", "peak_memory_bytes", "duration_s")
-    told = {name: facts[name] for name in names if facts.get(name) is not None}
+    measured = {name: facts[name] for name in names if facts.get(name) is not None}
     place = {}
     if allocation is not None:
         place = {
@@ -63,7 +63,7 @@ def evidence_of(error: e.ErrorInfo | None, allocation: Allocation | None) -> Job
             "allocation_elapsed_s": allocation.elapsed_s,
             "allocation_peak_memory_bytes": allocation.peak_memory_bytes,
         }
-    return msgspec.convert({"type": "" if error is None else error.type, **told, **place}, JobEvidence)
+    return msgspec.convert({"type": "" if error is None else error.type, **measured, **place}, JobEvidence)
 
 
 def job_cause(evidence: JobEvidence, error: e.ErrorInfo | None, limits: Resources) -> JobCause:

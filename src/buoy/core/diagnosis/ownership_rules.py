@@ -82,8 +82,8 @@ def _no_task(facts: Facts) -> Finding:
 def _interrupted(case: Case) -> Iterator[Finding]:
     if case.status is not Status.INTERRUPTED:
         return
-    told_at = case.facts.milestones.interrupted_at
-    since_s = max(case.facts.now - (case.facts.document.updated_at if told_at is None else told_at), 0.0)
+    interrupted_at = case.facts.milestones.interrupted_at
+    since_s = max(case.facts.now - (case.facts.document.updated_at if interrupted_at is None else interrupted_at), 0.0)
     evidence: Evidence = {"age_s": round(since_s, 3)}
     if case.facts.due_at is None:
         reason = f"it was interrupted {in_words(since_s)} ago, and no worker was called to take it over"

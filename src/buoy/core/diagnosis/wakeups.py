@@ -117,11 +117,11 @@ def would_use(facts: Facts, message: MessageFacts) -> bool:
 
 
 def _ended_children(facts: Facts) -> list[LostWake]:
-    told = {each.about for each in facts.messages if each.kind == "child_finished"}
+    delivered = {each.about for each in facts.messages if each.kind == "child_finished"}
     return [
         LostWake(f"child {child} is {status}, and its end was not delivered", {"child": child, "child_status": status})
         for child, status in facts.children.items()
-        if status in TERMINAL and child not in told
+        if status in TERMINAL and child not in delivered
     ]
 
 

@@ -71,15 +71,15 @@ def _row(view: GraphView, place: int, scale: dict[float, float]) -> str:
     top = _TOP + place * _ROW
     begin, end = _span(view, node, scale)
     indent = 16 + _INDENT * (node.scope.count(".") + 1 if node.scope else 0)
-    told = ", ".join(details(view, node))
+    shown = ", ".join(details(view, node))
     opacity = ' opacity="0.45"' if node.hidden else ""
     branch = f" [branch {node.branch}]" if node.branch else ""
     return (
-        f"<g{opacity}><title>{escape(_clean(f'{node.leaf}: {told}'))}</title>"
+        f"<g{opacity}><title>{escape(_clean(f'{node.leaf}: {shown}'))}</title>"
         f'<text x="{indent}" y="{top + 15}">{escape(_cut(label(node) + branch, _LABEL_CHARS_MAX))}</text>'
         f'<rect x="{begin:.1f}" y="{top + 4}" width="{end - begin:.1f}" height="14" rx="3" '
         f'fill="{_FILL[node.phase]}" stroke="#555555" stroke-width="0.5"/>'
-        f'<text x="{_LEFT + _BARS + 12}" y="{top + 15}" fill="#555555">{escape(_cut(told, _DETAIL_CHARS_MAX))}</text>'
+        f'<text x="{_LEFT + _BARS + 12}" y="{top + 15}" fill="#555555">{escape(_cut(shown, _DETAIL_CHARS_MAX))}</text>'
         "</g>"
     )
 

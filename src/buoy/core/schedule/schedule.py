@@ -63,7 +63,7 @@ class Due(msgspec.Struct, frozen=True):
 
 
 def check_schedule(schedule: Schedule, zone: tzinfo) -> None:
-    """Refuses what could never fire, or never be told apart."""
+    """Refuses a schedule that could never fire, or whose times could not be distinguished."""
     check_run_id(schedule.name)
     if len(schedule.name) > SCHEDULE_NAME_CHARS_MAX:
         raise BadInput(f"schedule name {schedule.name[:60]!r} is longer than {SCHEDULE_NAME_CHARS_MAX} characters")

@@ -271,7 +271,7 @@ class _Linker:
         for position, text in enumerate(paths):
             place, template = ("steps", number, key, position), parse(text)
             if any(name not in plan.parameters for name in template.params()) or any(template.refs()):
-                continue  # told by `_link_use`
+                continue  # reported by `_link_use`
             segment = segment_of(template)
             family = self._families[number]
             width = plan.width(segment, plan.steps[family[0]].bound) if family else 0
@@ -280,7 +280,7 @@ class _Linker:
             for node in family:
                 bound = plan.steps[node].bound
                 if key == "outputs" and plan.free(segment, bound):
-                    break  # told by `_link_use`
+                    break  # reported by `_link_use`
                 for path in plan.ids(segment, bound):
                     yield place, node, path
 

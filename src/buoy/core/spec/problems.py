@@ -34,9 +34,9 @@ class Problems:
         """Raises `BadSpec` if something is wrong."""
         if not self.count:
             return
-        told = [SpecProblem(file, line_of(place), place_text(place), text) for place, text in self.found]
-        told.sort(key=lambda each: each.line or 0)
-        raise BadSpec(tuple(told), self.count)
+        listed = [SpecProblem(file, line_of(place), place_text(place), text) for place, text in self.found]
+        listed.sort(key=lambda each: each.line or 0)
+        raise BadSpec(tuple(listed), self.count)
 
 
 def no_lines(place: Place) -> int | None:

@@ -203,7 +203,7 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         return tuple(sorted(self._by_name))
 
-    def told(self) -> dict[str, Any]:
+    def advertised(self) -> dict[str, Any]:
         """What the record of a runner says of these workflows: their versions, and their parameters in short."""
         outlines = outlines_of({name: workflow.arguments for name, workflow in self._by_name.items()})
         return {"workflows": self.versions(), "outlines": outlines}

@@ -117,18 +117,18 @@ class JobBody:
     async def _command(self, attempt: int, place: JobPlace) -> dict[str, Any]:
         job = self._job
         order = self._order(self._lot.commands[job.command], attempt, place)
-        told: Facts = {"host": self._room.host} if self._room.host else {}
+        known: Facts = {"host": self._room.host} if self._room.host else {}
         if self._limit_s is None:
-            return await self._commander.execute(order, job.outputs, told)
+            return await self._commander.execute(order, job.outputs, known)
         limit = asyncio.timeout(self._limit_s)
         try:
             async with limit:
-                return await self._commander.execute(order, job.outputs, told)
+                return await self._commander.execute(order, job.outputs, known)
         except TimeoutError as error:
             if not limit.expired():
                 raise
             text = f"stopped after its limit of {self._limit_s:g} s; give it more time in resources or timeout"
-            facts: Facts = {**told, "limit_s": self._limit_s, "duration_s": self._limit_s, "cause": "timeout"}
+            facts: Facts = {**known, "limit_s": self._limit_s, "duration_s": self._limit_s, "cause": "timeout"}
             raise NotRetried(text, type="TimeLimit", kind="resource", facts=facts) from error
 
     def _order(self, command: str, attempt: int, place: JobPlace) -> Command:

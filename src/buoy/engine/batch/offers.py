@@ -27,7 +27,7 @@ from buoy.engine.spec.ready_set import Frontier
 from buoy.engine.spec.runtime import command_args
 from buoy.errors import BadInput, NotJson, TooLarge
 
-# Told of each new lot: the event that starts it, its number, and the nodes of its jobs.
+# Called for each new lot, with the event that starts it, its number, and the nodes of its jobs.
 OnLot = Callable[[e.ChildStarted, int, Sequence[int]], None]
 
 

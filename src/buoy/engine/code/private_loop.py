@@ -196,7 +196,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
                 if from_the_keyboard(error):
                     raise
                 self.errors += (f"workflow code tried to end the process: {error!r}",)
-            except BaseException as error:  # noqa: BLE001 - a callback of the user's; told, as asyncio does
+            except BaseException as error:  # noqa: BLE001 - a callback of the user's; reported, as asyncio does
                 self.errors += (f"error in callback {handle!r}: {error!r}",)
         raise NotAllowedHere("the workflow's code never waits for anything: it turns in a loop without a durable call")
 

@@ -208,7 +208,7 @@ class Runner:
         """Adds the code of one more workflow, and publishes it."""
         self.registry.add(workflow)
         if workflow.name not in self.info.workflows:
-            self.info = msgspec.structs.replace(self.info, **self.registry.told())
+            self.info = msgspec.structs.replace(self.info, **self.registry.advertised())
             await self.store.register(self.info)
 
     @property

@@ -89,8 +89,8 @@ def _due_for_all(task: Task, run_now: float) -> Task:
     """Makes the task due at once: the better runner's clock may be hours behind this one's."""
     if not task.by_clock:
         return task
-    bare, told_at = carried(task)
-    run_time = max(run_now, told_at or 0.0)
+    bare, dated_at = carried(task)
+    run_time = max(run_now, dated_at or 0.0)
     return msgspec.structs.replace(bare, evidence={**bare.evidence, **carrying(run_time)}, by_clock=False)
 
 

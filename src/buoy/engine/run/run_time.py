@@ -31,12 +31,12 @@ async def run_now(store: Store, clock: Clock, run_id: RunId, last_at: float) -> 
     return last_at + max(await store.now() - record.updated_at, 0.0)
 
 
-async def keep_time(store: Store, clock: Clock, run_id: RunId, ledger: Ledger, told_at: float | None) -> None:
-    """Lets a ledger that is about to write go by the run's time: by the store's clock, or at least `told_at`."""
+async def keep_time(store: Store, clock: Clock, run_id: RunId, ledger: Ledger, dated_at: float | None) -> None:
+    """Lets a ledger that is about to write go by the run's time: by the store's clock, or at least `dated_at`."""
     if store.has_clock:
         ledger.set_time(await run_now(store, clock, run_id, ledger.state.updated_at))
-    elif told_at is not None and told_at > ledger.now():
-        ledger.set_time(told_at)
+    elif dated_at is not None and dated_at > ledger.now():
+        ledger.set_time(dated_at)
 
 
 def carrying(run_time: float) -> Evidence:
@@ -53,11 +53,11 @@ def carried(task: Task) -> tuple[Task, float | None]:
     """The task without the run's time that it carries, and that time. None: it carries none, or was woken before."""
     run_time = task.evidence.get(_RUN_DUE if task.by_clock else _RUN_TIME)
     bare = {key: value for key, value in task.evidence.items() if key not in (_RUN_TIME, _RUN_DUE)}
-    told_at = float(run_time) if isinstance(run_time, int | float) else None
-    return (msgspec.structs.replace(task, evidence=bare) if len(bare) < len(task.evidence) else task), told_at
+    dated_at = float(run_time) if isinstance(run_time, int | float) else None
+    return (msgspec.structs.replace(task, evidence=bare) if len(bare) < len(task.evidence) else task), dated_at
 
 
 def still_carrying(task: Task) -> Evidence:
     """The evidence of a claimed task that is given back undriven. Whenever it is due again, the run's time has come."""
-    bare, told_at = carried(task)
-    return bare.evidence if told_at is None else {**bare.evidence, **carrying(told_at), **carrying_due(told_at)}
+    bare, dated_at = carried(task)
+    return bare.evidence if dated_at is None else {**bare.evidence, **carrying(dated_at), **carrying_due(dated_at)}

@@ -62,10 +62,10 @@ class Commander:
         )
         return await self.execute(order, outputs)
 
-    async def execute(self, order: Command, outputs: Sequence[str] = (), told: Facts | None = None) -> dict[str, Any]:
-        """Runs a command to its end. `told`: facts that belong to whatever it comes to."""
+    async def execute(self, order: Command, outputs: Sequence[str] = (), known: Facts | None = None) -> dict[str, Any]:
+        """Runs a command to its end. `known`: facts to add to its result or error."""
         end = await self._end_of(order)
-        facts = {**_facts(end), **(told or {})}
+        facts = {**_facts(end), **(known or {})}
         if end.exit_code != 0:
             raise _failure(end, facts)
         check_made(await self.missing(order.directory, outputs), order.directory, facts)

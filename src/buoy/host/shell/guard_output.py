@@ -23,8 +23,8 @@ class GuardOutput:
     def empty(self) -> bool:
         return not self._lines
 
-    def add(self, told: "dict[str, object]") -> None:
-        self._lines.append(json.dumps(told).encode() + b"\n")
+    def add(self, report: "dict[str, object]") -> None:
+        self._lines.append(json.dumps(report).encode() + b"\n")
 
     def write(self, now: float, waiting: int) -> None:
         """Writes what is due. `waiting`: so many commands wait for their turn."""

@@ -33,7 +33,7 @@ _READ_MAX = 1 << 16
 _KILL_ROUNDS = 10
 
 
-class _Told(msgspec.Struct, frozen=True):
+class _EndReport(msgspec.Struct, frozen=True):
     """What the guard says about a command that has ended."""
 
     id: int
@@ -61,26 +61,26 @@ class _Guard:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._ends: dict[int, asyncio.Future[_Told]] = {}
+        self._ends: dict[int, asyncio.Future[_EndReport]] = {}
         self._identity = identity(process.pid)
         self._number = 0
         self._frames: list[bytes] = []
-        self._decoder = msgspec.json.Decoder(_Told)
+        self._decoder = msgspec.json.Decoder(_EndReport)
         self._listening = asyncio.ensure_future(self._listen())
 
     @property
     def lost(self) -> bool:
         return self._listening.done()
 
-    async def run(self, order: dict[str, Any]) -> _Told:
+    async def run(self, order: dict[str, Any]) -> _EndReport:
         """How the command ended. A cancellation stops it, and is passed on, unless the command had ended before."""
         self._number += 1
         number, end = self._number, asyncio.get_running_loop().create_future()
         self._ends[number] = end
         self._send({"id": number, **order})
         try:
-            told: _Told = await end
-            return told
+            report: _EndReport = await end
+            return report
         except asyncio.CancelledError:
             if number not in self._ends:
                 raise
@@ -89,7 +89,7 @@ class _Guard:
             while not end.done():
                 await asyncio.wait([end])
             if end.exception() is None and end.result().by_itself:
-                late: _Told = end.result()
+                late: _EndReport = end.result()
                 return late
             raise
 
@@ -132,10 +132,10 @@ class _Guard:
         finally:
             self._lose()
 
-    def _hear(self, told: _Told) -> None:
-        end = self._ends.pop(told.id)
+    def _hear(self, report: _EndReport) -> None:
+        end = self._ends.pop(report.id)
         if not end.done():
-            end.set_result(told)
+            end.set_result(report)
 
     def _lose(self) -> None:
         for _ in range(_KILL_ROUNDS):
@@ -168,23 +168,23 @@ class JobShell:
         # A job without a limit costs no look at its start: the last one that was needed counts.
         killed_before = oom_kills() if command.memory_max_bytes else self._oom_kills
         mark = f"{self._store} {command.variables.get('BUOY_IDEMPOTENCY_KEY', '')}"
-        told = await asyncio.to_thread(_told_before, Path(result), mark) if command.again else None
-        if told is None:
+        report = await asyncio.to_thread(_earlier_report, Path(result), mark) if command.again else None
+        if report is None:
             guard = await self._live_guard()
-            told = await guard.run({**_order(command, log, result), "mark": mark})
-        if told.kind == "error":
-            raise _refused(command, told)
+            report = await guard.run({**_order(command, log, result), "mark": mark})
+        if report.kind == "error":
+            raise _refused(command, report)
         return CommandEnd(
-            exit_code=told.number if told.kind == "code" else None,
-            signal=told.number if told.kind == "signal" else None,
-            peak_memory_bytes=told.peak_bytes,
-            duration_s=told.duration_s,
+            exit_code=report.number if report.kind == "code" else None,
+            signal=report.number if report.kind == "signal" else None,
+            peak_memory_bytes=report.peak_bytes,
+            duration_s=report.duration_s,
             log=name,
-            tail=told.tail,
-            out_of_memory=self._killed_since(killed_before) if told.number else False,
-            result=await asyncio.to_thread(read_result, Path(result)) if told.result else None,
-            stopped=told.stopped,
-            over_memory=told.over_memory,
+            tail=report.tail,
+            out_of_memory=self._killed_since(killed_before) if report.number else False,
+            result=await asyncio.to_thread(read_result, Path(result)) if report.result else None,
+            stopped=report.stopped,
+            over_memory=report.over_memory,
         )
 
     def _killed_since(self, before: int) -> bool:
@@ -233,17 +233,17 @@ def _order(command: Command, log: str, result: str) -> dict[str, Any]:
     }
 
 
-def _told_before(result: Path, mark: str) -> _Told | None:
-    """What the guard of a runner that died told it last about this attempt."""
+def _earlier_report(result: Path, mark: str) -> _EndReport | None:
+    """The last report of a dead runner's guard about this attempt."""
     try:
-        told = msgspec.json.decode(result.with_suffix(SUFFIX).read_bytes(), type=_Told)
+        report = msgspec.json.decode(result.with_suffix(SUFFIX).read_bytes(), type=_EndReport)
     except (FileNotFoundError, msgspec.DecodeError):
         return None
-    return told if told.mark == mark else None
+    return report if report.mark == mark else None
 
 
-def _refused(command: Command, told: _Told) -> CommandFailed:
-    error = OSError(told.number, told.error, told.file)
-    if isinstance(error, FileNotFoundError) and told.file == command.directory:
+def _refused(command: Command, report: _EndReport) -> CommandFailed:
+    error = OSError(report.number, report.error, report.file)
+    if isinstance(error, FileNotFoundError) and report.file == command.directory:
         return not_started(f"directory {command.directory!r} is not there", error)
-    return not_started(f"{told.error} ({told.file or command.directory})", error)
+    return not_started(f"{report.error} ({report.file or command.directory})", error)

@@ -257,16 +257,16 @@ class JobGuard:
         assert job.status is not None
         signalled = os.WIFSIGNALED(job.status)
         number = os.WTERMSIG(job.status) if signalled else os.WEXITSTATUS(job.status)
-        told: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
-        told["result"] = os.path.lexists(job.result)
+        report: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
+        report["result"] = os.path.lexists(job.result)
         now = time.monotonic()
-        told["duration_s"] = round(now - job.began_at, 4)
+        report["duration_s"] = round(now - job.began_at, 4)
         job.trim_log()
         if job.status:
-            told["tail"] = job.name_log()
-        self._recent.add(now, job, self._forget(job, told))
+            report["tail"] = job.name_log()
+        self._recent.add(now, job, self._forget(job, report))
 
-    def _forget(self, job: GuardedJob, told: "dict[str, object]", *, queued: bool = False) -> "dict[str, object]":
+    def _forget(self, job: GuardedJob, report: "dict[str, object]", *, queued: bool = False) -> "dict[str, object]":
         """The command is over. Returns what the runner hears about it."""
         del self._jobs[job.id], self._numbers[str(job.id)]
         if job in self._ending:
@@ -274,12 +274,12 @@ class JobGuard:
         if job.output is not None:
             self._logs.close(job.output, failed=bool(job.status))
         flags = {"stopped": job.stopped, "over_memory": job.over_memory}
-        told = {"id": job.id, "peak_bytes": job.peak_bytes, **flags, **told}
-        self._output.add(told)
+        report = {"id": job.id, "peak_bytes": job.peak_bytes, **flags, **report}
+        self._output.add(report)
         following = None if queued else self._lanes.left(job)
         if following is not None:
             self._begin(following)
-        return told
+        return report
 
     # ---- processes of a job
 

@@ -1,6 +1,6 @@
 """Ends of commands of the last moments, which the guard writes to disk if its runner dies.
 
-Why: a runner that is killed may not have recorded what the guard told it last. The next runner finds these files, and
+Why: a killed runner may not have recorded the last reports of its guard. The next runner finds these files, and
 runs none of those commands again. Older ends are in the store, or the runner has spooled them itself.
 Invariants: a file is whole or absent, private, and names the store and the job that it is about. Standard library
 only: the guard imports nothing else.
@@ -22,26 +22,26 @@ class RecentEnds:
     def __init__(self) -> None:
         self._ends: deque[tuple[float, GuardedJob, dict[str, object]]] = deque()
 
-    def add(self, now: float, job: GuardedJob, told: "dict[str, object]") -> None:
+    def add(self, now: float, job: GuardedJob, report: "dict[str, object]") -> None:
         """A command ended by itself. What was stopped is not an end of the job."""
         while self._ends and self._ends[0][0] < now - KEPT_S:
             self._ends.popleft()
         if not job.stopped:
-            self._ends.append((now, job, told))
+            self._ends.append((now, job, report))
 
     def write(self) -> None:
         """The runner is gone."""
-        for _, job, told in self._ends:
-            _write(job.result.removesuffix(".result") + SUFFIX, {**told, "mark": job.mark})
+        for _, job, report in self._ends:
+            _write(job.result.removesuffix(".result") + SUFFIX, {**report, "mark": job.mark})
         self._ends.clear()
 
 
-def _write(path: str, told: "dict[str, object]") -> None:
+def _write(path: str, report: "dict[str, object]") -> None:
     draft = path.removesuffix(SUFFIX) + ".draft"
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(handle, json.dumps(told).encode())
+            os.write(handle, json.dumps(report).encode())
         finally:
             os.close(handle)
         os.rename(draft, path)

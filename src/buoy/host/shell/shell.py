@@ -210,8 +210,8 @@ def oom_kills(own: Path = Path("/proc/self/cgroup"), groups: Path = Path("/sys/f
             tree, name = (groups / "memory", "memory.oom_control") if first else (groups, "memory.events")
             for events in (tree / group.lstrip("/") / name, tree / name):
                 if (first or not controllers) and events.is_file():
-                    told = events.read_text().splitlines()
-                    return sum(int(each.split()[1]) for each in told if each.startswith("oom_kill "))
+                    lines = events.read_text().splitlines()
+                    return sum(int(each.split()[1]) for each in lines if each.startswith("oom_kill "))
     except (OSError, ValueError, IndexError):
         return 0
     return 0

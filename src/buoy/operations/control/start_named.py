@@ -3,8 +3,8 @@
 Invariants: an id is create-if-absent: the same workflow and input again are one run, any other input is refused. A key
 stands for an id, so that a request that is made twice with one key makes one run. Without a version the run gets the
 one of the live worker that registered last.
-An input that does not fit is refused as far as it can be told here: a stored spec is planned, and live workers tell the
-parameters of their Python code in short. What only the code can tell, its worker does: it pauses the run.
+An input that does not fit is refused as far as this process can judge: a stored spec is planned, and live workers
+publish the parameters of their Python code in short. The worker checks the rest, and pauses the run.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ async def open_questions(client: Client, cursor: str | None = None, limit: int =
     for record in page.runs:
         doc = record.document
         # By the clock of the run's last writer, which dated the question.
-        run_now = run_time(now, taken_at=record.updated_at, told_at=doc.updated_at)
+        run_now = run_time(now, taken_at=record.updated_at, dated_at=doc.updated_at)
         asked = [leaf for leaf in doc.open if leaf.question is not None]
         found += [OpenQuestion(doc.run_id, doc.workflow, leaf, max(0.0, run_now - leaf.since)) for leaf in asked]
     return OpenQuestions(tuple(found), page.cursor)

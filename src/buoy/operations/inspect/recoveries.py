@@ -140,7 +140,7 @@ def _of_claim(doc: Document, event: e.Event, body: e.Claimed, rest: Sequence[e.B
 
 
 def _reason(code: str | None, evidence: Evidence, rest: Sequence[e.Body]) -> str:
-    """As the recovery itself told it, else from the evidence of the claim."""
+    """As the recovery itself recorded it, else from the evidence of the claim."""
     for body in rest:
         if isinstance(body, e.Paused) and body.reason in ("hold", "poison") and body.detail is not None:
             return body.detail

@@ -55,5 +55,5 @@ async def run_graph(client: Client, run_id: str, *, every: bool = False) -> Grap
     record = await client.record(run_id)
     checked = record.document.run_id
     log = await read_log(client.store, checked)
-    now = run_time(await client.store.now(), taken_at=record.updated_at, told_at=record.document.updated_at)
+    now = run_time(await client.store.now(), taken_at=record.updated_at, dated_at=record.document.updated_at)
     return graph_view(checked, log, now=now, fold_nodes=None if every else fold_alike)

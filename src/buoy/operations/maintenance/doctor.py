@@ -150,7 +150,7 @@ class Doctor:
             self._waiting(f"waiting {wait_s:.0f} s: the writer of those entries may still write the rest")
             await asyncio.sleep(wait_s)
         for trouble in found:
-            if await self._store.integrity.still(trouble):
+            if await self._store.integrity.recheck(trouble):
                 fixed = self._fix and trouble.mendable and await self._store.integrity.repair(trouble)
                 self._tell(INDEX, trouble.text, trouble.run_id, fixed=fixed)
 

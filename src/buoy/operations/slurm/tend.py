@@ -69,7 +69,7 @@ class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One look: what was found and done. `unknown`: why nothing could be told. `over`: no further look helps."""
+    """One look: what was found and done. `unknown`: why nothing is known. `over`: no further look helps."""
 
     orphans: tuple[ClusterOrphan, ...] = ()
     reset: tuple[str, ...] = ()
@@ -189,7 +189,7 @@ class Tender:
         return Tended(cancelled=cancelled, actions=fired.ended, unfinished=unfinished, over=True)
 
     async def _unfinished(self) -> tuple[str, ...]:
-        """Told once: commands that another process claimed, and whose end is not recorded."""
+        """Reports once: commands that another process claimed, and whose end is not recorded."""
         if self._told_unfinished:
             return ()
         self._told_unfinished = True
@@ -213,7 +213,7 @@ class Tender:
         if pause.reason != "jobs" or view.recoveries >= options.recoveries_max:
             return Tended(orphans=orphans, over=True)
         if not any(each.reset for each in plan):
-            # Slurm has not told yet why an allocation ended, and with it perhaps the job.
+            # Slurm has not reported yet why an allocation ended, and with it perhaps the job.
             ending = any(each.status is AllocationStatus.ACTIVE for each in view.cluster.live)
             return Tended(orphans=orphans, over=not ending)
         reset = await self._reset()

@@ -63,6 +63,6 @@ async def hand_over(report: Report, found: Found) -> str | None:
         done = report(found)
         if inspect.isawaitable(done):
             await done
-    except Exception as error:  # noqa: BLE001 - the caller's code; told in the result of the scan
+    except Exception as error:  # noqa: BLE001 - the caller's code; reported in the result of the scan
         return f"{found.run_id}: the report function failed: {type(error).__name__}: {error}"
     return None

@@ -100,7 +100,7 @@ def _waits(record: RunRecord, now: StoreTime) -> bool:
         return True
     if record.holder is not None or record.due_at is not None:
         return False
-    run_now = run_time(now, taken_at=record.updated_at, told_at=doc.updated_at)
+    run_now = run_time(now, taken_at=record.updated_at, dated_at=doc.updated_at)
     return record.inbox_head > 0 or (doc.wake_at is not None and doc.wake_at < run_now - WAKE_SLACK_S)
 
 

@@ -79,8 +79,8 @@ class HttpIntegrity:
         for trouble in found:
             yield trouble
 
-    async def still(self, trouble: IndexTrouble) -> bool:
-        found: bool = await self._call("integrity.still", trouble=trouble)
+    async def recheck(self, trouble: IndexTrouble) -> bool:
+        found: bool = await self._call("integrity.recheck", trouble=trouble)
         return found
 
     async def repair(self, trouble: IndexTrouble) -> bool:

@@ -69,7 +69,7 @@ class Claims:
         self._hints: dict[str, WorkHint] = {}
         # When the first task comes due that the last look met and left.
         self.next_due: float | None = None
-        # Taken or perhaps taken, but not yet told to the runner.
+        # Taken or perhaps taken, but not yet returned to the runner.
         self._owed: dict[RunnerId, dict[RunId, TaskState]] = {}
 
     async def claim(self, runner: RunnerId, wants: Wants, limit: int) -> list[Task]:

@@ -2,7 +2,7 @@
 
 What has not ended is read, by `active/`: one or two requests for each run, as for a list. What ended is read by
 `index/`, the newest first: one request for each, for so many as a count may read. Older ones are counted by their names
-alone, a thousand for one request; that they ended is certain, how they ended is not told. Where each request is billed,
+alone, a thousand for one request; that they ended is certain, how they ended is unknown. Where each request is billed,
 a count reads a bounded number of names, and says that there are more. A run counts once, however many entries it has
 and whatever happens to it in between.
 """

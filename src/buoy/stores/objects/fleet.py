@@ -48,7 +48,7 @@ class ListedRunners:
         self._clock = clock
         self._read = read
         self._seen: dict[RunnerId, _Seen] = {}
-        # Told of the poke's version with each listing; None: nothing has poked yet.
+        # Called with the poke's version at each listing; None: nothing has poked yet.
         self.on_poke: Callable[[str | None], None] = lambda _: None
 
     async def look(self, *, glance: bool, among: Set[RunnerId] | None = None) -> dict[RunnerId, RunnerRecord | None]:

@@ -40,7 +40,7 @@ _MISSING = "missing entry"
 _DAMAGED = "damaged document"
 
 
-class ObjectCheckup:
+class ObjectIntegrity:
     """The integrity checks of one object store."""
 
     def __init__(self, bucket: Bucket, index: Index, runs: Runs, runners: Runners, clock: Clock) -> None:
@@ -265,7 +265,7 @@ class ObjectCheckup:
 
     # ---- mending
 
-    async def still(self, trouble: IndexTrouble) -> bool:
+    async def recheck(self, trouble: IndexTrouble) -> bool:
         if trouble.name == _DAMAGED:
             return trouble.run_id is not None and await self._damaged(trouble.run_id) is not None
         if trouble.name == STRAY:
@@ -288,7 +288,7 @@ class ObjectCheckup:
         return None if view is None else await self._missing(view)
 
     async def repair(self, trouble: IndexTrouble) -> bool:
-        if not trouble.mendable or not await self.still(trouble):
+        if not trouble.mendable or not await self.recheck(trouble):
             return False
         if trouble.name == _DAMAGED:
             return await self._write_anew(trouble)

@@ -164,14 +164,14 @@ async def _one_wins(bucket: Bucket, key: str, write: Callable[[bytes], Awaitable
         return True
 
     bodies = [f"writer {number}".encode() for number in range(WRITERS)]
-    told = await asyncio.gather(*map(one, bodies))
-    won = [body for body, answer in zip(bodies, told, strict=True) if answer]
+    answers = await asyncio.gather(*map(one, bodies))
+    won = [body for body, answer in zip(bodies, answers, strict=True) if answer]
     if len(won) > 1:
         raise BrokenGuarantee(guarantee, f"{len(won)} of {WRITERS} writers at once were told that they won")
     found = await bucket.get(key)
     if won and (found is None or found[0] != won[0]):
         raise BrokenGuarantee(guarantee, "the writer that got a success is not the one whose data is there")
-    if not won and None not in told:
+    if not won and None not in answers:
         raise BrokenGuarantee(guarantee, f"all of {WRITERS} writers at once were told that they lost")
 
 

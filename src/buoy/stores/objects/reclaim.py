@@ -240,7 +240,7 @@ class Sweeps:
     async def _asleep(self, view: StoredRun) -> bool:
         """Whether a task that waits has something to do that no entry tells anybody about."""
         document = view.document
-        now = run_time(StoreTime(self._clock.now()), taken_at=view.updated_at, told_at=document.updated_at)
+        now = run_time(StoreTime(self._clock.now()), taken_at=view.updated_at, dated_at=document.updated_at)
         if view.task.kind == "parked" and document.pause is None and not document.ended:
             overdue = document.wake_at is not None and document.wake_at <= now
             if overdue:

@@ -15,8 +15,8 @@ from buoy.stores.objects.numbered import NumberedObjects
 from buoy.stores.unreadable import broken
 
 
-class ObjectTimetable:
-    """The timetable of one object store."""
+class ObjectSchedules:
+    """The schedules of one object store."""
 
     def __init__(self, bucket: Bucket, changed: Callable[[str], Awaitable[None]]) -> None:
         self._bucket = bucket

@@ -45,7 +45,7 @@ from buoy.stores.objects.commit import Commits
 from buoy.stores.objects.counts import Counts
 from buoy.stores.objects.inbox import Inboxes
 from buoy.stores.objects.index import Index
-from buoy.stores.objects.integrity import ObjectCheckup
+from buoy.stores.objects.integrity import ObjectIntegrity
 from buoy.stores.objects.lists import Lists
 from buoy.stores.objects.marker import Upgrade, mark
 from buoy.stores.objects.moves import Moves
@@ -54,7 +54,7 @@ from buoy.stores.objects.reclaim import Sweeps
 from buoy.stores.objects.retirement import Retirement
 from buoy.stores.objects.runners import Runners
 from buoy.stores.objects.runs import Runs
-from buoy.stores.objects.schedules import ObjectTimetable
+from buoy.stores.objects.schedules import ObjectSchedules
 from buoy.stores.objects.tokens import ObjectTokens
 from buoy.stores.store_clock import StoreClock
 
@@ -86,12 +86,12 @@ class ObjectStore:
         self._lists = Lists(bucket, self.index, self._runs, clock)
         self._counts = Counts(bucket, self._runs, self._lists)
         self.archive = ObjectArchive(bucket, self.index, self._runs, clock)
-        self.integrity = ObjectCheckup(bucket, self.index, self._runs, self._runners, clock)
+        self.integrity = ObjectIntegrity(bucket, self.index, self._runs, self._runners, clock)
         self._metered = bucket.pulse() is None
         self._poke = Poke(bucket, self.index, clock)
         if self._metered:
             self._runners.fleet.on_poke = self._poke_listed
-        self.schedules = ObjectTimetable(bucket, self._changed)
+        self.schedules = ObjectSchedules(bucket, self._changed)
         self.tokens = ObjectTokens(bucket)
         self._moves = Moves(bucket)
         self._watch = ChangeFeed(bucket.pulse)

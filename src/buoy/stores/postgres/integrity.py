@@ -99,7 +99,7 @@ class PostgresIntegrity:
                     mendable=name in _REPAIRS or name in _UNREADABLE,
                 )
 
-    async def still(self, trouble: IndexTrouble) -> bool:
+    async def recheck(self, trouble: IndexTrouble) -> bool:
         """Always: one statement reads one state."""
         return True
 

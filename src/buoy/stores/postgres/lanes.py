@@ -173,13 +173,13 @@ class Lane:
                     session = self._begin()
                 value = _patiently(job.work, session)
             except psycopg.Error as error:
-                told = unreachable if session is None else translated
+                translate = unreachable if session is None else translated
                 if session is None or session.raw.closed or code_of(error) == READ_ONLY:
                     self._drop(session)
                     session = None
                     if attempt < tries:
                         continue
-                job.answer(None, _caused(told(error, self._store_name()), error))
+                job.answer(None, _caused(translate(error, self._store_name()), error))
             except BaseException as error:  # noqa: BLE001 - it is the caller's, who waits in another thread
                 job.answer(None, error)
             else:

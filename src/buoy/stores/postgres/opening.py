@@ -44,8 +44,8 @@ def open_database(address: Address, session: Session = Connection) -> Opened:
         pooled = prepare(first, address, load_migrations(address.quoted), name)
     except psycopg.Error as error:
         # Opening may be repeated: a session that broke leaves nothing to read back.
-        told = unreachable if first.raw.closed else translated
-        raise told(error, name) from error
+        translate = unreachable if first.raw.closed else translated
+        raise translate(error, name) from error
     finally:
         first.close()
     return Opened(address, name, sql, pooled)

@@ -55,14 +55,14 @@ _FINDS = {
         WHERE inbox_head <> head""",
     "wrong task id": """SELECT r.number, r.run_id, r.orchestrator_task_id, t.task_id
         FROM tasks t JOIN runs r ON r.number = t.run WHERE r.orchestrator_task_id IS NOT t.task_id""",
-    "wrong status column": """SELECT number, run_id, status, told FROM (SELECT number, run_id, status,
-        CASE WHEN json_valid(CAST(doc AS TEXT)) THEN json_extract(CAST(doc AS TEXT), '$.status') END AS told
-        FROM runs WHERE ended = 0) WHERE told IS NOT NULL
-        AND (told <> status OR told IN ('completed', 'failed', 'cancelled'))""",
-    "wrong status column of an ended run": """SELECT number, run_id, status, told FROM (SELECT number, run_id, status,
-        CASE WHEN json_valid(CAST(doc AS TEXT)) THEN json_extract(CAST(doc AS TEXT), '$.status') END AS told
-        FROM runs WHERE ended = 1) WHERE told IS NOT NULL
-        AND (told <> status OR told NOT IN ('completed', 'failed', 'cancelled'))""",
+    "wrong status column": """SELECT number, run_id, status, said FROM (SELECT number, run_id, status,
+        CASE WHEN json_valid(CAST(doc AS TEXT)) THEN json_extract(CAST(doc AS TEXT), '$.status') END AS said
+        FROM runs WHERE ended = 0) WHERE said IS NOT NULL
+        AND (said <> status OR said IN ('completed', 'failed', 'cancelled'))""",
+    "wrong status column of an ended run": """SELECT number, run_id, status, said FROM (SELECT number, run_id, status,
+        CASE WHEN json_valid(CAST(doc AS TEXT)) THEN json_extract(CAST(doc AS TEXT), '$.status') END AS said
+        FROM runs WHERE ended = 1) WHERE said IS NOT NULL
+        AND (said <> status OR said NOT IN ('completed', 'failed', 'cancelled'))""",
     "unreadable document": """SELECT number, run_id FROM runs
         WHERE ended = 0 AND NOT json_valid(CAST(doc AS TEXT))""",
     "unreadable document of an ended run": """SELECT number, run_id FROM runs
@@ -114,8 +114,8 @@ def _refusal(connection: sqlite3.Connection) -> Refusal | None:
     return write_refusal(Path(file).parent)
 
 
-class SqliteCheckup:
-    """The checkup of one SQLite store, on its lanes."""
+class SqliteIntegrity:
+    """The integrity checks of one SQLite store, on its lanes."""
 
     def __init__(self, writer: WriteLane, reader: ReadLane, clock: Clock, *, read_only: bool) -> None:
         self._read_only = read_only
@@ -133,8 +133,10 @@ class SqliteCheckup:
             return StoreCheck("durability", True, "opened for reading only: this user may not write here")
         mode, sync = await self._writer.settings()
         ok = mode == "wal" and sync >= 2
-        told = f"journal mode {mode}, synchronous {('off', 'normal', 'full', 'extra')[min(max(sync, 0), 3)]}"
-        return StoreCheck("durability", ok, told if ok else f"{told}; a commit must be on the disk: expected wal, full")
+        found = f"journal mode {mode}, synchronous {('off', 'normal', 'full', 'extra')[min(max(sync, 0), 3)]}"
+        return StoreCheck(
+            "durability", ok, found if ok else f"{found}; a commit must be on the disk: expected wal, full"
+        )
 
     async def refusal(self) -> Refusal | None:
         return await self._reader.read(_refusal)
@@ -155,7 +157,7 @@ class SqliteCheckup:
                     mendable=name in _MENDS or name in _UNREADABLE,
                 )
 
-    async def still(self, trouble: IndexTrouble) -> bool:
+    async def recheck(self, trouble: IndexTrouble) -> bool:
         """Always: what was read in one transaction was so."""
         return True
 

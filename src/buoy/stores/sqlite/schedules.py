@@ -18,8 +18,8 @@ _ADD = "INSERT INTO schedules (name, number, body) VALUES (?, ?, ?) ON CONFLICT 
 _CHANGE = "UPDATE schedules SET number = ?2, body = ?3 WHERE name = ?1 AND number = ?2 - 1"
 
 
-class SqliteTimetable:
-    """The timetable of one SQLite store, on its lanes."""
+class SqliteSchedules:
+    """The schedules of one SQLite store, on its lanes."""
 
     def __init__(self, writer: WriteLane, reader: ReadLane) -> None:
         self._writer = writer

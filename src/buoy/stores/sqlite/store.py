@@ -41,11 +41,11 @@ from buoy.stores.file_identity import FileIdentity
 from buoy.stores.sqlite import runs, tasks
 from buoy.stores.sqlite.archive import SqliteArchive
 from buoy.stores.sqlite.commit import commit_work, going_on
-from buoy.stores.sqlite.integrity import SqliteCheckup
+from buoy.stores.sqlite.integrity import SqliteIntegrity
 from buoy.stores.sqlite.lanes import ReadLane, WriteLane
 from buoy.stores.sqlite.moves import moved
 from buoy.stores.sqlite.opening import open_file
-from buoy.stores.sqlite.schedules import SqliteTimetable
+from buoy.stores.sqlite.schedules import SqliteSchedules
 from buoy.stores.sqlite.schema import Connection
 from buoy.stores.sqlite.tokens import SqliteTokens
 from buoy.stores.store_clock import StoreClock
@@ -136,12 +136,12 @@ class SqliteStore:
         return SqliteArchive(self._writer, self._reader, self._clock)
 
     @property
-    def integrity(self) -> SqliteCheckup:
-        return SqliteCheckup(self._writer, self._reader, self._clock, read_only=self._read_only)
+    def integrity(self) -> SqliteIntegrity:
+        return SqliteIntegrity(self._writer, self._reader, self._clock, read_only=self._read_only)
 
     @property
-    def schedules(self) -> SqliteTimetable:
-        return SqliteTimetable(self._writer, self._reader)
+    def schedules(self) -> SqliteSchedules:
+        return SqliteSchedules(self._writer, self._reader)
 
     @property
     def tokens(self) -> SqliteTokens:

@@ -24,7 +24,7 @@ from buoy.testing.contracts.log import LogContract
 from buoy.testing.contracts.moves import MoveContract
 from buoy.testing.contracts.retirement import RetirementContract
 from buoy.testing.contracts.runners import RunnerContract
-from buoy.testing.contracts.schedules import TimetableContract
+from buoy.testing.contracts.schedules import ScheduleContract
 from buoy.testing.contracts.tasks import TaskContract
 from buoy.testing.contracts.tokens import TokenContract
 from buoy.testing.contracts.tombstones import TombstoneContract
@@ -45,7 +45,7 @@ class _AnyStoreContract(
     ArchiveContract,
     TombstoneContract,
     DefinitionContract,
-    TimetableContract,
+    ScheduleContract,
     TokenContract,
 ):
     """All that a store must keep, whether it has a clock or not."""

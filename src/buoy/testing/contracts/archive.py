@@ -282,12 +282,12 @@ class ArchiveContract(Contract):
     @with_harness
     async def test_a_document_without_a_log_is_kept_and_nobody_drives_it(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
-        told = msgspec.structs.replace(copy_of().document, status=Status.RUNNING, head_seq=7)
-        copy = RunCopy(id="foreign", document=told, events=(), found=TaskFound("missing"))
+        foreign = msgspec.structs.replace(copy_of().document, status=Status.RUNNING, head_seq=7)
+        copy = RunCopy(id="foreign", document=foreign, events=(), found=TaskFound("missing"))
         assert await store.archive.import_run(copy)
         for each in (store, other, await harness.open()):
             record = await each.run(RUN)
-            assert record is not None and record.document == told
+            assert record is not None and record.document == foreign
             assert (record.envelope.orchestrator_task_id, record.holder, record.due_at) == (None, None, None)
             assert await each.events(RUN) == []
             assert [found.document.run_id for found in (await each.find_runs(RunQuery(("running",)))).runs] == [RUN]

@@ -182,10 +182,10 @@ class OwnClockContract(Contract):
         ahead, behind = await harness.open(-HOUR_S), await harness.open(HOUR_S)
         runners = [await register(ahead, "ahead"), await register(behind, "behind")]
         for by_s in (-HOUR_S, 0.0, HOUR_S):
-            told = harness.clock.now() + by_s
-            author = await harness.author(f"created-{by_s}").create(ahead, Released(due_at=told + 30.0, now=told))
+            dated = harness.clock.now() + by_s
+            author = await harness.author(f"created-{by_s}").create(ahead, Released(due_at=dated + 30.0, now=dated))
             held = await harness.author(f"released-{by_s}").create(behind, Held(runners[0]))
-            assert await behind.release(held.run_id, runners[0], Released(due_at=told + 30.0, now=told))
+            assert await behind.release(held.run_id, runners[0], Released(due_at=dated + 30.0, now=dated))
             for run_id in (author.run_id, held.run_id):
                 assert await due_at(ahead, run_id) == harness.clock.now() + 30.0
         harness.clock.advance(29.0)
@@ -198,9 +198,9 @@ class OwnClockContract(Contract):
         store = await harness.open()
         runner = await register(store, "r1")
         for by_s in (-HOUR_S, HOUR_S):
-            told = harness.clock.now() + by_s
-            await harness.author(f"now-{by_s}").create(store, Released(due_at=told, now=told))
-            await harness.author(f"before-{by_s}").create(store, Released(due_at=told - 10.0, now=told))
+            dated = harness.clock.now() + by_s
+            await harness.author(f"now-{by_s}").create(store, Released(due_at=dated, now=dated))
+            await harness.author(f"before-{by_s}").create(store, Released(due_at=dated - 10.0, now=dated))
         assert [await due_at(store, name) for name in (f"now-{HOUR_S}", f"before-{-HOUR_S}")] == [
             harness.clock.now(),
             harness.clock.now() - 10.0,

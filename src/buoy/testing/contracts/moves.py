@@ -12,7 +12,7 @@ from buoy.ports.store import Store
 from buoy.testing.contracts.harness import Contract, StoreHarness, claimed, completed, register, started, with_harness
 
 
-async def told(store: Store, cursor: str, limit: int = 1_000) -> tuple[set[str], str]:
+async def moved_since(store: Store, cursor: str, limit: int = 1_000) -> tuple[set[str], str]:
     """All that the feed has after that place."""
     found = set[str]()
     while True:
@@ -32,14 +32,14 @@ class MoveContract(Contract):
         runs, cursor = await other.moved()
         assert runs == [], "it begins now"
         author = await harness.author("new").create(store, Held(runner))
-        found, cursor = await told(other, cursor)
+        found, cursor = await moved_since(other, cursor)
         assert found == {"new"}
-        assert await told(other, cursor) == (set(), cursor)
+        assert await moved_since(other, cursor) == (set(), cursor)
         await author.append(store, claimed("r1"), started(1), task=Released(due_at=None, now=harness.clock.now()))
-        found, cursor = await told(other, cursor)
+        found, cursor = await moved_since(other, cursor)
         assert found == {"new"}
         await author.append(store, e.WorkflowCompleted(), task=Ended())
-        found, cursor = await told(other, cursor)
+        found, cursor = await moved_since(other, cursor)
         assert found == {"new"}
 
     @with_harness
@@ -49,7 +49,7 @@ class MoveContract(Contract):
         _, cursor = await store.moved()
         for number in range(3):
             await author.append(store, started(number), completed(number))
-            found, cursor = await told(store, cursor)
+            found, cursor = await moved_since(store, cursor)
             assert found == {"run"}
 
     @with_harness
@@ -60,7 +60,7 @@ class MoveContract(Contract):
             await harness.author(f"run-{number}").create(store, Released(due_at=None, now=0.0))
         runs, later = await other.moved(cursor, 2)
         assert 0 < len(runs) <= 2 and later != cursor
-        found, _ = await told(other, cursor, 2)
+        found, _ = await moved_since(other, cursor, 2)
         assert found == {f"run-{number}" for number in range(7)}
 
     @with_harness
@@ -70,8 +70,8 @@ class MoveContract(Contract):
         await harness.author("one").create(store)
         _, late = await store.moved(early)
         await harness.author("two").create(store)
-        assert (await told(store, early))[0] == {"one", "two"}
-        assert (await told(store, late))[0] == {"two"}
+        assert (await moved_since(store, early))[0] == {"one", "two"}
+        assert (await moved_since(store, late))[0] == {"two"}
 
     @with_harness
     async def test_a_cursor_from_elsewhere_begins_now_and_one_that_is_none_is_refused(

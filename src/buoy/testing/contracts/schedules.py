@@ -18,7 +18,7 @@ def schedule(name: str = "nightly", number: int = 1, **more: object) -> Schedule
     return msgspec.structs.replace(made, **more)
 
 
-class TimetableContract(Contract):
+class ScheduleContract(Contract):
     @with_harness
     async def test_a_schedule_is_read_back_the_same_by_everybody(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)

@@ -100,7 +100,7 @@ class CodeWatch:
             if (where := _identity(call)) not in awaited:
                 awaited.add(where)
                 self._tell("forgotten", run=where[0], leaf=where[1], text=place)
-                call._iterator = iter(())  # told, so that Python need not warn of it
+                call._iterator = iter(())  # marked as started, so that Python does not warn
         self._calls.clear()
 
 

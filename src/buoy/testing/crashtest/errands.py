@@ -100,7 +100,7 @@ def do_errand(folder: Path, find: Callable[[], Workflow[..., Any]]) -> NoReturn:
         watch.tell("ended", text=ended)
     except Problem as problem:
         watch.tell("ended", text=f"refused: {problem}")
-    except BaseException:  # noqa: BLE001 - told to the parent, and the child ends at once
+    except BaseException:  # noqa: BLE001 - reported to the parent, and the child ends at once
         watch.tell("ended", text=f"stuck: {traceback.format_exc(limit=3)}")
     finally:
         sys.stdout.flush()

@@ -81,16 +81,16 @@ class Interpreter:
     def start(self) -> subprocess.Popen[bytes]:
         if self._process is not None:
             return self._process
-        self._answers, told = os.pipe()
+        self._answers, sink = os.pipe()
         try:
             process = self._process = subprocess.Popen(  # noqa: S603 - this interpreter, and no shell
                 [sys.executable, "-c", _BOOT],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, pass_fds=(told,), start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, bufsize=0, pass_fds=(sink,), start_new_session=True,
                 env={**os.environ, _HASH_SEED: str(self._hash_seed)},
             )  # fmt: skip
         finally:
-            os.close(told)
-        _write(process, msgspec.json.encode(_Home(list(sys.path), self._place, told, os.environ.get(_HASH_SEED))))
+            os.close(sink)
+        _write(process, msgspec.json.encode(_Home(list(sys.path), self._place, sink, os.environ.get(_HASH_SEED))))
         return process
 
     def close(self) -> None:

@@ -191,7 +191,7 @@ class Process:
         self.loop.kill()
 
     def _threads_at_work(self) -> bool:
-        """Also those that have ended a step and not yet told the loop."""
+        """Also those that have ended a step and not yet reported it to the loop."""
         pool = None if self.runner is None else self.runner.step_pool
         return self._watch.threads_at_work or (pool is not None and pool._busy > 0)
 

@@ -45,7 +45,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     `stubs`: canned results of steps, by name. `repeatable`: steps that may run twice, by name or pattern.
     `allow`: kinds of findings that are none here. `cancels`: whether the run is also cancelled at every point.
-    `calls`: of a spec, the modules whose functions it may call. `store`: memory unless told; with `real`, sqlite.
+    `calls`: of a spec, the modules whose functions it may call. `store`: memory by default; with `real`, sqlite.
     `fresh`: whether the run is also replayed in fresh interpreters, where sets have another order.
     """
 

@@ -108,10 +108,10 @@ class S3Bucket:
         def send() -> Awaitable[PutResult]:
             return put_async(self._writes, key, data, mode=condition, use_multipart=False)
 
-        told = (AlreadyExistsError, FileNotFoundError, PreconditionError)
+        known = (AlreadyExistsError, FileNotFoundError, PreconditionError)
         for number in range(CONFLICT_TRIES_MAX):
             try:
-                return self._made(await self._send("PUT", key, send, *told))
+                return self._made(await self._send("PUT", key, send, *known))
             except PreconditionError as error:
                 raise Changed(key) from error
             except FileNotFoundError as error:
@@ -237,8 +237,8 @@ class S3Bucket:
                 return True
         return False
 
-    async def _send(self, verb: str, key: str, request: Callable[[], Awaitable[T]], *told: type[BaseException]) -> T:
-        """The answer; the errors `told`, which the caller tells apart, come as they are, all others as the store's."""
+    async def _send(self, verb: str, key: str, request: Callable[[], Awaitable[T]], *known: type[BaseException]) -> T:
+        """The answer. Raises errors of the classes `known` as they are, and all others as the store's."""
         from obstore.exceptions import BaseError
 
         for number in range(THROTTLED_TRIES_MAX):
@@ -249,7 +249,7 @@ class S3Bucket:
                 return await request()
             except (BaseError, OSError, ValueError) as error:
                 answer = without_body(error)
-                if isinstance(error, told) and not answer.no_bucket:
+                if isinstance(error, known) and not answer.no_bucket:
                     raise
                 if not answer.throttled or number + 1 == THROTTLED_TRIES_MAX:
                     raise problem_of(error, self.name, f"{verb} {key}") from error
