@@ -17,7 +17,7 @@ _RECOVER = (
 _ANSWER = Hint("answer it", ("answer", "RUN", Blank("ANSWER")))
 _WORKER = Hint("start a worker that can run it", ("worker", Blank("FILE.py")))
 # R2: what is done about a document that is wrong, and about one that is ahead of its log.
-WRITTEN_ANEW = "The log is the truth: Buoy rewrites the document from it."
+REWRITTEN = "The log is the truth: Buoy rewrites the document from it."
 LOSS_WRITTEN_DOWN = (
     "Buoy first records in the log that events may have been lost (workflow_recovered, with both event numbers). The "
     "run continues where its log ends. Steps that completed in lost events run again, with the same idempotency keys."
@@ -284,7 +284,7 @@ _ENTRIES = (
         title="The document and the log disagree",
         how="The document was damaged, or written by something else. Being behind the log is no disagreement. Being "
         "ahead of it may mean that events were lost: an older copy of the log was put back, or its end was cut off.",
-        remedy=f"{WRITTEN_ANEW} If the document is ahead: {LOSS_WRITTEN_DOWN[0].lower()}{LOSS_WRITTEN_DOWN[1:]}",
+        remedy=f"{REWRITTEN} If the document is ahead: {LOSS_WRITTEN_DOWN[0].lower()}{LOSS_WRITTEN_DOWN[1:]}",
         you_can=(
             Hint("repair it now", ("recover", "RUN")),
             Hint("or all such runs at once", ("doctor", "--fix")),

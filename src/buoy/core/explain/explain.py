@@ -18,7 +18,7 @@ from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.explain import phrases
 from buoy.core.explain.by_status import TELLERS, wait_line
 from buoy.core.explain.elsewhere import seen_from_afar
-from buoy.core.explain.evidence import crash_count, evidence_lines
+from buoy.core.explain.evidence import about_takers, crash_count, evidence_lines
 from buoy.core.explain.findings import child_troubles, policy_words, with_findings
 from buoy.core.explain.jobs import with_cluster
 from buoy.core.explain.narrative import Narrative, answers, bring_back, signals, stops, take_up, under_way
@@ -26,7 +26,6 @@ from buoy.core.explain.phrases import Wording
 from buoy.core.explain.stalled import stalled
 from buoy.core.explain.standstill import suspect, with_standstill
 from buoy.core.explain.store import with_store
-from buoy.core.explain.takers import about_takers
 from buoy.core.limits import POISON_CAP
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.core.log.wording import counted

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from buoy.core.advice import RUN, Advice, Hint, act, each_once
-from buoy.core.diagnosis.catalogue import CATALOGUE, named
+from buoy.core.diagnosis.catalogue import CATALOGUE, LOSS_WRITTEN_DOWN, REWRITTEN, named
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.diagnosis.findings import Finding
 from buoy.core.durations import in_words
@@ -18,19 +18,18 @@ from buoy.core.explain import phrases
 from buoy.core.explain.compensation import fate
 from buoy.core.explain.narrative import Narrative, served
 from buoy.core.explain.phrases import Wording
-from buoy.core.explain.remedy import remedy_words
 from buoy.core.limits import SWEEP_S
 from buoy.core.log.lifecycle import Status
 from buoy.core.remedy.policy import POLICIES, decide
 
 # Codes that status and health alone do not explain.
-_TOLD_HERE = frozenset(
+_EXPLAINED_HERE = frozenset(
     {"A1", "A2", "A3", "A4", "D2", "E1", "E2", "P1", "Q1", "Q2", "Q3", "Q4", "Q6", "R2", "W1"}
     | {"J1", "J2", "J3", "J5", "J6", "J7"}
 )
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
 # Codes whose cause a person could not guess.
-_HOW_TOLD = frozenset({"A1", "A2", "A3", "A4", "D2"})
+_CAUSE_SHOWN = frozenset({"A1", "A2", "A3", "A4", "D2"})
 _BY_POLICY = {
     "restart": "Its policy is restart: it begins again from the start, on a new branch.",
     "fail": "Its policy is fail: it ends as failed.",
@@ -43,7 +42,7 @@ def with_findings(narrative: Narrative, facts: Facts, findings: Sequence[Finding
     troubles = [each for each in findings if each.trouble]
     evidence = tuple(line for each in troubles if (line := _evidence(each)))
     # A drifted document comes before the findings that follow from it.
-    told_here = _TOLD_HERE - _ASLEEP if facts.drift is not None else _TOLD_HERE
+    told_here = _EXPLAINED_HERE - _ASLEEP if facts.drift is not None else _EXPLAINED_HERE
     first = next((each for each in troubles if each.code in told_here), None)
     if first is None:
         return replace(narrative, evidence=(*evidence, *narrative.evidence))
@@ -53,7 +52,7 @@ def with_findings(narrative: Narrative, facts: Facts, findings: Sequence[Finding
     return replace(
         narrative,
         headline=_headline(first, facts),
-        now=f"{entry.how} {narrative.now}" if first.code in _HOW_TOLD else narrative.now,
+        now=f"{entry.how} {narrative.now}" if first.code in _CAUSE_SHOWN else narrative.now,
         wrong=tuple(dict.fromkeys([finding_text(each) for each in troubles])),
         evidence=(*evidence, *narrative.evidence),
         next=narrative.next if _held_already(first, facts) else _next(first, facts, troubles),
@@ -182,3 +181,36 @@ def child_troubles(narrative: Narrative, facts: Facts, words: Wording) -> Narrat
         next=(*narrative.next, first),
         you_can=(*see, *narrative.you_can),
     )
+
+
+def remedy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """What Buoy does about it."""
+    match finding.code:
+        case "A4":
+            return _failure(finding, facts)
+        case "E1" | "E2" if finding.remedy == "bind":
+            return (f"It is bound to version {finding.evidence.get('bind_to')}, with which it began, and continues.",)
+        case "E1" | "E2" if finding.remedy == "hold":
+            return ("It is paused for a person: the store does not say what it should run.",)
+        case "R2":
+            return (REWRITTEN, LOSS_WRITTEN_DOWN) if "lost_to" in finding.evidence else (REWRITTEN,)
+        case _:
+            return (CATALOGUE[finding.code].remedy,)
+
+
+def _failure(finding: Finding, facts: Facts) -> tuple[str, ...]:
+    """A step failed and the run did not react: the class of its error and the policy decide."""
+    leaf, kind = finding.evidence.get("leaf"), finding.evidence.get("class")
+    match decide(finding, facts.document.policy, facts).action:
+        case "retry":
+            tried, bound = finding.evidence.get("tried") or 0, finding.evidence.get("bound")
+            often = f" (try {int(tried) + 1} of {bound})" if bound else ""
+            return (f"{leaf} runs again, on a branch cut before it: its error is of class {kind}{often}.",)
+        case "compensate":
+            undoing = fate("compensate", facts.log or ())
+            acts = f"The run reacts to the failure of {leaf}: it undoes its completed steps and fails."
+            return (acts,) if undoing is None else (acts, undoing)
+        case "hold" if finding.remedy == "hold":
+            return (f"It is paused for a person: an error of class {kind} repeats until its cause is corrected.",)
+        case _:
+            return (f"An error of class {kind} does not say whether another attempt helps: the run's policy decides.",)
