@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from buoy.cli.terminal.lines.messages import tell_sent
+from buoy.cli.terminal.lines.messages import print_sent
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.cli.terminal.questions.answers import parse_answer
@@ -42,7 +42,7 @@ def answer(
     """
     if value is not None and form is not None:
         raise BadInput("the answer is given twice: as VALUE and with --form; give one of them")
-    return tell_sent(go(_answer(run_id, form if value is None else value, question, store)), as_json=as_json)
+    return print_sent(go(_answer(run_id, form if value is None else value, question, store)), as_json=as_json)
 
 
 async def _answer(run_id: str, typed: str | None, question_id: str | None, store: str | None) -> Sent:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.job_changes import tell_changed
-from buoy.cli.terminal.lines.messages import tell_request
+from buoy.cli.terminal.job_changes import print_changed
+from buoy.cli.terminal.lines.messages import print_request
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.operations.control import messages
@@ -36,8 +36,8 @@ def cancel(run_id: str, names: tuple[str, ...], reason: str | None, store: str |
     Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
     if names:
-        return tell_changed("cancel", run_id, names, reason, store=store, as_json=as_json)
-    return tell_request(go(_cancel(run_id, reason, store)), as_json=as_json)
+        return print_changed("cancel", run_id, names, reason, store=store, as_json=as_json)
+    return print_request(go(_cancel(run_id, reason, store)), as_json=as_json)
 
 
 async def _cancel(run_id: str, reason: str | None, store: str | None) -> RequestMade:

@@ -25,7 +25,7 @@ from buoy.operations.maintenance.doctor import (
 )
 
 _SHOWN_MAX = 30
-_TELL_EVERY_S = 2.0
+_PRINT_EVERY_S = 2.0
 _OF_THE_STORE = {
     STORE: "The store itself is not as it should be",
     INDEX: "An entry of an index is missing or left over, or a document cannot be read",
@@ -39,16 +39,16 @@ class _Progress:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._told_at = monotonic()
+        self._printed_at = monotonic()
         self._last = ""
 
     def __call__(self, text: str) -> None:
         now = self._monotonic()
-        if now - self._told_at >= _TELL_EVERY_S and text != self._last:
+        if now - self._printed_at >= _PRINT_EVERY_S and text != self._last:
             self.at_once(text)
 
     def at_once(self, text: str) -> None:
-        self._told_at, self._last = self._monotonic(), text
+        self._printed_at, self._last = self._monotonic(), text
         click.echo(f"{text}...", err=True)
 
 

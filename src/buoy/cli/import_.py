@@ -50,7 +50,7 @@ def import_command(
         raise BadInput("--quarantine holds a run, --resume continues it, --as-found does neither; choose one")
     bundle = parse(_read(file))
     if only_check:
-        return _tell_check(bundle, as_found=as_found, as_json=as_json)
+        return _print_check(bundle, as_found=as_found, as_json=as_json)
     done = go(_imported(bundle, store, quarantine=quarantine, resume=resume, as_found=as_found))
     if as_json:
         print_json(done)
@@ -90,7 +90,7 @@ def _read(file: str) -> bytes:
     return data
 
 
-def _tell_check(bundle: Bundle, *, as_found: bool, as_json: bool) -> int:
+def _print_check(bundle: Bundle, *, as_found: bool, as_json: bool) -> int:
     found = check_found(bundle).checked if as_found else check(bundle)
     bad = any(
         finding.weight == "wrong" or (finding.weight == "doubtful" and not as_found) for finding in found.findings

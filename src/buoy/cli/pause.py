@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.lines.messages import tell_request
+from buoy.cli.terminal.lines.messages import print_request
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.operations.control import messages
@@ -24,7 +24,7 @@ def pause(run_id: str, reason: str | None, store: str | None, as_json: bool) -> 
 
     Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
-    return tell_request(go(_pause(run_id, reason, store)), as_json=as_json)
+    return print_request(go(_pause(run_id, reason, store)), as_json=as_json)
 
 
 async def _pause(run_id: str, reason: str | None, store: str | None) -> RequestMade:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.job_changes import tell_changed
+from buoy.cli.terminal.job_changes import print_changed
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import shared_options
 
@@ -24,4 +24,4 @@ def reset(run_id: str, names: tuple[str, ...], store: str | None, as_json: bool)
 
     Exit code: 0 done or requested, 2 not possible, 5 store unusable.
     """
-    return tell_changed("reset", run_id, names, None, store=store, as_json=as_json)
+    return print_changed("reset", run_id, names, None, store=store, as_json=as_json)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.lines.outcomes import tell_outcome
+from buoy.cli.terminal.lines.outcomes import print_outcome
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, duration, go, shared_options
 from buoy.operations.control.outcome import RunOutcome, outcome, wait_for_outcome
@@ -27,7 +27,7 @@ def result(run_id: str, wait: bool, timeout: float | None, store: str | None, as
     Exit code: 0 completed, 1 failed, 2 no such run, 3 cancelled, 4 not ended yet, 5 store unusable.
     """
     found = go(_result(run_id, store, wait=wait or timeout is not None, timeout_s=timeout))
-    return tell_outcome(found, as_json=as_json)
+    return print_outcome(found, as_json=as_json)
 
 
 async def _result(run_id: str, store: str | None, *, wait: bool, timeout_s: float | None) -> RunOutcome:

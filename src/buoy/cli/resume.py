@@ -53,7 +53,7 @@ def resume(run_ids: tuple[str, ...], every: bool, store: str | None, as_json: bo
         print_json(done[0] if len(done) == 1 else {"runs": done})
     else:
         for each in done:
-            _tell(each, words)
+            _print_resumed(each, words)
     return Exit.OK
 
 
@@ -121,7 +121,7 @@ async def _resume(run_id: str, store: str | None, words: Wording) -> ResumedRun:
         return await resume_run(client, RunId(run_id), words)
 
 
-def _tell(done: ResumedRun, words: Wording) -> None:
+def _print_resumed(done: ResumedRun, words: Wording) -> None:
     click.echo(done.text if done.outcome == "asked" else f"run {done.run_id}: {done.text}")
     if done.missing is not None:
         click.echo(f"nothing happens yet: {done.missing}", err=True)

@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from buoy.cli.terminal.lines.outcomes import tell_outcome
+from buoy.cli.terminal.lines.outcomes import print_outcome
 from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
 from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
 from buoy.cli.terminal.output import results_alone
@@ -57,7 +57,7 @@ def run(
     with results_alone(as_json=as_json):
         found = named_target(target, given, pairs, params, prefixes)
         done, left = go(_run(found, run_id, store, ask=ask, as_json=as_json))
-    code = tell_outcome(done, as_json=as_json)
+    code = print_outcome(done, as_json=as_json)
     if code is Exit.NOT_ENDED and not as_json:
         again = wording(store, local).command("run", target, "--id", done.run_id)
         click.echo(f"continue it: {again}", err=True)

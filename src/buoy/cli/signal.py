@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from buoy.cli.terminal.lines.messages import tell_sent
+from buoy.cli.terminal.lines.messages import print_sent
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.program import connected, go, shared_options
 from buoy.operations.control import messages
@@ -30,7 +30,7 @@ def signal(run_id: str, name: str, payload: str | None, dedupe: str | None, stor
     Exit code: 0 stored, 2 bad input or no such run, 5 store unusable.
     """
     body = None if payload is None else parse_json(payload, "PAYLOAD_JSON")
-    return tell_sent(go(_signal(run_id, name, body, dedupe, store)), as_json=as_json)
+    return print_sent(go(_signal(run_id, name, body, dedupe, store)), as_json=as_json)
 
 
 async def _signal(run_id: str, name: str, body: object, dedupe: str | None, store: str | None) -> Sent:

@@ -69,7 +69,7 @@ def submit(
         if dry_run:
             return _show(go(_preview(found, options)), as_json=as_json)
         made, allocated = go(_submit(found, run_id, store, options if slurm else None))
-    return _tell(made, allocated, store, as_json=as_json)
+    return _print_submitted(made, allocated, store, as_json=as_json)
 
 
 def _show(plan: Regenerated, *, as_json: bool) -> int:
@@ -80,7 +80,7 @@ def _show(plan: Regenerated, *, as_json: bool) -> int:
     return Exit.OK
 
 
-def _tell(made: Submitted, allocated: Allocated | None, store: str | None, *, as_json: bool) -> int:
+def _print_submitted(made: Submitted, allocated: Allocated | None, store: str | None, *, as_json: bool) -> int:
     code = Exit.OK if allocated is None or allocated.complete else Exit.FAILED
     if as_json:
         groups = [

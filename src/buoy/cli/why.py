@@ -37,7 +37,7 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
     if (run_id is None) != every:
         raise BadInput("which runs is not clear: give either RUN or --all, for every run in trouble")
     if run_id is None:
-        return _tell_all(store, as_json=as_json)
+        return _print_all(store, as_json=as_json)
     found = go(_explained(run_id, store))
     if as_json:
         print_json(found)
@@ -67,7 +67,7 @@ def _show(found: Explanation) -> None:
                 out.print(f"  {line}")
 
 
-def _tell_all(store: str | None, *, as_json: bool) -> int:
+def _print_all(store: str | None, *, as_json: bool) -> int:
     found = go(_all(store))
     if as_json:
         print_json(found)

@@ -37,7 +37,7 @@ class ChangeFeed:
         self._quiet_looks = 0
         # The number of changes, and the last number that each task received.
         self._count = 0
-        self._told_to: WeakKeyDictionary[asyncio.Task[object], int] = WeakKeyDictionary()
+        self._delivered: WeakKeyDictionary[asyncio.Task[object], int] = WeakKeyDictionary()
         self._waiting: set[asyncio.Future[None]] = set()
         self._ticking: WeakSet[asyncio.AbstractEventLoop] = WeakSet()
 
@@ -53,9 +53,9 @@ class ChangeFeed:
         self._look()
         task = asyncio.current_task()
         assert task is not None, "a coroutine that waits belongs to a task"
-        if self._told_to.get(task, 0) == self._count and not await self._wait(timeout_s):
+        if self._delivered.get(task, 0) == self._count and not await self._wait(timeout_s):
             return False
-        self._told_to[task] = self._count
+        self._delivered[task] = self._count
         return True
 
     async def _wait(self, timeout_s: float) -> bool:

@@ -31,19 +31,19 @@ class Met:
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], str] = {}
-        self._untold: list[Broken] = []
+        self._unreported: list[Broken] = []
 
     def note(self, broken: Broken) -> Broken:
         if len(self._known) >= MET_MAX:
             self._known.clear()
-        if self._known.get((broken.kind, broken.id)) != broken.reason and len(self._untold) < MET_MAX:
+        if self._known.get((broken.kind, broken.id)) != broken.reason and len(self._unreported) < MET_MAX:
             self._known[broken.kind, broken.id] = broken.reason
-            self._untold.append(broken)
+            self._unreported.append(broken)
         return broken
 
     def take(self) -> tuple[Broken, ...]:
-        untold, self._untold = self._untold, []
-        return tuple(untold)
+        unreported, self._unreported = self._unreported, []
+        return tuple(unreported)
 
 
 def broken(kind: Literal["run", "runner", "schedule", "task"], id: str, place: str, error: BaseException) -> Broken:

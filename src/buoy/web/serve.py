@@ -113,7 +113,7 @@ class Server:
     def __init__(self, options: ServeOptions, tell: Callable[[str], None]) -> None:
         check(options)
         self._options = options
-        self._tell = tell
+        self._print = tell
 
     def run(self) -> None:
         """Serves until a signal ends it."""
@@ -141,8 +141,8 @@ class Server:
             )
             if options.tls_cert:
                 _check_certificate(options)
-            specs = spec_worker(options.store, self._tell) if options.specs else None
-            server = _Uvicorn(config, backend, lambda: self._tell(f"serving {options.url}"), specs)
+            specs = spec_worker(options.store, self._print) if options.specs else None
+            server = _Uvicorn(config, backend, lambda: self._print(f"serving {options.url}"), specs)
             # uvicorn raises the signal that stopped it once more at its end; a stop that was asked for is no failure.
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, _stopped)
@@ -174,7 +174,7 @@ class Server:
         path = self._options.token_file or token_file(self._options.local_place)
         tokens = KnownTokens()
         tokens.add(read_or_make_token(path), grant_of("owner", ["admin"]))
-        self._tell(f"token: {path}")
+        self._print(f"token: {path}")
         return StoreTokens(backend, tokens)
 
 

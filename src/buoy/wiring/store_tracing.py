@@ -65,11 +65,11 @@ class _Tracer:
                 error = type(raised).__name__
                 raise
             finally:
-                self._tell(StoreCall(role, name, began_at, self._clock.monotonic() - began, error))
+                self._notify(StoreCall(role, name, began_at, self._clock.monotonic() - began, error))
 
         return call
 
-    def _tell(self, call: StoreCall) -> None:
+    def _notify(self, call: StoreCall) -> None:
         if self._listener is None:
             return
         try:

@@ -10,7 +10,7 @@ from buoy.core.ids import RunId
 from buoy.operations.batch.changes import Change, JobsChanged, change_jobs
 
 
-def tell_changed(
+def print_changed(
     change: Change, run_id: str, names: tuple[str, ...], reason: str | None, *, store: str | None, as_json: bool
 ) -> Exit:
     """Asks the run to reset, cancel or disable these jobs."""

@@ -93,7 +93,7 @@ class Program(click.Group):
         except click.exceptions.Exit as done:
             code = done.exit_code
         except click.ClickException as error:
-            code = tell_usage(error, as_json=as_json)
+            code = print_usage(error, as_json=as_json)
         except Problem as error:
             code = tell(error, as_json=as_json)
         except (click.Abort, KeyboardInterrupt):
@@ -124,7 +124,7 @@ def _facts(error: Problem) -> dict[str, str]:
     return {}
 
 
-def tell_usage(error: click.ClickException, *, as_json: bool) -> int:
+def print_usage(error: click.ClickException, *, as_json: bool) -> int:
     if as_json:
         print_json({"error": {"type": "Usage", "message": error.format_message()}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):

@@ -34,9 +34,9 @@ class Watch:
         self._ask = ask
         self._seen = 0
         self._trouble = ""
-        hear_troubles(worker.runner, self._tell_trouble)
+        hear_troubles(worker.runner, self._print_trouble)
 
-    def _tell_trouble(self, text: str) -> None:
+    def _print_trouble(self, text: str) -> None:
         """Shows a trouble once. The run continues by itself when it can; a person may have to act."""
         if text != self._trouble:
             self._trouble = text

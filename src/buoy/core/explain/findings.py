@@ -42,8 +42,8 @@ def with_findings(narrative: Narrative, facts: Facts, findings: Sequence[Finding
     troubles = [each for each in findings if each.trouble]
     evidence = tuple(line for each in troubles if (line := _evidence(each)))
     # A drifted document comes before the findings that follow from it.
-    told_here = _EXPLAINED_HERE - _ASLEEP if facts.drift is not None else _EXPLAINED_HERE
-    first = next((each for each in troubles if each.code in told_here), None)
+    explained = _EXPLAINED_HERE - _ASLEEP if facts.drift is not None else _EXPLAINED_HERE
+    first = next((each for each in troubles if each.code in explained), None)
     if first is None:
         return replace(narrative, evidence=(*evidence, *narrative.evidence))
     entry = CATALOGUE[first.code]

@@ -25,7 +25,7 @@ from buoy.errors import BadInput
 if TYPE_CHECKING:
     from referencing._core import Resolver
 
-_ERRORS_TOLD = 10
+_ERRORS_SHOWN = 10
 _SCHEMA_TROUBLES = (Unresolvable, RecursionError, re.error, ArithmeticError, ValueError, TypeError)
 
 
@@ -74,7 +74,7 @@ def check_form(title: str, schema: dict[str, object], answer: object) -> None:
     # A registry that fetches nothing: a `$ref` to some address must never make Buoy call there.
     validator = _bounded_validator(Budget(FORM_STEPS_MAX))(schema, registry=EMPTY_REGISTRY)
     try:
-        errors = list(islice(validator.iter_errors(answer), _ERRORS_TOLD + 1))
+        errors = list(islice(validator.iter_errors(answer), _ERRORS_SHOWN + 1))
     except _SCHEMA_TROUBLES as trouble:
         raise BadInput(f"the answer cannot be judged by the schema of {title!r}: {trouble}") from trouble
     except BaseException as error:
@@ -82,8 +82,8 @@ def check_form(title: str, schema: dict[str, object], answer: object) -> None:
             raise
         raise BadInput(f"the answer to {title!r}, or its schema, is nested too deeply") from error
     if errors:
-        more = "; and more" if len(errors) > _ERRORS_TOLD else ""
-        raise BadInput("; ".join(_error_text(each) for each in errors[:_ERRORS_TOLD]) + more)
+        more = "; and more" if len(errors) > _ERRORS_SHOWN else ""
+        raise BadInput("; ".join(_error_text(each) for each in errors[:_ERRORS_SHOWN]) + more)
 
 
 def _is_panic(error: BaseException) -> bool:

@@ -238,12 +238,12 @@ class BatchDecider(SpecDecider):
             self._given_up(node, self._leaf(node))
         if self._offered.members(lot):
             leaves = tuple(self._leaf(node) for node in nodes)
-            self._tell_lot(lot, StopJobs(leaves, reason=reason), number)
+            self._send_to_lot(lot, StopJobs(leaves, reason=reason), number)
             return
         self._lots.pop(lot_leaf(lot), None)
         self._execution.cancel_leaf(lot_leaf(lot))
 
-    def _tell_lot(self, lot: int, body: StopJobs, number: int) -> None:
+    def _send_to_lot(self, lot: int, body: StopJobs, number: int) -> None:
         execution = self._execution
         child = execution.state.child_id(lot_leaf(lot))
         message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))

@@ -138,7 +138,7 @@ class LotDecider:
             self._waiting.popleft()
             self._open(job)
         self._count(len(self._waiting))
-        self._tell()
+        self._report()
 
     def _open(self, job: LotJob, *, again: bool = False) -> None:
         self._begun.add(job.leaf)
@@ -192,7 +192,7 @@ class LotDecider:
 
     # ---- results
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Sends what has ended: many at once, after a second, or because all have ended."""
         unsent, all_ended = len(self._ends) - self._sent, len(self._ends) == len(self._jobs)
         if self._cancelled and not unsent and not self._sending:

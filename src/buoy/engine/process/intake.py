@@ -201,7 +201,7 @@ class Intake:
             self._give_back(task, error, POLL_S)
         except NotAllowedHere as error:
             self._give_back(task, error, 0.0)  # another runner may, now; this one asks for it no more
-            await self._tell_unable()
+            await self._publish_unable()
         except Problem as error:
             self._give_back(task, error, _RETRY_S)
         except Exception as error:  # noqa: BLE001 - recorded as a pause, or given back
@@ -252,7 +252,7 @@ class Intake:
         runner, (workflow, events, state) = self._runner, run
         messages = await unread_inbox(runner.store, task.run_id, state.consumed)
         to_claim: e.Claimed | None = claim
-        if runner.gone is None and task.cause == TAKEN_OVER and state.pause is None:
+        if runner.gone is None and task.cause == LOST and state.pause is None:
             claimed = await claim_first(runner, task, events, state, claim)
             if claimed is None:
                 self._unclear = True
@@ -290,7 +290,7 @@ class Intake:
         change = Released(due_at=due_at, now=now, seen=seen, cause=task.cause, evidence=still_carrying(task))
         runner.releases.add(task.run_id, change)
 
-    async def _tell_unable(self) -> None:
+    async def _publish_unable(self) -> None:
         """Publishes which specs this process leaves to others."""
         runner = self._runner
         unable = tuple(sorted(runner.specs.unable))[:_UNABLE_MAX]

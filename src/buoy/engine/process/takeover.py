@@ -52,14 +52,14 @@ class TakeoverVerdict(msgspec.Struct, frozen=True):
 
 def judge(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: str, now: float) -> TakeoverVerdict:
     """Looks at a run that is about to be claimed. `policy`: that of its workflow."""
-    if state.pause is not None or (claim.cause != TAKEN_OVER and state.claims < SOLO_AFTER):
+    if state.pause is not None or (claim.cause != LOST and state.claims < SOLO_AFTER):
         return TakeoverVerdict()
     counted = _crashes(log, claim, now)
     if counted.poison:
         finding = poison_finding(counted)
         decision = Decision("quarantine", "it ends the processes that drive it", policy)
         return TakeoverVerdict(plan=plan_recovery(state.run_id, log, finding, decision, claim.runner))
-    if claim.cause == TAKEN_OVER:
+    if claim.cause == LOST:
         plan = _by_policy(state, log, claim, policy, now)
         if plan is not None:
             return TakeoverVerdict(plan=plan)
@@ -68,7 +68,7 @@ def judge(state: State, log: Sequence[e.Event], claim: e.Claimed, policy: str, n
 
 def _crashes(log: Sequence[e.Event], claim: e.Claimed, now: float) -> Crashes:
     """Crashes so far, including the one that this claim follows."""
-    if claim.cause != TAKEN_OVER:
+    if claim.cause != LOST:
         return crashes(log)
     return crashes([*log, e.Event(log[-1].seq + 1, now, claim, log[-1].branch)])
 

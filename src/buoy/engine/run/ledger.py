@@ -51,7 +51,7 @@ class Ledger:
         # Task change of the next commit. The first commit makes the run's task ours.
         self.task_change: TaskChange | None = Held(host.id)
         self.seen = 0
-        self._seen_told = 0
+        self._seen_handed_over = 0
         self._clock = host.clock
         self._ids = host.ids
         self._journal = host.journal
@@ -84,7 +84,7 @@ class Ledger:
 
     def tells(self, seen: int) -> bool:
         """Whether a commit has said, or will say, that messages were seen up to this number."""
-        return self._seen_told >= seen or bool(self._buffer)
+        return self._seen_handed_over >= seen or bool(self._buffer)
 
     def now(self) -> float:
         """The run's own time: this machine's, or later by as much as the log was ahead of it, or as it was set."""
@@ -150,9 +150,9 @@ class Ledger:
 
     def _submit(self) -> None:
         seen = 0
-        if self.seen > self._seen_told:
+        if self.seen > self._seen_handed_over:
             # If this commit is lost, this incarnation ends with it. So a read mark needs handing over only once.
-            seen = self._seen_told = self.seen
+            seen = self._seen_handed_over = self.seen
         write = Write(self._run_id, self.durable_seq, tuple(self._buffer), document(self.state), self.task_change, seen)
         self._buffer.clear()
         self._in_flight, self._effects = self._effects, []

@@ -124,7 +124,7 @@ async def import_run(
     assert found.state is not None
     moved_to = await _moved_on(client, bundle)
     if moved_to:
-        return msgspec.structs.replace(await _told(client, bundle, found, new=False), continued=moved_to)
+        return msgspec.structs.replace(await _imported(client, bundle, found, new=False), continued=moved_to)
     if doubts and not quarantine:
         raise BadInput(
             f"the bundle of {bundle.run_id} is doubtful, nothing was imported: {_few(doubts)}; "
@@ -136,7 +136,7 @@ async def import_run(
     if not new:
         await _check_same(client, bundle)
     resumed = resume and not doubts and await _resume(client, bundle)
-    return await _told(client, bundle, found, new=new, resumed=resumed)
+    return await _imported(client, bundle, found, new=new, resumed=resumed)
 
 
 async def _import_found(client: Client, bundle: Bundle) -> Imported:
@@ -155,11 +155,11 @@ async def _import_found(client: Client, bundle: Bundle) -> Imported:
             found=task,
         )
         if await _bring(client, bundle, copy):
-            return await _told(client, bundle, found.checked, new=True, task=task.state)
+            return await _imported(client, bundle, found.checked, new=True, task=task.state)
     if not bundle.log and (await client.record(bundle.run_id)).document != found.document:
         raise WrongState(f"run {bundle.run_id} exists already in {client.store.name} and differs; use another store")
     await _check_same(client, bundle)
-    return await _told(client, bundle, found.checked, new=False)
+    return await _imported(client, bundle, found.checked, new=False)
 
 
 def _refuse_wrong(bundle: Bundle, checked: Checked) -> None:
@@ -174,7 +174,7 @@ async def _bring(client: Client, bundle: Bundle, copy: RunCopy) -> bool:
     return await client.store.archive.import_run(copy)
 
 
-async def _told(
+async def _imported(
     client: Client, bundle: Bundle, checked: Checked, *, new: bool, resumed: bool = False, task: str | None = None
 ) -> Imported:
     record = await client.record(bundle.run_id)

@@ -67,7 +67,7 @@ async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool
         await _check(source, target, member)
     if dry_run:
         whole = {member: await _is_whole(source, target, member) for member in family}
-        return [await _told(source, each, "complete" if done else "would_move") for each, done in whole.items()]
+        return [await _copied(source, each, "complete" if done else "would_move") for each, done in whole.items()]
     fenced = [await _fence(source, target, member) for member in family]
     new = {each.run_id: await _bring(source, target, each) for each in fenced}
     copied = []
@@ -75,7 +75,7 @@ async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool
         sent = await _forward(source, target, each.run_id)
         resumed = await _let_go(target, each)
         moved = new[each.run_id] or sent or resumed
-        copied.append(await _told(source, each.run_id, "moved" if moved else "complete"))
+        copied.append(await _copied(source, each.run_id, "moved" if moved else "complete"))
     return copied
 
 
@@ -306,7 +306,7 @@ async def _holds(target: Client, fenced: _Fenced) -> bool:
     return ours and isinstance(there[-1].body, e.Paused) and len(there) <= 2
 
 
-async def _told(source: Client, run_id: RunId, state: Literal["would_move", "moved", "complete"]) -> CopiedRun:
+async def _copied(source: Client, run_id: RunId, state: Literal["would_move", "moved", "complete"]) -> CopiedRun:
     record = await source.record(run_id)
     moved = 1 if record.document.moved_to is not None else 0
     messages = await source.store.inbox(run_id)

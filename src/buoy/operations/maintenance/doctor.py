@@ -35,7 +35,7 @@ STORE, INDEX, PURGE, RUNNER = "store", "index", "purge", "runner"
 # What is left to a person in any case.
 NEVER_MENDED = frozenset({STORE, "R1"})
 # A person reads a few of a million texts; all troubles are counted.
-TOLD_MAX = 1_000
+LISTED_MAX = 1_000
 _PAGE = 200
 _ORPHANS = 500
 # Between a first look at an index and a second one: what was under way has arrived by then.
@@ -98,7 +98,7 @@ class Doctor:
         # Hears that nothing happens for some seconds.
         self._waiting = waiting or progress
         self._apart_s = apart_s
-        self._told: list[Ailment] = []
+        self._listed: list[Ailment] = []
         self._counts: dict[str, int] = {}
         self._fixed = self._runs = self._lagging = self._foreign = self._rebuilt = 0
 
@@ -124,15 +124,15 @@ class Doctor:
             counts=self._counts | ({STORE: len(bad)} if bad else {}),
             fixed=self._fixed,
             left=number + len(bad) - self._fixed,
-            troubles=(*bad, *self._told),
-            untold=number - len(self._told),
+            troubles=(*bad, *self._listed),
+            untold=number - len(self._listed),
         )
 
-    def _tell(self, code: str, text: str, run_id: RunId | None = None, *, fixed: bool = False) -> None:
+    def _add(self, code: str, text: str, run_id: RunId | None = None, *, fixed: bool = False) -> None:
         self._counts[code] = self._counts.get(code, 0) + 1
         self._fixed += fixed
-        if len(self._told) < TOLD_MAX:
-            self._told.append(Ailment(code, text, run_id, fixed))
+        if len(self._listed) < LISTED_MAX:
+            self._listed.append(Ailment(code, text, run_id, fixed))
 
     # ---- indexes
 
@@ -152,7 +152,7 @@ class Doctor:
         for trouble in found:
             if await self._store.integrity.recheck(trouble):
                 fixed = self._fix and trouble.mendable and await self._store.integrity.repair(trouble)
-                self._tell(INDEX, trouble.text, trouble.run_id, fixed=fixed)
+                self._add(INDEX, trouble.text, trouble.run_id, fixed=fixed)
 
     # ---- runs
 
@@ -162,13 +162,13 @@ class Doctor:
                 self._runs += 1
                 self._progress(f"looked at {counted(self._runs, 'run')}")
                 if isinstance(record, Broken):
-                    self._tell("R1", f"it cannot be read: {record.reason}", RunId(record.id))
+                    self._add("R1", f"it cannot be read: {record.reason}", RunId(record.id))
                 else:
                     await self._look_at(record.document.run_id)
             for one in await self._store.schedules.broken():
-                self._tell(STORE, f"schedule {one.id} cannot be read and does not fire: {one.reason}")
+                self._add(STORE, f"schedule {one.id} cannot be read and does not fire: {one.reason}")
         except CorruptLog as error:
-            self._tell("R1", f"the list of runs cannot be read to its end: {error}")
+            self._add("R1", f"the list of runs cannot be read to its end: {error}")
 
     async def _records(self) -> AsyncIterator[RunRecord | Broken]:
         active = tuple(status.value for status in Status if status not in TERMINAL)
@@ -197,9 +197,9 @@ class Doctor:
                 await self._check_document(record, folded)
             await self._check_task(run_id)
         except CorruptLog as error:
-            self._tell("R1", str(error).replace(f"the log of {run_id}", "its log"), run_id)
+            self._add("R1", str(error).replace(f"the log of {run_id}", "its log"), run_id)
         except Exception as error:  # noqa: BLE001 - an error of one run is reported, and hides no other run
-            self._tell("R1", Recovery.unread(run_id, error).error or "", run_id)
+            self._add("R1", Recovery.unread(run_id, error).error or "", run_id)
 
     async def _read(self, run_id: RunId) -> tuple[RunRecord | None, Document | None]:
         """A run and its folded log, read so that both are from the same moment of the run."""
@@ -224,7 +224,7 @@ class Doctor:
             fixed = await self._store.archive.rewrite(run_id, folded, folded.head_seq)
             self._rebuilt += fixed
         if wrong is not None:
-            self._tell("R2", wrong, run_id, fixed=fixed)
+            self._add("R2", wrong, run_id, fixed=fixed)
 
     async def _check_ahead(self, run_id: RunId) -> None:
         """A document that names events which the log does not have, unless the run just moved."""
@@ -232,21 +232,21 @@ class Doctor:
         if drift is not None:
             fixed = self._fix and await write_down_loss(self._client, run_id)
             self._rebuilt += fixed
-            self._tell("R2", drift, run_id, fixed=fixed)
+            self._add("R2", drift, run_id, fixed=fixed)
 
     def _without_log(self, record: RunRecord) -> None:
         """Another system's document never had one; a run that Buoy drove has lost it."""
         if record.envelope.orchestrator_task_id is None:
             self._foreign += 1
             return
-        self._tell("R1", log_gone_text(record.document.head_seq), record.document.run_id)
+        self._add("R1", log_gone_text(record.document.head_seq), record.document.run_id)
 
     async def _check_task(self, run_id: RunId) -> None:
         record = await self._store.run(run_id)
         if record is None or record.document.ended or record.has_task:
             return
         fixed = self._fix and await self._store.requeue_orphan(Orphan(run_id, None, "it has no task", no_task=True))
-        self._tell("Q1", "it is active and has no task", run_id, fixed=fixed)
+        self._add("Q1", "it is active and has no task", run_id, fixed=fixed)
 
     # ---- who should do the work
 
@@ -263,13 +263,13 @@ class Doctor:
                     continue
                 code = "Q4" if orphan.holder is None else ("H1" if orphan.holder in known else "Q3")
                 fixed = self._fix and await self._store.requeue_orphan(orphan)
-                self._tell(code, orphan.why, orphan.run_id, fixed=fixed)
+                self._add(code, orphan.why, orphan.run_id, fixed=fixed)
             if not orphans:
                 break
         for run_id in await self._store.archive.half_purged():
             stone = await self._store.archive.tombstone(run_id) if self._fix else None
             fixed = stone is not None and await self._store.archive.purge(stone)
-            self._tell(PURGE, "its purge was begun and not finished", run_id, fixed=fixed)
+            self._add(PURGE, "its purge was begun and not finished", run_id, fixed=fixed)
 
     async def _dead_runners(self) -> None:
         """Those whose death is seen from here; of others only a sweeper that stays can tell."""
@@ -280,9 +280,7 @@ class Doctor:
             proof = sights[record.info.id].proof
             if proof is not None:
                 fixed = self._fix and await detector.declare_dead(record, proof) is not None
-                self._tell(
-                    "H1", f"runner {record.info.id} is dead ({proof['proof']}) but still registered", fixed=fixed
-                )
+                self._add("H1", f"runner {record.info.id} is dead ({proof['proof']}) but still registered", fixed=fixed)
         await self._broken_runners()
 
     async def _broken_runners(self) -> None:
@@ -292,7 +290,7 @@ class Doctor:
             await asyncio.sleep(self._apart_s)
         aside = await set_aside(self._client, found, apart_s=self._apart_s) if self._fix else ()
         for each in found:
-            self._tell(RUNNER, each.text, fixed=each.record.info.id in aside)
+            self._add(RUNNER, each.text, fixed=each.record.info.id in aside)
 
 
 def derived_checks(report: DoctorReport) -> list[StoreCheck]:

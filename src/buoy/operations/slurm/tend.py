@@ -92,7 +92,7 @@ class Tender:
         self._run_id = run_id
         self._options = options
         self._missed: tuple[str, ...] = ()
-        self._told_unfinished = False
+        self._reported_unfinished = False
         self._last: _LastLook | None = None
         # The jobs that this look has reset so far: they are, also if the rest of the look gets no answer.
         self._was_reset: list[str] = []
@@ -190,9 +190,9 @@ class Tender:
 
     async def _unfinished(self) -> tuple[str, ...]:
         """Reports once: commands that another process claimed, and whose end is not recorded."""
-        if self._told_unfinished:
+        if self._reported_unfinished:
             return ()
-        self._told_unfinished = True
+        self._reported_unfinished = True
         cluster = (await read_view(self._site.client, self._run_id)).cluster
         return tuple(each.action for each in cluster.actions.values() if each.unfinished)
 

@@ -73,7 +73,7 @@ class WorkerPool:
         self._clock = clock
         self._words = tuple(words)
         self._options = options
-        self._tell = on_event
+        self._report = on_event
         self._alive: dict[int, ChildProcess] = {}
         self._signal: str | None = None
         self._stopping = asyncio.Event()
@@ -119,7 +119,7 @@ class WorkerPool:
             crashes = 1 if self._clock.monotonic() - began >= self._options.reset_s else crashes + 1
             if self._options.until_idle and crashes > self._options.crashes_max:
                 self._given_up += 1
-                self._tell(PoolEvent(what="given_up", process=number, code=code, crashes=crashes))
+                self._report(PoolEvent(what="given_up", process=number, code=code, crashes=crashes))
                 break
             await self._pause(number, code, crashes, detail)
             code = None  # a stop during the pause finds no process
@@ -132,25 +132,25 @@ class WorkerPool:
         except Unavailable as error:
             return None, str(error)
         self._alive[number] = child
-        self._tell(PoolEvent(what="spawned", process=number, pid=child.pid))
+        self._report(PoolEvent(what="spawned", process=number, pid=child.pid))
         if self._signal is not None:
             child.ask_to_stop(self._signal)  # asked for while the process was being started
         code = await child.wait()
         del self._alive[number]
-        self._tell(PoolEvent(what="ended", process=number, pid=child.pid, code=code))
+        self._report(PoolEvent(what="ended", process=number, pid=child.pid, code=code))
         return code, None
 
     def _ready(self, number: int, runner: str) -> None:
         self._was_ready = True
         child = self._alive.get(number)
         pid = None if child is None else child.pid
-        self._tell(PoolEvent(what="ready", process=number, pid=pid, runner=runner))
+        self._report(PoolEvent(what="ready", process=number, pid=pid, runner=runner))
 
     def _is_last(self, number: int, code: int | None) -> bool:
         if code in self._options.refusals and not self._was_ready:
             if self._refused is None:
                 self._refused = code
-                self._tell(PoolEvent(what="refused", process=number, code=code))
+                self._report(PoolEvent(what="refused", process=number, code=code))
             self.stop("REFUSED")
             return True
         return code == 0 and self._options.until_idle
@@ -160,7 +160,7 @@ class WorkerPool:
         # The exponent is bounded: a float overflows at two to the power of 1,024.
         wait_s = min(self._options.longest_s, self._options.first_s * 2.0 ** min(crashes - 1, 20))
         self._restarts += 1
-        self._tell(
+        self._report(
             PoolEvent(what="restarting", process=number, code=code, crashes=crashes, wait_s=wait_s, detail=detail)
         )
         try:

@@ -129,7 +129,7 @@ class Sweeper:
     async def sweep(self, *, orphans: bool = True) -> Swept:
         """Looks quickly for dead runners and orphans. Any process may call it at any time."""
         began = self._monotonic()
-        sweep = Sweep(self._client, self._detector, self._options, on_recovery=self._tell_recovered)
+        sweep = Sweep(self._client, self._detector, self._options, on_recovery=self._report_recovered)
         if self._options.limit is not None or self._options.rate is not None:
             # The user chose a long interval: then only whole sweeps act, and this loop only watches.
             await sweep.watch()
@@ -143,7 +143,7 @@ class Sweeper:
             self.done(WholeSweep(found, Reconciled(), self._monotonic() - began, self._detector.left))
         return found
 
-    def _tell_recovered(self, found: Recovery) -> None:
+    def _report_recovered(self, found: Recovery) -> None:
         """A quick look comes every second: it shows what it did, and leaves the rest to the whole sweep."""
         if self.on_recovery is not None and found.needed and found.action in RECOVERING:
             self.on_recovery(found)

@@ -31,15 +31,15 @@ class Poke:
         self._etag = ""
         # As listings show it; some stores have another form of it there.
         self._listed: str | None = None
-        self._told = 0
+        self._pokes = 0
         self._poll_s = BUSY_POLL_S
         self._next = clock.monotonic()
         self._busy_until = clock.monotonic() + QUIET_AFTER_S
 
     async def tell(self, what: str) -> None:
         """There is work. The text only makes each body another one: an etag may be the body's hash."""
-        self._told += 1
-        body = f"{what} {self._clock.now():.6f} {self._told}"
+        self._pokes += 1
+        body = f"{what} {self._clock.now():.6f} {self._pokes}"
         try:
             self._etag = await self._bucket.put(layout.POKE, body.encode())
         except (Unavailable, StoreUnusable) as error:

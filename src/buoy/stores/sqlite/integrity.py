@@ -25,7 +25,7 @@ from buoy.stores.write_probe import write_refusal
 # One check reports so many troubles of one kind; after their repair the next check finds the rest.
 TROUBLES_MAX = 1_000
 # Names of triggers or views in one line.
-TOLD_MAX = 10
+SHOWN_MAX = 10
 
 _INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (\w+)")
 INDEXES = {
@@ -197,9 +197,9 @@ def _foreign_programs(connection: sqlite3.Connection, version: int) -> StoreChec
         wrong += [f"{kind} {_named(name)} is missing" for kind, name in PROGRAMS.keys() - there.keys()]
     if wrong:
         advice = "stop the workers, then look at each and drop it: `DROP TRIGGER NAME` in the sqlite3 shell"
-        return StoreCheck("triggers", False, f"{', '.join(sorted(wrong)[:TOLD_MAX])}; {advice}")
+        return StoreCheck("triggers", False, f"{', '.join(sorted(wrong)[:SHOWN_MAX])}; {advice}")
     views = sorted(_named(name) for kind, name in there.keys() - PROGRAMS.keys())
-    more = f"; views of your own: {', '.join(views[:TOLD_MAX])}" if views else ""
+    more = f"; views of your own: {', '.join(views[:SHOWN_MAX])}" if views else ""
     return StoreCheck("triggers", True, f"triggers and views are those of schema {version}{more}")
 
 

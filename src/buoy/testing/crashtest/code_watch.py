@@ -33,7 +33,7 @@ class CodeWatch:
     """Everything that is seen of workflow code in one scenario."""
 
     def __init__(self, tell: Callable[..., None], now: Callable[[], float]) -> None:
-        self._tell = tell
+        self._note = tell
         self._now = now
         self._seen: set[str] = set()
         self._calls: list[tuple[Call, str]] = []
@@ -65,16 +65,16 @@ class CodeWatch:
         if function is _BLOCKS:
             self._look_at_sleep(frame, event)
         elif event == "c_call" and (what := _impure(function)) is not None:
-            self._tell_impure(frame, what)
+            self._note_impure(frame, what)
 
     def _look_at_sleep(self, frame: FrameType, event: str) -> None:
         if event == "c_call":
             self._blocked_at = self._now()
         elif event == "c_return" and (caller := _users(frame)) is not None:
             took_s = self._now() - self._blocked_at
-            self._tell("blocked", text=f"time.sleep at {_place(caller)}", step=self._holds, took_s=took_s)
+            self._note("blocked", text=f"time.sleep at {_place(caller)}", step=self._holds, took_s=took_s)
 
-    def _tell_impure(self, frame: FrameType, what: str) -> None:
+    def _note_impure(self, frame: FrameType, what: str) -> None:
         caller: FrameType | None = frame
         while caller is not None and caller.f_globals.get("__name__") in _CHANCE:
             caller = caller.f_back
@@ -83,7 +83,7 @@ class CodeWatch:
         text = f"{what} at {_place(caller)}"
         if text not in self._seen:
             self._seen.add(text)
-            self._tell("impure", text=text, step=what.partition(" ")[0], leaf=_line_of(caller))
+            self._note("impure", text=text, step=what.partition(" ")[0], leaf=_line_of(caller))
 
     # ---- durable calls
 
@@ -93,13 +93,13 @@ class CodeWatch:
             caller = _users(sys._getframe(1))
             self._calls.append((call, "" if caller is None else _place(caller)))
 
-    def tell_forgotten(self) -> None:
+    def note_forgotten(self) -> None:
         """At the end: the calls that no code ever awaited. One that a replay made again counts once."""
         awaited = {_identity(call) for call, _ in self._calls if call._iterator is not None}
         for call, place in self._calls:
             if (where := _identity(call)) not in awaited:
                 awaited.add(where)
-                self._tell("forgotten", run=where[0], leaf=where[1], text=place)
+                self._note("forgotten", run=where[0], leaf=where[1], text=place)
                 call._iterator = iter(())  # marked as started, so that Python does not warn
         self._calls.clear()
 

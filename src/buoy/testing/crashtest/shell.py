@@ -109,7 +109,7 @@ class _Guard:
             data: bytes = out.read()
             self._process.wait()
             out.close()
-            loop.call_soon_threadsafe(_tell, said, data)
+            loop.call_soon_threadsafe(_set_result, said, data)
 
         SystemThreads().run(listen, "buoy-crashtest-guard")
         return await said
@@ -123,6 +123,6 @@ class _Guard:
         self._process.wait()
 
 
-def _tell(said: asyncio.Future[bytes], data: bytes) -> None:
+def _set_result(said: asyncio.Future[bytes], data: bytes) -> None:
     if not said.done():
         said.set_result(data)

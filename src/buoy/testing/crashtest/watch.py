@@ -201,7 +201,7 @@ def watching(watch: BodyWatch) -> Iterator[None]:
         for owner, name, value in before:
             setattr(owner, name, value)
         log.removeHandler(ear)
-        watch.code.tell_forgotten()
+        watch.code.note_forgotten()
 
 
 def _profiled(watch: BodyWatch, *, sync: bool) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from buoy.cli.terminal.program import Exit
 from buoy.operations.control.messages import RequestMade, Sent
 
 
-def tell_sent(done: Sent, *, as_json: bool) -> Exit:
+def print_sent(done: Sent, *, as_json: bool) -> Exit:
     """What was sent, and a hint if the run may not read it soon."""
     if as_json:
         print_json(done)
@@ -20,7 +20,7 @@ def tell_sent(done: Sent, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def tell_request(done: RequestMade, *, as_json: bool) -> Exit:
+def print_request(done: RequestMade, *, as_json: bool) -> Exit:
     """What was asked for, and whether it has happened."""
     if as_json:
         print_json(done)

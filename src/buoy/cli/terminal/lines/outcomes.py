@@ -13,7 +13,7 @@ from buoy.operations.control.outcome import RunOutcome
 _CODES = {Status.COMPLETED: Exit.OK, Status.FAILED: Exit.FAILED, Status.CANCELLED: Exit.CANCELLED}
 
 
-def tell_outcome(found: RunOutcome, *, as_json: bool) -> Exit:
+def print_outcome(found: RunOutcome, *, as_json: bool) -> Exit:
     """Prints the result to standard output, or the reason why there is none to standard error."""
     code = _CODES.get(found.status, Exit.NOT_ENDED)
     if as_json:

@@ -41,7 +41,7 @@ async def run_pool(words: Sequence[str], processes: int, *, until_idle: bool, as
     """Until the pool has ended: its exit code."""
     lines = ReportLines(sys.stdout, pool_clock().now, as_json=as_json)
     options = PoolOptions(processes=processes, until_idle=until_idle, refusals=_REFUSALS)
-    pool = worker_pool(words, options, lambda event: _tell(lines, event))
+    pool = worker_pool(words, options, lambda event: _print_event(lines, event))
     count = counted(processes, "worker")
     lines.tell("pool", f"process {os.getpid()} keeps {count} alive", processes=processes, pid=os.getpid())
     with _signals(pool, lines) as heard:
@@ -84,7 +84,7 @@ def _code(end: PoolEnd, heard: list[signal.Signals]) -> int:
     return Exit.OK if in_order else Exit.FAILED
 
 
-def _tell(lines: ReportLines, event: PoolEvent) -> None:
+def _print_event(lines: ReportLines, event: PoolEvent) -> None:
     facts = {name: value for name in event.__struct_fields__ if (value := getattr(event, name)) is not None}
     facts.pop("what")
     lines.tell(f"worker_{event.what}", f"[{event.process}] {_text(event)}", **facts)

@@ -127,7 +127,7 @@ async def _drive(
     hear(process.runner, report)
     try:
         await process.start(sweeps=order.sweeps, schedules=True)
-        _tell_started(process, order, report)
+        _print_started(process, order, report)
         if parent is not None:
             parent.announce(process.info.id)
         await _until_stop(process, order, stop, report)
@@ -136,7 +136,7 @@ async def _drive(
     return left
 
 
-def _tell_started(process: Worker, order: WorkerOrder, report: Reporter) -> None:
+def _print_started(process: Worker, order: WorkerOrder, report: Reporter) -> None:
     info, known = process.info, ", ".join(order.known)
     begun = (
         f"worker {info.id} (process {info.pid}) drives {known} of {process.store.name}, "
