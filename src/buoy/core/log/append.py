@@ -1,4 +1,4 @@
-"""Append: what a run's log, state and document are after some more bodies. The one way from bodies to events.
+"""Append: turns bodies into the next events of a log, with the state and the document after them.
 
 Invariants: the numbers follow the log without a gap; a run's time never goes back; the first event bears the nonce of
 the commit. A `branch_created` and all that follows it belong to the new branch.
@@ -19,7 +19,7 @@ from buoy.core.log.state import State, fold
 
 
 class Appended(msgspec.Struct, frozen=True):
-    """The next events of a log, and what the run is after them. `after_seq`: the last number before them."""
+    """The next events of a log, with state and document after them. `after_seq`: the last number before them."""
 
     run_id: RunId
     after_seq: int

@@ -123,7 +123,7 @@ def convert(value: object, kind: Any, what: str) -> Any:
 
 
 def misfit(error: BaseException, kind: Any) -> str:
-    """Why stored JSON cannot be had as `kind`. Types may be the user's own, whose code may raise anything at all."""
+    """Why stored JSON cannot be read as `kind`. Types may be the user's own, whose code may raise anything at all."""
     if isinstance(error, msgspec.ValidationError):
         return f"does not fit: {error}"
     if isinstance(error, msgspec.DecodeError | UnicodeDecodeError):

@@ -67,7 +67,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     pause: Pause | None = None
     cancel_requested: bool = False
     error: ErrorInfo | None = None
-    # Messages that the log has consumed. Documents before version 3 do not tell.
+    # Messages that the log has consumed. Documents before version 3 lack it.
     consumed_count: int = 0
     v: int = 1
     # The name of the store that has the run now.
@@ -81,7 +81,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def may_have_recovered(self) -> bool:
-        """False: the log has no recovery. A document of an earlier form tells only whether it was claimed again."""
+        """False: the log has no recovery. A document of an earlier form says only whether it was claimed again."""
         again = self.takeovers if self.v >= _TAKEOVERS_SINCE else self.claims > 1
         return bool(self.recoveries or again)
 
@@ -91,12 +91,12 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
-    """The document that a folded log amounts to; `open_max` for one that is not stored."""
+    """The document of a folded log; `open_max` for one that is not stored."""
     created, ended = state.created, state.ended
     if created is None or state.status is None:
         raise CorruptLog(f"the log of {state.run_id} does not begin with workflow_created")
     shown, wake_at = _open_leaves(state, open_max) if state.open else ((), None)
-    # By position, in the order of the fields: every commit comes by here.
+    # By position, in the order of the fields: every commit calls this.
     return Document(
         state.run_id,
         created.workflow,

@@ -30,7 +30,7 @@ _SCHEMA_TROUBLES = (Unresolvable, RecursionError, re.error, ArithmeticError, Val
 
 
 def check_schema(title: str, schema: dict[str, object]) -> None:
-    """Refuses a schema that is none, or that refers to something outside of itself."""
+    """Refuses an invalid schema, or one that refers to something outside of itself."""
     validator = jsonschema.Draft202012Validator
     try:
         validator.check_schema(schema, format_checker=validator.FORMAT_CHECKER)

@@ -32,7 +32,7 @@ def _stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:
 
 
 def _cluster_changed(state: State, event: e.Event, body: e.ClusterChanged) -> None:
-    """The status of a run does not depend on its allocations: only those who look after them read the changes."""
+    """Only consumes the message: a run's status does not depend on its allocations."""
     state.consume(event, body.message)
 
 

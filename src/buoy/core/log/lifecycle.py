@@ -40,7 +40,7 @@ ACTIVE = frozenset(Status) - TERMINAL - {Status.PAUSED}
 RESTING = frozenset({Status.AWAITING_INPUT, Status.WAITING_SIGNAL, Status.WAITING})
 _GOING = RESTING | {Status.RUNNING, Status.COMPENSATING}
 
-# What only workflow code leads to (except for later attempts).
+# Events that only workflow code causes (except later attempts).
 BEGINS = (
     e.StepStarted,
     e.JobOffered,
@@ -52,7 +52,7 @@ BEGINS = (
     e.LeafCancelled,
     e.CompensationStarted,
 )
-# What was under way may still end while the run is paused or interrupted.
+# Leaves under way may still end while the run is paused or interrupted.
 ENDS = (
     e.StepCompleted,
     e.StepFailed,

@@ -14,7 +14,7 @@ from buoy.core.log.events import BranchCreated, CompensationStarted, Event, Vers
 from buoy.core.log.renames import named_now
 from buoy.errors import CorruptLog
 
-# What may hide events of before, or give them other names.
+# Events that may hide or rename earlier ones.
 _REARRANGING = frozenset({BranchCreated, VersionBound})
 
 

@@ -25,7 +25,7 @@ from buoy.errors import BadInput
 _parser: Any = importlib.import_module("re._parser")
 _INFINITE: int = _parser.MAXREPEAT
 Test = Callable[[str], bool]
-# A place that is looked at for the first time costs so much more than one that is known.
+# Extra cost of a position that is visited for the first time.
 _CLOSURE_STEPS = 5
 
 
@@ -68,7 +68,7 @@ class PatternStep(msgspec.Struct):
 
 
 class Pattern(msgspec.Struct):
-    """A pattern that was understood."""
+    """A compiled pattern."""
 
     steps: list[PatternStep]
     looks: bool = False
@@ -158,7 +158,7 @@ def _is_word(char: str) -> bool:
 
 @lru_cache(maxsize=256)
 def pattern_of(text: str) -> Pattern:
-    """The pattern, or a refusal: it is none, or none that can be matched in bounded work."""
+    """The compiled pattern. Refuses one that is invalid, or cannot be matched in bounded work."""
     try:
         tree = _parser.parse(text)
         builder = _Builder(text)

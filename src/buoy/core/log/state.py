@@ -303,7 +303,7 @@ class State(msgspec.Struct):
 
 
 def fold(run_id: RunId, events: Sequence[e.Event]) -> State:
-    """The state that a whole log amounts to. Raises `CorruptLog` only if its branches have no sound order."""
+    """Folds a whole log into its state. Raises `CorruptLog` only if its branches have no sound order."""
     if is_plain(events):
         state = State(run_id=run_id)
         state.apply_all(events)

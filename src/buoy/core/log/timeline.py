@@ -20,14 +20,14 @@ from buoy.core.log import events as e
 from buoy.core.log.lifecycle import BEGINS, ENDS
 from buoy.core.log.lineage import hidden_at
 
-# What is delivered to the code. The others of the ends are the engine's own business.
+# Outcomes that are delivered to the code. All other ends are internal to the engine.
 DELIVERED = frozenset({*ENDS, e.CancelRequested}) - {
     e.RetryScheduled,
     e.CompensationRetryScheduled,
     e.CompensationCompleted,
     e.CompensationFailed,
 }
-# What only the code does, at its first attempt; whatever it saw before, it saw by then.
+# Events that only the code causes, at a first attempt: by then it had seen every earlier outcome.
 _ASKED = frozenset({*BEGINS, *e.ENDINGS})
 _SEQ = attrgetter("seq")
 _GATES = frozenset({e.Claimed, e.Resumed})

@@ -245,7 +245,7 @@ def _compensation_failed(state: State, event: e.Event, body: e.CompensationFaile
 
 
 def compensation_leaf(leaf: LeafId) -> LeafId:
-    """Under which id the compensation of a leaf stands among the open leaves."""
+    """The id of a leaf's compensation among the open leaves."""
     return LeafId(f"{leaf}!compensation")
 
 

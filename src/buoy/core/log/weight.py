@@ -21,16 +21,16 @@ _CHANGE_BYTES = 200
 
 
 def item_bytes(item: e.PublishedItem) -> int:
-    """What a published value counts in a log."""
+    """Bytes that a published value takes in a log."""
     return memoryview(item.value).nbytes + len(item.channel) + len(item.step) + PUBLISHED_ITEM_BYTES
 
 
 def published_bytes(body: e.Published) -> int:
-    """What a group of published values counts in a log."""
+    """Bytes that a group of published values takes in a log."""
     return PUBLISHED_EVENT_BYTES + sum(item_bytes(item) for item in body.items)
 
 
-# Written out for each body: every commit of a group comes by here.
+# Written out for each body, because every commit calls it.
 LARGE: dict[type[e.Payload], Callable[[Any], int]] = {
     e.WorkflowCreated: lambda body: memoryview(body.input).nbytes,
     e.StepStarted: lambda body: memoryview(body.args).nbytes,

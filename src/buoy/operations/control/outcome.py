@@ -1,4 +1,4 @@
-"""Outcome: how a run ended, and waiting for that.
+"""Outcome: reads how a run ended, or waits for its end.
 
 Invariant: the outcome is read from the log, which is the truth. A run that continued as a new one has the outcome of
 the last of them.
@@ -22,7 +22,7 @@ _LOOK_S = 1.0
 
 
 class RunOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a run stands: its result if it completed, its error if it did not."""
+    """Status of a run, with its result if it completed, or its error."""
 
     run_id: str
     workflow: str
@@ -32,7 +32,7 @@ class RunOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 async def outcome(client: Client, run_id: str) -> RunOutcome:
-    """How the run stands now."""
+    """The outcome so far."""
     await client.record(run_id)
     checked = await last_of_chain(client, run_id)
     log = await read_log(client.store, checked)
@@ -44,7 +44,7 @@ async def outcome(client: Client, run_id: str) -> RunOutcome:
 
 
 async def wait_for_outcome(client: Client, run_id: str, timeout_s: float | None = None) -> RunOutcome:
-    """How the run ended; after `timeout_s`, how it stands."""
+    """Waits for the end; after `timeout_s` returns the outcome so far."""
     try:
         async with asyncio.timeout(timeout_s):
             while not (await client.record(await last_of_chain(client, run_id))).document.ended:

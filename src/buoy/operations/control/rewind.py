@@ -1,4 +1,4 @@
-"""Rewind: brings a run back to an earlier step. The plan comes first, so that it can be shown."""
+"""Rewind: returns a run to an earlier step. The plan comes first, so that it can be shown."""
 
 from __future__ import annotations
 

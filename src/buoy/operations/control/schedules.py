@@ -1,4 +1,4 @@
-"""Schedules: how people add, pause and remove them.
+"""Schedules: adds, pauses, resumes and removes them.
 
 Invariant: every change is written over exactly what was read; one that was overtaken is tried again on what is there.
 A removed schedule stays known by name and number, so that a late writer cannot bring it back.
@@ -25,7 +25,7 @@ _TRIES_MAX = 20
 
 
 class Times(msgspec.Struct, frozen=True, kw_only=True):
-    """When to start runs: by a cron expression, or every so many seconds."""
+    """When to start runs: by a cron expression, or by an interval in seconds."""
 
     cron: str | None = None
     every_s: float | None = None
@@ -147,7 +147,7 @@ async def resume_schedule(client: Client, name: str) -> Schedule:
 
 
 async def remove_schedule(client: Client, name: str) -> Schedule | Broken:
-    """Stops firing for good. Its runs continue. A schedule that cannot be read is deleted."""
+    """Stops firing permanently. Its runs continue. A schedule that cannot be read is deleted."""
     broken = await _broken(client, name)
     if broken is not None and await client.store.schedules.discard_broken(name):
         return broken
