@@ -17,7 +17,7 @@ from buoy.operations.inspect.runs import NOT_ENDED, RunFilter, list_runs
 from buoy.operations.inspect.troubles import all_troubles
 from buoy.operations.maintenance.status import store_status
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
-from buoy.stores.objects.retirement import RETIRED_BILLED_MAX
+from buoy.stores.objects.runners.retirement import RETIRED_BILLED_MAX
 
 SHOWN = 20
 # The budget: listings per 1,000 active runs and requests beside them; and requests beyond what is shown.

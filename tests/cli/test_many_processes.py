@@ -22,9 +22,9 @@ from buoy.engine.services.heartbeat import Heartbeat
 from buoy.host.ids import SystemIds
 from buoy.operations.targets.workflow_files import find_workflow
 from buoy.ports.records import Beat, RunnerInfo, RunnerRecord
-from buoy.stores.objects import runner_keys
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.records import RunnerObject
+from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.sqlite import schema
 from buoy.wiring.local_worker import runner_info
 

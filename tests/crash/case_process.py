@@ -18,7 +18,8 @@ from buoy.engine.client.client import Client
 from buoy.engine.services.heartbeat import Heartbeat
 from buoy.errors import Problem, WrongState
 from buoy.recovery.failure_detector import FailureDetector
-from buoy.stores.objects import fleet, store
+from buoy.stores.objects import store
+from buoy.stores.objects.runners import fleet
 
 from .flows import VOYAGES, WORKFLOWS, note, open_witness
 from .gate import Gate

@@ -23,9 +23,10 @@ from buoy.recovery.recover import examine
 from buoy.recovery.sweep.scan import scan
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from buoy.stores import open_store
-from buoy.stores.objects import layout, runner_keys
+from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
 from buoy.stores.objects.records import RunnerObject
+from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from tests.core.logbook import claimed, started

@@ -30,7 +30,7 @@ from buoy.operations.maintenance.status import store_status
 from buoy.ports.records import Beat, RunQuery, Wants
 from buoy.ports.store import Store
 from buoy.recovery.sweep.sweep import sweep
-from buoy.stores.objects import runner_keys
+from buoy.stores.objects.runners import keys as runner_keys
 from buoy.testing.contracts.harness import Author
 from buoy.wiring.app import open_client
 from buoy.wiring.local_worker import runner_info

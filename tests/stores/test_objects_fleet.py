@@ -12,10 +12,11 @@ import pytest
 from buoy.core.ids import RunnerId
 from buoy.errors import WrongState
 from buoy.ports.records import Beat
-from buoy.stores.objects import layout, runner_keys
+from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
-from buoy.stores.objects.fleet import QUIET_AFTER_S
 from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.runners import keys as runner_keys
+from buoy.stores.objects.runners.fleet import QUIET_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.harness import register

@@ -32,7 +32,7 @@ from buoy.stores.objects.records import (
     next_task,
     passed,
 )
-from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import GARBLED

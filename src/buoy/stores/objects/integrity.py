@@ -20,11 +20,12 @@ from buoy.ports.host import Clock
 from buoy.ports.maintenance import IndexTrouble, Refusal, StoreCheck
 from buoy.ports.records import Broken
 from buoy.stores.clock_check import clock_check
-from buoy.stores.objects import layout, marker, runner_keys
+from buoy.stores.objects import layout, marker
 from buoy.stores.objects.bucket import Bucket, Changed
 from buoy.stores.objects.index import Index, each
 from buoy.stores.objects.records import StoredRun, listed_entries, passed
-from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runners import keys as runner_keys
+from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.strays import FOREIGN, STRAY, alone, left, strange, stray_of
 

@@ -22,7 +22,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed
 from buoy.stores.objects.index import Index, each
 from buoy.stores.objects.records import StoredRun, TaskState, entry_of, next_task, passed
-from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
 from buoy.stores.unreadable import UNREADABLE, broken
 

@@ -51,8 +51,8 @@ from buoy.stores.objects.marker import Upgrade, mark
 from buoy.stores.objects.moves import Moves
 from buoy.stores.objects.poke import Poke
 from buoy.stores.objects.reclaim import Sweeps
-from buoy.stores.objects.retirement import Retirement
-from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runners.registry import Runners
+from buoy.stores.objects.runners.retirement import Retirement
 from buoy.stores.objects.runs import Runs
 from buoy.stores.objects.schedules import ObjectSchedules
 from buoy.stores.objects.tokens import ObjectTokens

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from buoy.core.ids import RunnerId
 from buoy.ports.records import RunnerRecord
-from buoy.stores.objects import layout, runner_keys
+from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.runners import Runners
+from buoy.stores.objects.runners import keys as runner_keys
+from buoy.stores.objects.runners.registry import Runners
 
 # Names of `runners/` that one call looks at: those of one request.
 SCAN_MAX = 1_000

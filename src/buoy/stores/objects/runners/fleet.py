@@ -17,9 +17,10 @@ from buoy.core.ids import RunnerId
 from buoy.core.limits import BEAT_S
 from buoy.ports.host import Clock
 from buoy.ports.records import RunnerRecord
-from buoy.stores.objects import layout, runner_keys
+from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.index import each
+from buoy.stores.objects.runners import keys as runner_keys
 
 # A runner whose version stands for longer than a beat and some slack has missed a beat: then its record is read.
 QUIET_AFTER_S = 1.5 * BEAT_S
