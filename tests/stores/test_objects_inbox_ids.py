@@ -11,7 +11,7 @@ import pytest
 from buoy.ports.records import Message
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.inbox_ids import REPEATED
+from buoy.stores.objects.inbox.dedupe_ids import REPEATED
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import message
 

@@ -19,7 +19,7 @@ from buoy.errors import StoreUnusable, Unavailable
 from buoy.ports.records import Broken, Ended, Released, Task, Wants
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.inbox import Inboxes
+from buoy.stores.objects.inbox.messages import Inboxes
 from buoy.stores.objects.index import Index, each
 from buoy.stores.objects.records import (
     StoredRun,

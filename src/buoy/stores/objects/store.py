@@ -43,7 +43,7 @@ from buoy.stores.objects.bucket import Bucket, Exists
 from buoy.stores.objects.claims import Claims
 from buoy.stores.objects.commit import Commits
 from buoy.stores.objects.counts import Counts
-from buoy.stores.objects.inbox import Inboxes
+from buoy.stores.objects.inbox.messages import Inboxes
 from buoy.stores.objects.index import Index
 from buoy.stores.objects.integrity import ObjectIntegrity
 from buoy.stores.objects.lists import Lists

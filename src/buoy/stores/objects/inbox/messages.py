@@ -19,11 +19,11 @@ from buoy.errors import CorruptLog, TooLarge, Unavailable, UnknownRun
 from buoy.ports.records import Message, Receipt
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
-from buoy.stores.objects.inbox_ids import InboxIds, StoredMessage
+from buoy.stores.objects.inbox.dedupe_ids import InboxIds, StoredMessage
+from buoy.stores.objects.inbox.turns import Turns
 from buoy.stores.objects.index import Index, each
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
-from buoy.stores.objects.turns import Turns
 from buoy.stores.store_clock import StoreClock
 from buoy.stores.unreadable import decoded
 
