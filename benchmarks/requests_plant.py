@@ -20,7 +20,7 @@ from buoy.ports.store import Store
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import Author
 from buoy.testing.local_host import runner_info

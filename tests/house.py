@@ -31,7 +31,7 @@ ASSEMBLED_SQL = {
 READING_PROSE = {
     "core/log/upcasts.py": "stored events of version 1 have only the sentence; it is read here, once",
     "stores/objects/buckets/s3_answers.py": "obstore tells status and code in the text of its errors only; read here",
-    "stores/objects/lists.py": "`query.text` is what a person searches for, not a sentence",
+    "stores/objects/index/lists.py": "`query.text` is what a person searches for, not a sentence",
     "testing/crashtest/code_findings.py": "a note of the kit's own, written and read by it",
     "testing/crashtest/judge.py": "shortens for its report what the log has, and reads notes of the kit's own",
     "simulator/contents.py": "an error must name to a person what could not be undone",

@@ -16,7 +16,7 @@ from buoy.errors import CorruptLog, StoreUnusable, Unavailable
 from buoy.ports.records import Beat, Committed, Ended, FencedOut, Held, Orphan, Released, RunQuery, Wants, Write
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import claimed, completed, message, register, started
 

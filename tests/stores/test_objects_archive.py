@@ -16,7 +16,7 @@ from buoy.ports.maintenance import RunCopy
 from buoy.ports.records import Ended, FencedOut, RunQuery, Wants
 from buoy.stores.objects.archive import PART_EVENTS
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.layout import WAKE
 from buoy.stores.objects.runs import LATELY_S
 from buoy.stores.objects.store import ObjectStore

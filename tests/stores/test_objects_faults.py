@@ -15,7 +15,7 @@ from buoy.ports.records import Ended, RunQuery, Wants
 from buoy.ports.store import Store
 from buoy.stores.objects.bucket import Exists
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import message, register
 

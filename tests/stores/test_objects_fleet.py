@@ -14,7 +14,7 @@ from buoy.errors import WrongState
 from buoy.ports.records import Beat
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
-from buoy.stores.objects.index import REAP_AFTER_S
+from buoy.stores.objects.index.entries import REAP_AFTER_S
 from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.objects.runners.fleet import QUIET_AFTER_S
 from buoy.stores.objects.store import ObjectStore

@@ -24,7 +24,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.graves import grave, tombstones
 from buoy.stores.objects.inbox.dedupe_ids import short_id, with_ids_before
-from buoy.stores.objects.index import Entry, Index, each
+from buoy.stores.objects.index.entries import Entry, Index, each
 from buoy.stores.objects.records import LogObject, StoredRun, TaskState, listed_entries, newer_task
 from buoy.stores.objects.remains import index_entries, remains
 from buoy.stores.objects.runs import Runs

@@ -20,7 +20,7 @@ from buoy.ports.records import Broken, Ended, Released, Task, Wants
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
 from buoy.stores.objects.inbox.messages import Inboxes
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
 from buoy.stores.objects.records import (
     StoredRun,
     TaskKind,

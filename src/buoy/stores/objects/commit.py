@@ -18,7 +18,7 @@ from buoy.errors import StoreUnusable, Unavailable
 from buoy.ports.records import Committed, FencedOut, Outcome, Write
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
-from buoy.stores.objects.index import Entry, Index, each
+from buoy.stores.objects.index.entries import Entry, Index, each
 from buoy.stores.objects.records import LogObject, StoredRun, TaskState, entry_of, passed, task_after
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock

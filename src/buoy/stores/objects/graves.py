@@ -13,7 +13,7 @@ from buoy.core.log.events import NULL
 from buoy.ports.maintenance import Tombstone
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.records import LogObject, TaskState
 from buoy.stores.objects.runs import Runs
 

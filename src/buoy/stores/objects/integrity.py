@@ -22,12 +22,12 @@ from buoy.ports.records import Broken
 from buoy.stores.clock_check import clock_check
 from buoy.stores.objects import layout, marker
 from buoy.stores.objects.bucket import Bucket, Changed
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
+from buoy.stores.objects.index.strays import FOREIGN, STRAY, alone, left, strange, stray_of
 from buoy.stores.objects.records import StoredRun, listed_entries, passed
 from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs
-from buoy.stores.objects.strays import FOREIGN, STRAY, alone, left, strange, stray_of
 
 PAGE = 256
 Look: TypeAlias = Callable[[str], Awaitable[IndexTrouble | None]]

@@ -17,7 +17,7 @@ from buoy.core.log.events import Event
 from buoy.errors import CorruptLog
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.records import LogObject
 from buoy.stores.objects.segments import SEGMENT_COMMITS, Segment, Segments
 from buoy.stores.unreadable import decoded

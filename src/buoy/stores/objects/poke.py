@@ -13,7 +13,7 @@ from buoy.errors import StoreUnusable, Unavailable
 from buoy.ports.host import Clock
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import Index
+from buoy.stores.objects.index.entries import Index
 
 BUSY_POLL_S = 1.0
 # Later than the next look at the fleet, which shows the poke too.

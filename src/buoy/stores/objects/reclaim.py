@@ -20,7 +20,7 @@ from buoy.ports.host import Clock
 from buoy.ports.records import Broken, Evidence, Orphan
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
 from buoy.stores.objects.records import StoredRun, TaskState, entry_of, next_task, passed
 from buoy.stores.objects.runners.registry import Runners
 from buoy.stores.objects.runs import Runs

@@ -10,7 +10,7 @@ from buoy.errors import CorruptLog
 from buoy.ports.maintenance import RawPart, Remains
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.runs import Runs
 
 

@@ -22,7 +22,7 @@ from buoy.ports.records import Broken, RunRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
 from buoy.stores.objects.inbox.ends import InboxEnds
-from buoy.stores.objects.index import Entry, Index
+from buoy.stores.objects.index.entries import Entry, Index
 from buoy.stores.objects.logs import Logs
 from buoy.stores.objects.records import (
     LogObject,

@@ -10,7 +10,7 @@ from buoy.errors import CorruptLog
 from buoy.ports.records import Broken
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.numbered import NumberedObjects
 from buoy.stores.unreadable import broken
 

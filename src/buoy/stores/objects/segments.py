@@ -21,7 +21,7 @@ from buoy.core.log.events import Event
 from buoy.errors import CorruptLog, StoreUnusable, Unavailable
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
-from buoy.stores.objects.index import Index
+from buoy.stores.objects.index.entries import Index
 from buoy.stores.objects.records import LogObject
 
 SEGMENT_COMMITS = 256

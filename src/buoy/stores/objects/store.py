@@ -42,11 +42,11 @@ from buoy.stores.objects.archive import ObjectArchive
 from buoy.stores.objects.bucket import Bucket, Exists
 from buoy.stores.objects.claims import Claims
 from buoy.stores.objects.commit import Commits
-from buoy.stores.objects.counts import Counts
 from buoy.stores.objects.inbox.messages import Inboxes
-from buoy.stores.objects.index import Index
+from buoy.stores.objects.index.counts import Counts
+from buoy.stores.objects.index.entries import Index
+from buoy.stores.objects.index.lists import Lists
 from buoy.stores.objects.integrity import ObjectIntegrity
-from buoy.stores.objects.lists import Lists
 from buoy.stores.objects.marker import Upgrade, mark
 from buoy.stores.objects.moves import Moves
 from buoy.stores.objects.poke import Poke

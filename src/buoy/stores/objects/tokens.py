@@ -5,7 +5,7 @@ from __future__ import annotations
 from buoy.core.ids import check_run_id
 from buoy.ports.tokens import TokenRecord
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.numbered import NumberedObjects
 
 TOKENS = "tokens/"

@@ -21,7 +21,7 @@ from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Exists
 from buoy.stores.objects.inbox.dedupe_ids import InboxIds, StoredMessage
 from buoy.stores.objects.inbox.turns import Turns
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.store_clock import StoreClock

@@ -19,7 +19,7 @@ from buoy.ports.host import Clock
 from buoy.ports.records import RunnerRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
+from buoy.stores.objects.index.entries import each
 from buoy.stores.objects.runners import keys as runner_keys
 
 # A runner whose version stands for longer than a beat and some slack has missed a beat: then its record is read.

@@ -25,7 +25,7 @@ from buoy.ports.host import Clock
 from buoy.ports.records import Beat, RunnerInfo, RunnerRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket, Changed, Exists
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
 from buoy.stores.objects.records import RunnerObject
 from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.objects.runners.fleet import ListedRunners

@@ -12,7 +12,7 @@ from buoy.core.ids import RunnerId
 from buoy.ports.records import RunnerRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import Index, each
+from buoy.stores.objects.index.entries import Index, each
 from buoy.stores.objects.runners import keys as runner_keys
 from buoy.stores.objects.runners.registry import Runners
 

@@ -8,7 +8,7 @@ from buoy.core.ids import RunId
 from buoy.ports.maintenance import IndexTrouble
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import LATE_AFTER_S
+from buoy.stores.objects.index.entries import LATE_AFTER_S
 from buoy.stores.objects.segments import segment_of
 
 # Longer than the oldest entry whose writer has not written it again.

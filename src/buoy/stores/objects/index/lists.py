@@ -19,8 +19,8 @@ from buoy.ports.host import Clock
 from buoy.ports.records import Broken, RunPage, RunQuery, RunRecord
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import Index, each
-from buoy.stores.objects.index_feed import IndexFeed, next_entries
+from buoy.stores.objects.index.entries import Index, each
+from buoy.stores.objects.index.feed import IndexFeed, next_entries
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 from buoy.stores.scopes import fits_scope

@@ -22,8 +22,8 @@ from buoy.core.times import StoreTime
 from buoy.ports.records import ENDED, MORE, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.bucket import Bucket
-from buoy.stores.objects.index import each
-from buoy.stores.objects.lists import Lists, fits, may_match
+from buoy.stores.objects.index.entries import each
+from buoy.stores.objects.index.lists import Lists, fits, may_match
 from buoy.stores.objects.records import StoredRun
 from buoy.stores.objects.runs import Runs
 
