@@ -1,5 +1,4 @@
-"""Read log: reads logs and inboxes from a store, page by page. From an inbox it keeps only what the log has not
-consumed."""
+"""Read log: reads logs, and the unread part of inboxes, from a store, page by page."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from buoy.core.explain import compensation
 from buoy.core.ids import BranchId, LeafId, RunId, RunnerId
 from buoy.core.remedy.plan import RecoveryPlan
 from buoy.engine.client.client import Client
-from buoy.errors import StoreUnusable, Unavailable
+from buoy.engine.read_log import read_log
+from buoy.errors import CorruptLog, StoreUnusable, Unavailable
 from buoy.recovery.failure_detector import FailureDetector, proven_dead
-from buoy.recovery.recover import Recovery, examine, recover_run
+from buoy.recovery.recover import Recovery, recover_run
 from buoy.recovery.sweep.scan import held_by
 
 # Completed steps that could be undone, with the names of their compensations.
@@ -71,7 +72,8 @@ async def recover(client: Client, run_id: str, *, dry_run: bool = False, shown: 
 
     `shown`: the id of a plan that a dry run gave. Only that plan is applied; `WrongState` if it is another one now.
     """
-    standing, holder = await _standing(client, run_id), (await client.record(run_id)).holder
+    record = await client.record(run_id)
+    standing, holder = await _standing(client, record.document.run_id), record.holder
     found = await recover_run(client, run_id, dry_run=dry_run, shown=shown)
     if holder is not None and not dry_run:
         await strike_off(client, holder)
@@ -89,13 +91,12 @@ async def strike_off(client: Client, runner: RunnerId) -> None:
     await FailureDetector(client.store, client.liveness, client.clock).declare_dead(record, proof)
 
 
-async def _standing(client: Client, run_id: str) -> Standing:
-    """Completed steps that could be undone, before the recovery. The recovery reports what cannot be read."""
+async def _standing(client: Client, run_id: RunId) -> Standing:
+    """Completed steps that could be undone, before the recovery. The recovery reports a log that cannot be read."""
     try:
-        seen = await examine(client, (await client.record(run_id)).document.run_id)
-    except (Unavailable, StoreUnusable):
+        return compensation.standing(await read_log(client.store, run_id))
+    except (Unavailable, StoreUnusable, CorruptLog):
         return {}
-    return compensation.standing(seen.facts.log or ())
 
 
 def recovery_view(
