@@ -40,7 +40,7 @@ READING_PROSE = {
 OWN_CLOCK_OR_THREADS = {
     "host/clock.py": "the adapter of the clock",
     "simulator/endurance.py": "it plays seeds in processes of their own, and drives nothing itself",
-    "host/shell/job_supervisor.py": "a process of its own that imports next to nothing; it times the grace of commands",
+    "host/jobs/guard.py": "a process of its own that imports next to nothing; it times the grace of commands",
     "host/ids.py": "the adapter of the ids",
     "host/threads.py": "the adapter of the threads",
     "stores/sqlite/lanes.py": "a connection of SQLite belongs to one thread, which is the store's own",

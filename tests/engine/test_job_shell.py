@@ -16,7 +16,7 @@ import pytest
 import buoy
 from buoy.core.ids import LeafId, RunId
 from buoy.host.clock import SystemClock
-from buoy.host.shell.job_shell import JobShell
+from buoy.host.jobs.shell import JobShell
 from buoy.ports.host import Command
 from tests.patience import PATIENCE_S, until
 
@@ -159,7 +159,7 @@ async def test_a_command_waits_until_nothing_of_its_earlier_start_is_left(tmp_pa
 _RUNNER = """
 import asyncio, sys
 from pathlib import Path
-from buoy.host.shell.job_shell import JobShell
+from buoy.host.jobs.shell import JobShell
 from tests.engine.test_job_shell import order
 folder = Path(sys.argv[1])
 asyncio.run(JobShell(folder / "logs").run(order(folder, sys.argv[2])))

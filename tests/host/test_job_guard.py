@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from buoy.host.shell.job_logs import JobLog
+from buoy.host.jobs.logs import JobLog
 
 _MANY = """
 import os, signal
-from buoy.host.shell.process_tree import OwnChildren, children
+from buoy.host.jobs.process_tree import OwnChildren, children
 own = OwnChildren()
 made = []
 for _ in range(900):

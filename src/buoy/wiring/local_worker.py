@@ -33,10 +33,10 @@ from buoy.errors import Problem, Unavailable
 from buoy.host.capacity import gpu_devices, machine_capacity
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
+from buoy.host.jobs.shell import JobShell
+from buoy.host.jobs.spool import FileSpool
 from buoy.host.otel import otel_spans
 from buoy.host.processes import boot_id, host, pid_namespace, process_started
-from buoy.host.shell.job_shell import JobShell
-from buoy.host.shell.job_spool import FileSpool
 from buoy.host.shell.shell import GuardedShell
 from buoy.host.spool import SpoolFile, left_behind, taken
 from buoy.host.threads import SystemThreads

@@ -10,7 +10,7 @@ import json
 import os
 from collections import deque
 
-from buoy.host.shell.guarded_job import GuardedJob
+from buoy.host.jobs.guarded_job import GuardedJob
 
 KEPT_S = 2.0
 SUFFIX = ".told"

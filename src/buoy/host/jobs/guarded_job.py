@@ -1,7 +1,7 @@
 """One command as the guard of jobs sees it. Standard library only: the guard imports nothing else."""
 
-from buoy.host.shell.job_logs import JobLog
-from buoy.host.shell.process_tree import GUARD
+from buoy.host.jobs.logs import JobLog
+from buoy.host.jobs.process_tree import GUARD
 
 
 class GuardedJob:

@@ -1,4 +1,4 @@
-"""The shell of a job runner: one guard process for all commands (`job_supervisor`).
+"""The shell of a job runner: one guard process for all commands (`guard`).
 
 Invariants: a command ends with this process, however it ends. A cancelled call returns when the whole process tree has
 ended. If the guard is lost, what it ran is killed by proof, and the next command gets a new guard.
@@ -18,15 +18,15 @@ from buoy.core.ids import check_run_id
 from buoy.core.step_logs import log_name
 from buoy.errors import CommandFailed
 from buoy.host.cores import cores
-from buoy.host.shell.process_tree import identity, kill_all_of
-from buoy.host.shell.recent_ends import SUFFIX
+from buoy.host.jobs.process_tree import identity, kill_all_of
+from buoy.host.jobs.recent_ends import SUFFIX
 from buoy.host.shell.shell import guard_lost, missing_paths, not_started, oom_kills, read_result
 from buoy.ports.host import Command, CommandEnd
 
 # The guard imports its two modules, and nothing else of the package.
 _LAUNCH = (
     "import sys, types; package = types.ModuleType('buoy'); package.__path__ = [sys.argv[1]]; "
-    "sys.modules['buoy'] = package; from buoy.host.shell.job_supervisor import main; main()"
+    "sys.modules['buoy'] = package; from buoy.host.jobs.guard import main; main()"
 )
 _PACKAGE = str(Path(__file__).parents[2])
 _READ_MAX = 1 << 16

@@ -7,7 +7,7 @@ or any process of the command has it. A guard that finds an earlier log of the s
 if the guard of that process is dead.
 
 A process of its own with the standard library only, so that a command's peak memory is not the guard's. Input: frames
-of four bytes of length and JSON. Output: one line of JSON for each end. See `job_shell`.
+of four bytes of length and JSON. Output: one line of JSON for each end. See `host.jobs.shell`.
 """
 
 import ctypes
@@ -18,12 +18,12 @@ import signal
 import sys
 import time
 
-from buoy.host.shell.guard_output import SAY_MS, GuardOutput
-from buoy.host.shell.guarded_job import GuardedJob
-from buoy.host.shell.job_lanes import JobLanes
-from buoy.host.shell.job_logs import JobLogs
-from buoy.host.shell.process_tree import OwnChildren, identity, kill, kill_left_behind, memory_bytes, started_by, tree
-from buoy.host.shell.recent_ends import RecentEnds
+from buoy.host.jobs.guard_output import SAY_MS, GuardOutput
+from buoy.host.jobs.guarded_job import GuardedJob
+from buoy.host.jobs.lanes import JobLanes
+from buoy.host.jobs.logs import JobLogs
+from buoy.host.jobs.process_tree import OwnChildren, identity, kill, kill_left_behind, memory_bytes, started_by, tree
+from buoy.host.jobs.recent_ends import RecentEnds
 
 _LOOK_S = 0.05
 _LIMITS_LOOK_S = 0.2

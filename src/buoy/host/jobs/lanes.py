@@ -4,7 +4,7 @@ Invariants: a lane runs at most as many commands at a time as its runner has pla
 stopped before it began never begins. Standard library only: the guard imports nothing else.
 """
 
-from buoy.host.shell.guarded_job import GuardedJob
+from buoy.host.jobs.guarded_job import GuardedJob
 
 
 class _Lane:
