@@ -1,23 +1,26 @@
 """Layout: under which keys the object store keeps what, and how they are read back.
 
-    buoy.json                               what this bucket is workflow/{run}/state.json               document,
-    envelope and task; compare-and-swap workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the
-    append, the fence and the commit point workflow/{run}/seg/{first}-{last}.json  the events of 256 commits once more,
-    for readers of long logs; only added workflow/{run}/inbox/{number}.json      one message, with the dedupe ids of
-    those before it; create-if-absent workflow/{run}/dedupe/{hash}            an earlier Buoy wrote it; not read any
-    more workflow/{run}/parts/{copy}/{first_seq}.json    more events of a log that was imported active/{newest
-    first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity index/{newest
-    first}~{run}~{seq}        every run that ended; `seq` not 0: its parent knows its end; this is its state
+    buoy.json                               what this bucket is
+    workflow/{run}/state.json               document, envelope and task; compare-and-swap
+    workflow/{run}/log/{first_seq}.json     one commit; create-if-absent is the append, the fence and the commit point
+    workflow/{run}/seg/{first}-{last}.json  the events of 256 commits once more, for readers of long logs; only added
+    workflow/{run}/inbox/{number}.json      one message, with the dedupe ids of those before it; create-if-absent
+    workflow/{run}/dedupe/{hash}            an earlier Buoy wrote it; not read any more
+    workflow/{run}/parts/{copy}/{first_seq}.json    more events of an imported log
+    active/{newest first}~{run}~{seq}       every run that has not ended; `seq` began this time of activity
+    index/{newest first}~{run}~{seq}        every run that ended; `seq` not 0: its parent knows it; holds its state
     tasks/{queue}/{minute}/{due}~{run}~{version}~{kind}    work that is due from that time on
     tasks/{queue}/0-now/{since}~{run}~{version}~{kind}     work that is due whatever the clock says
-    held/{runner}/{run}~{version}           work that a runner holds parked/{why}/{run}~{version}            a run that
-    waits for a message; `why`: paused or waits wake/{run}~{number}                     a message that the run's owner
-    has not yet seen living/{runner}                         the record of a runner that lives, with its last beat;
-    compare-and-swap living/_poke                            changes after there is new work; only where a bucket has no
-    pulse runners/{runner}.json                   the record of a runner that is gone; keeps its id taken gone/{newest
-    first}~{runner}            runners that are gone definitions/{hash}.json                 specs, under the hash of
-    their content; create-if-absent schedules/{name}.json                   when runs are started by the clock;
-    compare-and-swap tokens/{id}.json                        who may ask a server, by digest; compare-and-swap
+    held/{runner}/{run}~{version}           work that a runner holds
+    parked/{why}/{run}~{version}            a run that waits for a message; `why`: paused or waits
+    wake/{run}~{number}                     a message that the run's owner has not yet seen
+    living/{runner}                         the record of a runner that lives, with its last beat; compare-and-swap
+    living/_poke                            changes after there is new work; only where a bucket has no pulse
+    runners/{runner}.json                   the record of a runner that is gone; keeps its id taken
+    gone/{newest first}~{runner}            runners that are gone
+    definitions/{hash}.json                 specs, under the hash of their content; create-if-absent
+    schedules/{name}.json                   when runs are started by the clock; compare-and-swap
+    tokens/{id}.json                        who may ask a server, by digest; compare-and-swap
     purges/{run}                            a purge that was started; the tombstone is in the run's log
 
 Invariant: a key of an index names the version of the truth that it is about and is never used for another one. So an
