@@ -12,10 +12,10 @@ import subprocess
 import sys
 
 import pytest
-from buoy.stores.objects.counts import PAGE
 
 from buoy.stores.objects.buckets.s3 import S3Bucket
 from buoy.stores.objects.buckets.s3_address import parse_address
+from buoy.stores.objects.index.counts import PAGE
 from tests.stores.test_requests import ROOT, SCRIPT, WANTED
 
 from .planted import plant_objects

@@ -96,7 +96,7 @@ class LotDecider:
         for leaf in self._begun - set(self._ends):
             self._execution.cancel_leaf(leaf)
         if not self._execution.replaying:
-            self._tell()
+            self._report()
 
     def resume_code(self) -> None:
         self._go()
