@@ -56,10 +56,18 @@ class Driver:
             return record.document, None
         fleet = await read_fleet(self._client.store, self._client.liveness)
         facts = (await facts_of_page(self._client.store, fleet, [record]))[0]
+        summary = record.document
         if execution is None:
             await self._take_if_free(record, facts, fleet)
-        await self._tend_children(record.document)
-        return record.document, facts
+            if summary.status is Status.PAUSED:
+                summary = await self._since_taken()
+        await self._tend_children(summary)
+        return summary, facts
+
+    async def _since_taken(self) -> Document:
+        """The run after it was perhaps taken here: that may have ended its pause, and the run with it."""
+        execution = self._runner.executions.get(self.run_id)
+        return (await self._client.record(self.run_id)).document if execution is None else document(execution.state)
 
     @property
     def driven_here(self) -> bool:
