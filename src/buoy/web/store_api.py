@@ -31,7 +31,7 @@ _LOOK_MAX_S = 60.0
 _TROUBLES_MAX = 1_000
 
 
-class Commits(Protocol):
+class RemoteWrites(Protocol):
     """What commits the writes of all remote runners in shared groups."""
 
     def start(self) -> None: ...
@@ -45,7 +45,7 @@ class StoreApi:
     """The calls of one store. `start` before the first call."""
 
     def __init__(
-        self, store: Store, journal: Commits, clock: Clock, buoy_version: str, young_s: float = SUSPECT_AFTER_S
+        self, store: Store, journal: RemoteWrites, clock: Clock, buoy_version: str, young_s: float = SUSPECT_AFTER_S
     ) -> None:
         self._store = store
         self._clock = clock
