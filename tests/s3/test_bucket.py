@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from buoy.core.extras import INSTALL_S3
 from buoy.errors import BadInput, StoreUnusable, Unavailable
 from buoy.stores.objects.bucket import Changed, Exists
 from buoy.stores.objects.buckets.s3 import S3Bucket
@@ -283,7 +284,7 @@ def test_without_the_package_the_error_names_the_command_that_installs_it() -> N
         "asyncio.run(open_store('s3://bucket/x', SystemClock()))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert "pip install 'buoy[s3]'" in done.stderr.splitlines()[-1]
+    assert INSTALL_S3 in done.stderr.splitlines()[-1]
 
 
 def test_a_reopened_bucket_counts_its_requests_with_the_first(server: Seaweed, prefix: str) -> None:

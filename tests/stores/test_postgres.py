@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 import buoy
+from buoy.core.extras import INSTALL_POSTGRES
 from buoy.core.ids import RunId
 from buoy.core.log.events import Event
 from buoy.errors import BadInput, StoreUnusable, Unavailable
@@ -337,7 +338,7 @@ def test_without_the_driver_the_error_names_the_command_that_installs_it(tmp_pat
         env={"PATH": "", "BUOY_STORE": "postgresql://u:s3cret@h/db"},
     )
     assert done.returncode != 0
-    assert "pip install 'buoy[postgres]'" in done.stderr + done.stdout and "Traceback" not in done.stderr
+    assert INSTALL_POSTGRES in done.stderr + done.stdout and "Traceback" not in done.stderr
     assert "s3cret" not in done.stderr + done.stdout
 
 

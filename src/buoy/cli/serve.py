@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from buoy.cli.terminal.program import Exit, shared_options
+from buoy.core.extras import INSTALL_SERVER
 from buoy.errors import BadInput
 
 _PATH = click.Path(path_type=Path)
-_INSTALL = "`buoy serve` needs the server's packages; install them with: pip install 'buoy[server]'"
+_INSTALL = f"`buoy serve` needs the server's packages; install them with: {INSTALL_SERVER}"
 
 
 @click.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from pathlib import Path
 
+from buoy.core.extras import INSTALL_POSTGRES
 from buoy.core.urls import shown_url
 from buoy.errors import BadInput
 from buoy.ports.host import Clock
@@ -58,7 +59,7 @@ async def _postgres(url: str, clock: Clock) -> Store:
     except ImportError as error:
         # It is missing, or it is there without the library of the server.
         raise BadInput(
-            f"store {shown_url(url)!r} needs the driver psycopg; install it with: pip install 'buoy[postgres]'"
+            f"store {shown_url(url)!r} needs the driver psycopg; install it with: {INSTALL_POSTGRES}"
         ) from error
     from buoy.stores.postgres.store import PostgresStore
 

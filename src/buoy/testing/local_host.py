@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 from weakref import WeakKeyDictionary
 
+from buoy.core.extras import INSTALL_POSTGRES
 from buoy.core.ids import RunId, RunnerId
 from buoy.engine.authoring.definitions import Registry, Step, Workflow
 from buoy.engine.process.runner import Runner
@@ -205,7 +206,7 @@ class Shelf:
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "psycopg":
                 raise
-            raise BadInput("the driver psycopg is missing; install it with: pip install 'buoy[postgres]'") from error
+            raise BadInput(f"the driver psycopg is missing; install it with: {INSTALL_POSTGRES}") from error
         assert self._folder is not None
         return PostgresShelf(self._folder)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from buoy.core.extras import INSTALL_SERVER
 from buoy.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,9 +37,7 @@ def asgi(
         from buoy.web.store_tokens import StoreTokens
         from buoy.wiring.server import open_served
     except ModuleNotFoundError as error:
-        raise BadInput(
-            "buoy.asgi needs the server's packages; install them with: pip install 'buoy[server]'"
-        ) from error
+        raise BadInput(f"buoy.asgi needs the server's packages; install them with: {INSTALL_SERVER}") from error
     if (token is None) == (authenticate is None):
         raise BadInput("buoy.asgi needs a way to know its callers: name either token= or authenticate=")
     tokens = KnownTokens()

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlsplit
 import msgspec
 
 from buoy.config import aws_profile, aws_setting
+from buoy.core.extras import INSTALL_S3
 from buoy.core.urls import BUCKET_OPTIONS, shown_url
 from buoy.errors import BadInput, StoreUnusable
 from buoy.stores.objects.bucket import is_key
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
     Client = S3Store | GCSStore | AzureStore
 
-INSTALL = "pip install 'buoy[s3]'"
 TIMEOUT_S = 60.0
 # Reads are sent again after 5xx and lost connections, for so long and so often.
 READ_RETRIES = 6
@@ -114,7 +114,9 @@ def make_client(address: Address, *, retries: bool) -> Client:
         from obstore.exceptions import BaseError
         from obstore.store import AzureStore, GCSStore, S3Store
     except ImportError as error:
-        raise StoreUnusable(f"{address.name} needs the package obstore, which is not installed; {INSTALL}") from error
+        raise StoreUnusable(
+            f"{address.name} needs the package obstore, which is not installed; {INSTALL_S3}"
+        ) from error
     options: dict[str, Any] = {
         "prefix": address.prefix or None,
         "client_options": {
