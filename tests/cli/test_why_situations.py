@@ -112,6 +112,17 @@ def test_a_run_that_its_policy_ended_says_so_in_a_plain_sentence(buoy: Buoy, spa
     assert "how much of slow#1 was done" in told["You can"] and "buoy retry r" in told["You can"]
 
 
+def test_a_worker_says_what_the_policy_of_a_run_did_with_it(buoy: Buoy, spawn: Spawn, situations: Path) -> None:
+    situations.write_text(SITUATIONS.replace('recovery="fail"', 'recovery="hold"'))
+    worker = spawn("worker", str(situations), "--no-sweeper")
+    buoy("start", f"{situations}:failing", "--arg", f"witness={buoy.witness}", "--id", "r")
+    until(lambda: "slow" in buoy.seen(), worker)
+    worker.send(signal.SIGKILL)
+    worker.wait()
+    said = buoy("worker", str(situations), "--until-idle").stdout
+    assert "paused r (failing): hold: " in said and "took r" not in said
+
+
 def test_workers_of_another_env_are_named_with_the_way_to_set_one(
     buoy: Buoy, spawn: Spawn, situations: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

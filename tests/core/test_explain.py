@@ -118,7 +118,7 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
     (
         "paused as poison",
         facts(Status.PAUSED, pause=Pause("poison", "step pack, signal 9", NOW)),
-        ["crashed the processes that drove it", "step pack, signal 9"],
+        ["the processes that drove it ended again and again", "step pack, signal 9", "killed from outside"],
     ),
     (
         "interrupted",

@@ -49,9 +49,10 @@ _PAUSES = {
         "bring back parameters and types that take this input, or cancel the run and start it again with another input",
     ),
     "poison": (
-        "it crashed the processes that drove it, again and again.",
-        "Nothing: it is in quarantine, so that it crashes no more workers.",
-        "correct the step that is named",
+        "the processes that drove it ended again and again, always while it executed.",
+        "Nothing: it is in quarantine, so that it ends no more workers.",
+        "find out what ended them: correct the step that is named if it crashes or runs out of memory. If they were "
+        "killed from outside, the step is sound",
     ),
     "hold": ("it is held for a person to look at.", "Nothing until a person resumes it.", ""),
 }

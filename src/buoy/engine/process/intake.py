@@ -18,6 +18,7 @@ from buoy.core.log import events as e
 from buoy.core.log.lifecycle import TERMINAL
 from buoy.core.log.state import State, fold
 from buoy.core.log.takeovers import LOST
+from buoy.core.remedy.plan import RecoveryPlan
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.definitions import Workflow
 from buoy.engine.process.held_runs import forgotten
@@ -81,6 +82,10 @@ class Intake:
         self._isolation = IsolationSlot(runner)
         self._router = VersionRouter(runner)
         self.on_taken: Callable[[Task], None] | None = None
+        # Runs that were given back for a moment, because the store did not answer: they are about to be taken again.
+        self.put_off: set[RunId] = set()
+        # A run that was taken over and not driven, with its workflow: it was quarantined, held, failed or restarted.
+        self.on_remedy: Callable[[tuple[RecoveryPlan, str]], None] | None = None
         # Called when the end of a run's log is lost. By then no runner holds the run.
         self.on_cut_short: Callable[[RunId], Awaitable[object]] | None = None
 
@@ -187,6 +192,7 @@ class Intake:
         runner holds it whose end is proven.
         """
         runner = self._runner
+        self.put_off.discard(task.run_id)
         if task.run_id in runner.executions:
             self._unclear = True  # Ours already, or a stale one: the log decides.
             return
@@ -198,6 +204,7 @@ class Intake:
             # Its messages must not wake it over and over. Once its log can be read again, a sweep finds them unread.
             self._give_back(task, error, None, await last_message(runner, task.run_id))
         except Unavailable as error:
+            self.put_off.add(task.run_id)
             self._give_back(task, error, POLL_S)
         except NotAllowedHere as error:
             self._give_back(task, error, 0.0)  # another runner may, now; this one asks for it no more

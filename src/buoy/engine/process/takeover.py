@@ -111,6 +111,7 @@ async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Cl
         runner.intake.request_reconcile()  # another process moved the run on
         return
     note_recovery(plan, reason=plan.reason, workflow=task.workflow, actor=claim.runner)
+    runner.show(runner.intake.on_remedy, (plan, task.workflow))
 
 
 async def claim_first(

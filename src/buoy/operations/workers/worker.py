@@ -13,7 +13,9 @@ import msgspec
 from buoy.config import load_settings
 from buoy.core.diagnosis.takers import can_run
 from buoy.core.limits import RUNS_PAGE_MAX, SWEEP_DELAY_S
+from buoy.core.log import events as e
 from buoy.core.log.lifecycle import ACTIVE, RESTING, Status
+from buoy.core.remedy.plan import RecoveryPlan
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.process.runner import Runner
 from buoy.engine.process.runner_options import RunnerOptions
@@ -23,6 +25,7 @@ from buoy.operations.targets.workflow_files import load_all
 from buoy.ports.host import Liveness
 from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
 from buoy.recovery.evidence import read_fleet
+from buoy.recovery.recover import Recovery
 from buoy.recovery.sweep.sweeper import Sweeper
 
 
@@ -103,8 +106,8 @@ class WorkerListener(Protocol):
     def trouble(self, text: str) -> None: ...
 
 
-def hear(runner: Runner, listener: WorkerListener) -> None:
-    """Lets the listener hear of that runner from now on."""
+def hear(runner: Runner, sweeper: Sweeper, listener: WorkerListener) -> None:
+    """Lets the listener hear of that runner and its sweeper from now on."""
 
     def taken(task: Task) -> None:
         listener.taken(TakenRun(task.run_id, task.workflow, task.cause, task.evidence))
@@ -119,7 +122,20 @@ def hear(runner: Runner, listener: WorkerListener) -> None:
         error = None if state.error is None else str(state.error)
         listener.ended(EndedRun(execution.run_id, state.status, error))
 
+    def remedied(done: tuple[RecoveryPlan, str]) -> None:
+        plan, workflow = done
+        for body in plan.bodies:
+            if isinstance(body, e.Paused):
+                listener.paused(PausedRun(plan.run_id, workflow, body.reason, body.detail))
+            elif isinstance(body, e.WorkflowFailed):
+                listener.ended(EndedRun(plan.run_id, Status.FAILED, str(body.error)))
+
+    def recovered(found: Recovery) -> None:
+        if found.plan is not None and found.document is not None and found.action == found.plan.action:
+            runner.show(remedied, (found.plan, found.document.workflow))
+
     runner.intake.on_taken, runner.on_paused, runner.on_ended = taken, paused, ended
+    runner.intake.on_remedy, sweeper.on_recovery = remedied, recovered
     hear_troubles(runner, listener.trouble)
 
 
@@ -153,7 +169,8 @@ async def _waiting(runner: Runner, liveness: Liveness) -> int | None:
         page = await store.find_runs(query, cursor, RUNS_PAGE_MAX)
         now = await store.now()
         for record in page.runs:
-            due = record.holder is None and record.due_at is not None and record.due_at <= now
+            put_off = record.document.run_id in runner.intake.put_off
+            due = record.holder is None and record.due_at is not None and (put_off or record.due_at <= now)
             if (due and can_run(record.document, me)) or (record.holder == me.id and not _at_rest(runner, record)):
                 return None
         waiting, cursor = waiting + len(page.runs), page.cursor

@@ -38,7 +38,7 @@ async def run_jobs(
     checked = check_run_id(run_id)
     async with open_job_runner(url, capacity, nodes, options=runner_options()) as (worker, room):
         report = Reporter(ReportLines(out, worker.clock.now, as_json=as_json))
-        hear(worker.runner, report)
+        hear(worker.runner, worker.sweeper, report)
         jobs = JobRunner(worker.client(), worker.runner, room, checked, lambda text: report.tell("note", text))
         left, document = 0, None
         with stop_signals() as stop:

@@ -124,7 +124,7 @@ async def _drive(
     process: Worker, order: WorkerOrder, stop: Stop, report: Reporter, parent: ParentProcess | None
 ) -> int:  # fmt: skip
     """Until a stop: how many runs still execute."""
-    hear(process.runner, report)
+    hear(process.runner, process.sweeper, report)
     try:
         await process.start(sweeps=order.sweeps, schedules=True)
         _print_started(process, order, report)
