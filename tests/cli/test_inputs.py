@@ -19,7 +19,13 @@ class Order(pydantic.BaseModel):
     x: int
 
 
-def takes(order: Order | None = None, dec: Decimal = Decimal(0), cents: int = 0, ids: list[int] | None = None) -> None:
+def takes(
+    order: Order | None = None,
+    dec: Decimal = Decimal(0),
+    cents: int = 0,
+    ids: list[int] | None = None,
+    names: list[str] | None = None,
+) -> None:
     """What the arguments below are given to."""
 
 
@@ -35,8 +41,26 @@ def test_a_decimal_keeps_its_digits(text: str) -> None:
     assert given(f"dec={text}")["dec"] == text
 
 
+def test_a_decimal_may_be_written_as_json_text() -> None:
+    assert given('dec="1.10"')["dec"] == "1.10"
+
+
 def test_a_list_is_given_as_json() -> None:
     assert given("ids=[1, 5]")["ids"] == [1, 5]
+
+
+@pytest.mark.parametrize(
+    ("pair", "advice"),
+    [
+        ("names=eu,us", """--arg names='["eu","us"]'"""),
+        ("names=[eu, us]", """--arg names='["eu","us"]'"""),
+        ("ids=eu", "--arg ids='[1, 2]'"),
+    ],
+)
+def test_a_list_that_is_no_json_is_refused_with_the_way_to_write_it(pair: str, advice: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        given(pair)
+    assert str(refused.value).endswith(advice)
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_run_is_drawn_in_every_form(buoy: Buoy) -> None:
     buoy("run", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--arg", "count=2", "--id", "p1")
     assert "✓ part #2" in buoy("graph", "p1").stdout
     assert "n0 --> n1" in buoy("graph", "p1", "--format", "mermaid").stdout
-    buoy("graph", "p1", "--format", "svg", "-o", "p1.svg")
+    buoy("graph", "p1", "-o", "p1.svg")
     assert (buoy.folder / "p1.svg").read_text().startswith("<svg ")
     assert buoy.json("graph", "p1")["links"] == [[0, 1]]
     assert "no run" in buoy("graph", "p2", code=2).stderr

@@ -201,7 +201,7 @@ def test_values_in_commands_go_into_variables_and_not_into_the_text() -> None:
 
 def test_a_reference_into_nothing_says_what_is_there() -> None:
     plan = plan_of(steps=[run("a"), run("b", **{"with": {"x": "{{ steps.a.rows.0 }}"}})])
-    with pytest.raises(BadInput, match=r"steps.a has no 'rows': there is keys cols"):
+    with pytest.raises(BadInput, match=r"steps.a has no 'rows': it has cols"):
         scope(plan, "b", {"a": {"cols": 1}}).inputs(plan.spec.steps[1])
     assert scope(plan, "b", {}).inputs(plan.spec.steps[1]) == {"x": None}, "a skipped step has no result"
 

@@ -233,7 +233,7 @@ steps:
     assert {each.leaf for each in failed} == {"b#1", "c#1", "d#1"}
     text = error + "".join(each.error.message for each in failed)
     assert "only two numbers or two texts can be ordered" in text
-    assert "steps.a has no 'y': there is keys x" in text
+    assert "steps.a has no 'y': it has x" in text
     assert "failed too: " in error
 
 

@@ -16,29 +16,28 @@ from buoy.errors import BadInput
 from buoy.operations.inspect.run_log import run_graph
 
 _DRAW = {"text": as_text, "mermaid": as_mermaid, "svg": as_svg}
+_SUFFIXES = {".svg": "svg", ".mmd": "mermaid", ".mermaid": "mermaid"}
 
 
 @click.command()
 @run_argument
-@click.option(
-    "--format", "form", type=click.Choice(list(_DRAW)), default="text", show_default=True, help="Format of the drawing."
-)
+@click.option("--format", "form", type=click.Choice(list(_DRAW)), help="Format of the drawing. [by FILE, else text]")
 @click.option("-o", "--output", metavar="FILE", help="Write to this file instead of standard output.")
 @click.option("--all", "every", is_flag=True, help="Draw every concurrent part, also identical ones.")
 @shared_options
-def graph(run_id: str, form: str, output: str | None, every: bool, store: str | None, as_json: bool) -> int:
+def graph(run_id: str, form: str | None, output: str | None, every: bool, store: str | None, as_json: bool) -> int:
     """Draw the steps and waits of a run: order, concurrent parts, durations, tries and branches.
 
     Concurrent parts that completed in the same way are drawn once, with their count. --json has every leaf.
 
     \b
     Example:
-      buoy graph order-1 --format svg -o order-1.svg
+      buoy graph order-1 -o order-1.svg
 
     Exit code: 0 drawn, 1 the log is broken, 2 no such run or bad input, 5 store unusable.
     """
     view = go(_viewed(run_id, store, every=every or as_json))
-    drawn = _DRAW[form](view)
+    drawn = _DRAW[form or _SUFFIXES.get(Path(output or "").suffix.lower(), "text")](view)
     if output is not None:
         try:
             Path(output).write_text(drawn, encoding="utf-8")
@@ -49,7 +48,7 @@ def graph(run_id: str, form: str, output: str | None, every: bool, store: str | 
     elif output is None:
         click.echo(drawn, nl=False)
     else:
-        click.echo(f"{output}: {len(view.nodes)} leaves", err=True)
+        click.echo(f"wrote {output}", err=True)
     return Exit.OK
 
 

@@ -32,12 +32,16 @@ class Field(msgspec.Struct, frozen=True):
     options: tuple[msgspec.Raw, ...] = ()
     default: msgspec.Raw | None = None
     detail: str | None = None
+    # Of a list or an object, which are typed as JSON.
+    example: str = ""
 
     def expects(self) -> str:
         """What may be typed, in words."""
         if self.options:
             return f"one of {', '.join(option_text(each) for each in self.options)}"
         words = {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "yes or no"}
+        if self.example:
+            return f"JSON such as {self.example}"
         return words.get(self.kind, "JSON, or a text" if self.kind == "any" else "JSON")
 
 
@@ -50,10 +54,10 @@ def fields_of(schema: Schema) -> list[Field] | None:
     names = list(dict.fromkeys([*named, *(each for each in required if isinstance(each, str))]))
     if not names or len(names) > _FIELDS_MAX:
         return None
-    return [_field(name, _resolved(named.get(name, {}), schema), required=name in required) for name in names]
+    return [_field(name, _resolved(named.get(name, {}), schema), schema, required=name in required) for name in names]
 
 
-def _field(name: str, schema: Schema, *, required: bool) -> Field:
+def _field(name: str, schema: Schema, root: Schema, *, required: bool) -> Field:
     options = schema.get("enum", [schema["const"]] if "const" in schema else [])
     detail = schema.get("description")
     return Field(
@@ -64,11 +68,12 @@ def _field(name: str, schema: Schema, *, required: bool) -> Field:
         options=tuple(_raw(each) for each in options),
         default=_raw(schema["default"]) if "default" in schema else None,
         detail=detail if isinstance(detail, str) else None,
+        example=bytes(_raw(_example(schema, root, 1))).decode() if _kind(schema) in ("array", "object") else "",
     )
 
 
 def parse_field(field: Field, text: str) -> Json:
-    """What was typed, in the type of the field. Whether the whole answer fits is judged by the schema."""
+    """What was typed, in the type of the field. Whether it fits is judged by the schema."""
     typed = text.strip()
     if field.options:
         return _option(field, typed)

@@ -69,12 +69,17 @@ def _check_patterns(schema: dict[str, Any]) -> None:
         raise BadInput("patternProperties together with unevaluatedProperties can not be judged; name the properties")
 
 
-def check_form(title: str, schema: dict[str, object], answer: object) -> None:
-    """Refuses an answer that does not fit, naming every place (the first ones of very many)."""
+def check_form(title: str, schema: dict[str, object], answer: object, *, field: str | None = None) -> None:
+    """Refuses an answer that does not fit, naming every place (the first ones of very many).
+
+    `field`: only that field is judged. Others may not be filled in yet.
+    """
     # A registry that fetches nothing: a `$ref` to some address must never make Buoy call there.
     validator = _bounded_validator(Budget(FORM_STEPS_MAX))(schema, registry=EMPTY_REGISTRY)
     try:
-        errors = list(islice(validator.iter_errors(answer), _ERRORS_SHOWN + 1))
+        found = validator.iter_errors(answer)
+        wanted = found if field is None else (each for each in found if [*each.absolute_path][:1] == [field])
+        errors = list(islice(wanted, _ERRORS_SHOWN + 1))
     except _SCHEMA_TROUBLES as trouble:
         raise BadInput(f"the answer cannot be judged by the schema of {title!r}: {trouble}") from trouble
     except BaseException as error:

@@ -182,6 +182,9 @@ def text_of(value: object) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
+_RESULT = "; a command gives a result by writing it to the file $BUOY_RESULT_FILE"
+
+
 def dig(value: object, path: tuple[str, ...], name: str) -> Json:
     """What is at that path in a result, or a refusal that says what is there instead."""
     for key in path:
@@ -190,8 +193,8 @@ def dig(value: object, path: tuple[str, ...], name: str) -> Json:
         elif isinstance(value, list) and key.isdecimal() and int(key) < len(value):
             value = value[int(key)]
         else:
-            there = f"keys {', '.join(map(str, list(value)[:8]))}" if isinstance(value, dict) else type(value).__name__
-            raise BadInput(f"{name} has no {key!r}: there is {there}")
+            there = ", ".join(map(str, list(value)[:8])) if isinstance(value, dict) else f"a {type(value).__name__}"
+            raise BadInput(f"{name} has no {key!r}: it has {there}{_RESULT if key == 'result' else ''}")
     return cast(Json, value)
 
 

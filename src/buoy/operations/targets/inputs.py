@@ -24,7 +24,10 @@ def stored_input(arguments: Arguments, given: str | None, pairs: tuple[str, ...]
         return None
     named = {} if given is None else _from_json(given, arguments)
     for name, text in named_texts(pairs, "--arg").items():
-        named[name] = _value(text, arguments.hints.get(name, Any))
+        kind = arguments.hints.get(name, Any)
+        named[name] = found = _value(text, kind)
+        if found is text and not _fits(text, kind) and _fits([], kind):
+            raise BadInput(f"invalid --arg {name}={text}; write a list as JSON: --arg {name}='{_as_list(text, kind)}'")
     stored = codec.encode(named, "the input")
     arguments.decode(stored)
     return stored
@@ -78,13 +81,19 @@ def _value(text: str, kind: Any) -> object:
     A decimal number stays a text: as a JSON number it would lose digits. JSON that does not fit is handed on, so that
     the refusal is about the value and not about the text.
     """
-    if kind in (str, Decimal):
+    if kind is str or (kind is Decimal and not text.startswith('"')):
         return text
     try:
         found = parse_json(text, "a value")
     except BadInput:
         return text
     return text if not _fits(found, kind) and _fits(text, kind) else found
+
+
+def _as_list(text: str, kind: Any) -> str:
+    """What was typed, as the list that was perhaps meant."""
+    parts = [part.strip() for part in text.strip("[] ").split(",") if part.strip()]
+    return msgspec.json.encode(parts).decode() if _fits(parts, kind) else "[1, 2]"
 
 
 def _fits(value: object, kind: Any) -> bool:

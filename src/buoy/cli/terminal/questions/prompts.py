@@ -1,7 +1,7 @@
 """Prompts: asks one question on the terminal until the answer fits.
 
-A form is asked field by field. If the whole form does not fit, all problems are listed, and the typed values become the
-defaults of the next round.
+A form is asked field by field, and each value is judged at once. If the whole form does not fit, all problems are
+listed, and the typed values become the defaults of the next round.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import msgspec
 from buoy.cli.terminal.questions.answers import numbered, parse_answer, prompt, prompt_lines
 from buoy.cli.terminal.questions.typed import Typed
 from buoy.core.log.form_fields import Field, fields_of, option_text, parse_field
+from buoy.core.log.forms import check_form
 from buoy.core.log.questions import Json, Question, check_answer
 from buoy.errors import BadInput
 
@@ -67,7 +68,9 @@ async def _put_field(
         try:
             if not text.strip() and field.kind != "string":
                 raise BadInput(f"{field.name}: expected {field.expects()}, found nothing")
-            given[field.name] = parse_field(field, text)
+            value = parse_field(field, text)
+            check_form(question.title, question.schema or {}, {**given, field.name: value}, field=field.name)
+            given[field.name] = value
             return
         except BadInput as error:
             refuse(error)
