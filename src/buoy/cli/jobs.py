@@ -40,6 +40,8 @@ def jobs(
     if found.left_out:
         click.echo(f"{found.left_out} more; raise --limit, or choose with --status", err=True)
     click.echo(counts_line(found.counts), err=True)
+    if found.trouble is not None:
+        click.echo(f"the run is {found.trouble}; see `buoy why {found.run_id}`", err=True)
     return Exit.OK
 
 

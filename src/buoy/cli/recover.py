@@ -19,10 +19,10 @@ from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.operations.batch.hook import HookEnd, run_hook
 from buoy.operations.batch.jobs import read_batch
-from buoy.operations.batch.recover import JobsRecovered, recover_jobs
+from buoy.operations.batch.recover import JobsRecovered
 from buoy.operations.control import recover as recovery
 from buoy.operations.control.recover import Recovered
-from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_slurm_jobs
+from buoy.operations.slurm.recover import SlurmRecovered, correct_orphans, is_on_slurm, plan_again, recover_jobs
 from buoy.wiring.slurm import hook_place, slurm_site
 
 
@@ -80,9 +80,10 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
     if as_json:
         print_json(found.as_json())
     else:
-        jobs = found.jobs
-        lines = recovery_lines(found.run, wording(store, local)) if jobs is None or found.run.recovery.needed else []
-        click.echo("\n".join([*lines, *([] if jobs is None else recovered_lines(jobs)), *found.lines()]))
+        jobs, needed = found.jobs, found.run.recovery.needed
+        lines = recovery_lines(found.run, wording(store, local)) if jobs is None or needed else []
+        lines += [] if jobs is None or (needed and not jobs.jobs) else recovered_lines(jobs)
+        click.echo("\n".join([*lines, *found.lines()]))
     return Exit.FAILED if found.is_stuck else Exit.OK
 
 
@@ -108,7 +109,7 @@ class RecoverAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_stuck(self) -> bool:
-        failed = self.jobs is not None and not all(each.reset for each in self.jobs.jobs)
+        failed = self.jobs is not None and not all(each.reset or each.waiting for each in self.jobs.jobs)
         waits = self.slurm is not None and self.slurm.is_stuck
         return self.run.recovery.error is not None or failed or waits or (self.hook is not None and not self.hook.ok)
 
@@ -143,14 +144,11 @@ async def _recover(run_id: str, store: str | None, asked: RecoverChoice) -> Reco
         document = (await client.record(run_id)).document
         if document.placement != "batch" or document.ended:
             return RecoverAnswer(run=run)
-        recover_all = partial(
-            recover_jobs if site is None else recover_slurm_jobs, client, checked, asked.rule,
-            retry_unknown=asked.unknown,
-        )  # fmt: skip
+        recover_all = partial(recover_jobs, client, checked, asked.rule, retry_unknown=asked.unknown)
         hook = None
         if asked.hook is not None and not asked.dry_run:
             plan = await recover_all(dry_run=True)
-            if plan.jobs:
+            if not all(each.waiting for each in plan.jobs):
                 batch = await read_batch(client, checked)
                 place = hook_place(client, check_store(store), batch.plan)
                 hook = await run_hook(place, checked, document.status, asked.hook, plan.jobs, len(batch.log))

@@ -30,7 +30,7 @@ from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.errors import Unavailable
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.watch import BatchProgress, JobWatch
-from buoy.operations.slurm.tend import Tended, Tender, TendOptions
+from buoy.operations.slurm.tend import Tended, Tender, TendOptions, check_scheduler
 from buoy.wiring.slurm import slurm_site
 
 _COLOURS = {
@@ -68,7 +68,7 @@ def watch(run_id: str, poll: float | None, once: bool, store: str | None, as_jso
     Example:
       buoy watch nightly-7c2a --recover --account bio
 
-    Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 paused or not ended, 5 store unusable.
+    Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 paused or not ended, 5 store or Slurm unusable.
     """
     choice = WatchChoice(
         recover=given.pop("recover"),
@@ -152,13 +152,16 @@ def _over(found: BatchProgress, tended: Tended | None) -> bool:
 async def _tender(run_id: RunId, store: str | None, choice: WatchChoice) -> AsyncIterator[Tender]:
     async with connected(store) as client:
         plan = (await read_batch(client, run_id)).plan
-        yield Tender(slurm_site(client, check_store(store), run_id, plan), run_id, choice.options)
+        site = slurm_site(client, check_store(store), run_id, plan)
+        await check_scheduler(site, run_id)
+        yield Tender(site, run_id, choice.options)
 
 
 def _line(found: BatchProgress) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in found.counts.items())
     last = f"; last failure: {found.failures[0].job} ({job_cause(found.failures[0])})" if found.failures else ""
-    return f"{found.status}: {counts}{last}"
+    trouble = f"; the run is {found.trouble}; see `buoy why {found.run_id}`" if found.trouble else ""
+    return f"{found.status}: {counts}{last}{trouble}"
 
 
 def _view(found: BatchProgress) -> Group:
@@ -178,6 +181,8 @@ def _view(found: BatchProgress) -> Group:
     for runner in found.runners:
         jobs = ", ".join(runner.jobs[:4]) + (" ..." if len(runner.jobs) > 4 else "")
         lines.append(Text(f"  {runner.host or '?'}  {runner.runner}: {jobs or 'nothing yet'}"))
+    if found.trouble:
+        lines.append(Text(f"  the run is {found.trouble}; see `buoy why {found.run_id}`", style="yellow"))
     for job in found.failures:
         lines.append(Text(f"  failed {job.job}  {job_cause(job)}", style="red"))
     return Group(*lines)

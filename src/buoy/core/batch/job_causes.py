@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from buoy.core.batch.allocations import Allocation
-from buoy.core.batch.jobs import ALLOCATION_LOST, cause_of
+from buoy.core.batch.jobs import ALLOCATION_LOST, RUNNER_LOST, cause_of
 from buoy.core.batch.resources import Shortage
 from buoy.core.batch.slurm_text import Cause
 from buoy.core.log import events as e
@@ -88,7 +88,7 @@ def job_cause(evidence: JobEvidence, error: e.ErrorInfo | None, limits: Resource
 def _lost(evidence: JobEvidence, limits: Resources) -> JobCause:
     match evidence.allocation_cause:
         case None:
-            return JobCause(ALLOCATION_LOST, again=True)
+            return JobCause(RUNNER_LOST if evidence.allocation is None else ALLOCATION_LOST, again=True)
         case Cause.OOM:
             return JobCause("oom", "memory")
         case Cause.TIMEOUT | Cause.COMPLETED:

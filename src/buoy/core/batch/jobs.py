@@ -40,6 +40,8 @@ class JobStatus(StrEnum):
 
 # The cause of a job that was lost with its allocation. It is free: the next runner runs it again, as the same attempt.
 ALLOCATION_LOST = "allocation_lost"
+# The cause of a job whose runner, in no allocation, is proven dead. The next runner runs it again, as the same attempt.
+RUNNER_LOST = "runner_lost"
 SETTLED = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
 # Runs that ended while jobs were left, and where those stood.
 _CUT_SHORT = frozenset({Status.FAILED, Status.CANCELLED})
@@ -50,6 +52,7 @@ class LotFacts(msgspec.Struct, frozen=True):
     """What is known about an open lot. `begun`: since when its jobs run, by leaf.
 
     `lost`: why the runner in an allocation is gone that had it last; no runner has it since.
+    `dead`: the runner that is proven dead and still registered as its holder.
     """
 
     holder: str | None = None
@@ -57,6 +60,7 @@ class LotFacts(msgspec.Struct, frozen=True):
     begun: dict[LeafId, float] = {}
     attempts: dict[LeafId, int] = {}
     lost: str | None = None
+    dead: str | None = None
     # The allocation of the runner that has it, or had it last.
     allocation: str | None = None
 
@@ -208,6 +212,8 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
         host=lot.host,
         allocation=lot.allocation if began is not None or lot.holder is not None else None,
         since=leaf.since if began is None else began,
+        cause=None if began is None or lot.dead is None else RUNNER_LOST,
+        error=None if began is None or lot.dead is None else f"{lot.dead} is dead; the next runner runs the job again",
     )
 
 

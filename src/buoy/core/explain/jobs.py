@@ -37,13 +37,19 @@ def jobs_paused(facts: Facts, words: Wording) -> Narrative:
         headline=f"{run_id} is paused: {what}, and nothing else can run.",
         now=" ".join(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]) + _more(held),
         wrong=(what,),
-        next=("Nothing until a job is reset or disabled. After that it needs a runner.",),
+        next=(_after_pause(facts),),
         you_can=(
             words.advise("see what a recovery would do", "recover", run_id, "--dry-run"),
             words.advise("list what failed and what waits", "jobs", run_id, "--status", "failed"),
             words.advise("cancel the run", "cancel", run_id),
         ),
     )
+
+
+def _after_pause(facts: Facts) -> str:
+    if any(each.kind == "jobs" for each in facts.messages):
+        return "A request about its jobs waits in its inbox. The next runner reads it, and continues the run."
+    return "Nothing until a job is reset or disabled. After that it needs a runner."
 
 
 def jobs_waiting(facts: Facts, words: Wording) -> Narrative:

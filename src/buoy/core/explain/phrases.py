@@ -223,6 +223,8 @@ def message_text(message: MessageFacts, facts: Facts) -> str:
             what = f"signal {message.about!r}"
         case "child_finished":
             what = f"the end of child {message.about}"
+        case "jobs" | "cluster":
+            what = "a request about its jobs" if message.kind == "jobs" else "a change of its allocations"
         case _:
             what = f"a request to {message.kind}"
     by = f" by {message.by}" if message.by and message.kind != "child_finished" else ""

@@ -6,11 +6,12 @@ Invariant: a lot that cannot be read hides no job: its jobs are shown as offered
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, brief_views, counts, job_views, open_lots, with_results
+from buoy.core.diagnosis.health import TROUBLES, judge
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
@@ -22,6 +23,7 @@ from buoy.engine.spec.workflow import stored_workflow
 from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
 from buoy.operations.access import StoreAccess
 from buoy.ports.records import RunnerRecord
+from buoy.recovery.evidence import facts_of_page, read_fleet
 
 # Lots whose logs are read to tell which of their jobs run.
 _LOTS_READ_MAX = 256
@@ -49,6 +51,8 @@ class Jobs(msgspec.Struct, frozen=True):
     jobs: tuple[JobView, ...]
     counts: dict[JobStatus, int]
     left_out: int = 0
+    # Why the run as a whole does not continue, if it does not.
+    trouble: str | None = None
 
 
 async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None = None) -> BatchLog:
@@ -88,7 +92,18 @@ async def list_jobs(
         view for view in views if (not statuses or view.status in statuses) and (not names or view.job in names)
     ]  # fmt: skip
     shown = with_results(batch.log, batch.state, found[:limit])
-    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views), len(found) - len(shown))
+    left_out, trouble = len(found) - len(shown), await run_trouble(access, run_id)
+    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views), left_out, trouble)
+
+
+async def run_trouble(access: StoreAccess, run_id: RunId) -> str | None:
+    """Why a run does not continue, by the same verdict as in lists of runs; None: it is healthy."""
+    record = await access.store.run(run_id)
+    if record is None:
+        return None
+    facts = await facts_of_page(access.store, await read_fleet(access.store, access.liveness), [record])
+    verdict = judge(facts[0])
+    return f"{verdict.health}: {'; '.join(verdict.reasons)}" if verdict.health in TROUBLES else None
 
 
 async def views_of(access: StoreAccess, batch: BatchLog) -> list[JobView]:
@@ -104,18 +119,27 @@ async def read_lots(access: StoreAccess, state: State) -> dict[int, LotFacts]:
         return {}
     gate = asyncio.Semaphore(_READS_AT_ONCE)
     runners = {each.info.id: each for each in await access.store.runners(gone=_GONE_READ_MAX)}
+    dead = await _dead(access, runners.values())
 
     async def read(number: int, child: RunId) -> tuple[int, LotFacts]:
         async with gate:
             try:
-                return number, await _lot(access, child, runners)
+                return number, await _lot(access, child, runners, dead)
             except Problem:
                 return number, LotFacts()  # its jobs are shown as offered
 
     return dict(await asyncio.gather(*(read(number, child) for number, child in wanted)))
 
 
-async def _lot(access: StoreAccess, child: RunId, runners: Mapping[RunnerId, RunnerRecord]) -> LotFacts:
+async def _dead(access: StoreAccess, runners: Iterable[RunnerRecord]) -> frozenset[RunnerId]:
+    """The runners that are proven dead and still registered. Those in allocations are found by `sync-status`."""
+    outside = [each for each in runners if each.gone_at is None and each.info.allocation is None]
+    return frozenset(runner for runner, seen in (await access.liveness.look(outside)).items() if seen.proof is not None)
+
+
+async def _lot(
+    access: StoreAccess, child: RunId, runners: Mapping[RunnerId, RunnerRecord], dead: Collection[RunnerId]
+) -> LotFacts:
     record = await access.store.run(child)
     if record is None or record.document.owner is None:
         return LotFacts()
@@ -125,6 +149,8 @@ async def _lot(access: StoreAccess, child: RunId, runners: Mapping[RunnerId, Run
     holder = None if record.holder is None else runners.get(record.holder)
     last = holder if record.holder is not None else runners.get(RunnerId(state.owner or ""))
     place = None if last is None or last.info.allocation is None else last.info.allocation.name
+    if record.holder in dead:
+        return LotFacts(begun=begun, attempts=attempts, dead=f"runner {record.holder}")
     return LotFacts(
         holder=record.holder,
         host=None if holder is None else holder.info.host,

@@ -21,7 +21,6 @@ from buoy.core.batch.resources import (
     ONE_CPU,
     Correction,
     Shortage,
-    check_correction,
     corrected,
 )
 from buoy.core.ids import LeafId, RunId, leaf_id
@@ -29,8 +28,9 @@ from buoy.core.log import events as e
 from buoy.core.log.state import Leaf
 from buoy.core.spec.model import Resources
 from buoy.engine.client.client import Client
+from buoy.engine.client.requests import waits_for_whom
 from buoy.operations.batch.changes import send_jobs
-from buoy.operations.batch.jobs import BatchLog, read_batch
+from buoy.operations.batch.jobs import BatchLog
 
 _NO_CLUSTER = ClusterState(())
 
@@ -51,6 +51,8 @@ class JobRecovery(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     is_loss: bool = False
     # It is free already, and no reset is needed: the next runner runs it again.
     free: bool = False
+    # Its reset was sent before, and no runner has read it yet.
+    waiting: bool = False
     evidence: JobEvidence = JobEvidence()
 
 
@@ -63,22 +65,12 @@ class JobsRecovered(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-async def recover_jobs(
-    client: Client, run_id: RunId, rule: Correction, *, retry_unknown: bool = False, dry_run: bool = False
-) -> JobsRecovered:
-    """Resets failed jobs, with higher limits where they met one."""
-    batch = await read_batch(client, run_id)
-    plan = plan_recovery(batch, check_correction(rule), retry_unknown=retry_unknown)
-    return JobsRecovered(run_id, dry_run, tuple(plan), "" if dry_run else await send_resets(client, run_id, plan))
-
-
-async def send_resets(
-    client: Client, run_id: RunId, plan: Sequence[JobRecovery], *, recovery: e.ResetBy = "person"
-) -> str:
-    """Sends one message with all resets of a plan, and says who will read it."""
-    again = [each for each in plan if each.reset and not each.free]
+async def send_resets(client: Client, run_id: RunId, plan: Sequence[JobRecovery], recovery: e.ResetBy) -> str:
+    """Sends one message with all resets of a plan, and says who will read it, or those that were sent before."""
+    again = [each for each in plan if each.reset and not each.free and not each.waiting]
     if not again:
-        return ""
+        waits = any(each.waiting for each in plan)
+        return await waits_for_whom(client, await client.record(run_id)) if waits else ""
     limits = {
         each.leaf: e.JobLimits(each.memory_bytes, each.time_s)
         for each in again

@@ -7,7 +7,7 @@ import msgspec
 from buoy.core.batch.jobs import SETTLED, JobStatus, JobView, counts
 from buoy.core.ids import RunId
 from buoy.operations.access import StoreAccess
-from buoy.operations.batch.jobs import BatchLog, read_batch, views_of
+from buoy.operations.batch.jobs import BatchLog, read_batch, run_trouble, views_of
 
 _FAILURES_SHOWN = 5
 # The rate is that of the last looks.
@@ -31,6 +31,8 @@ class BatchProgress(msgspec.Struct, frozen=True):
     counts: dict[JobStatus, int]
     runners: tuple[RunnerJobs, ...]
     failures: tuple[JobView, ...]
+    # Why the run as a whole does not continue, if it does not.
+    trouble: str | None = None
     per_minute: float | None = None
     left_s: float | None = None
 
@@ -51,10 +53,11 @@ class JobWatch:
         began = self._access.clock.monotonic()
         self._known = await read_batch(self._access, self._run_id, self._known)
         views = await views_of(self._access, self._known)
+        trouble = await run_trouble(self._access, self._run_id)
         self.rest_s = min(_REST_MAX_S, 9 * (self._access.clock.monotonic() - began))
-        return self._progress(str(self._known.state.status), views)
+        return self._progress(str(self._known.state.status), views, trouble)
 
-    def _progress(self, status: str, views: list[JobView]) -> BatchProgress:
+    def _progress(self, status: str, views: list[JobView], trouble: str | None) -> BatchProgress:
         running: dict[str, list[JobView]] = {}
         for job in views:
             if job.status is JobStatus.RUNNING and job.runner is not None:
@@ -72,6 +75,7 @@ class JobWatch:
             counts=tally,
             runners=runners,
             failures=tuple(failed[:_FAILURES_SHOWN]),
+            trouble=trouble,
             per_minute=None if rate_s is None else round(60 * rate_s, 1),
             left_s=None if not rate_s else round(left / rate_s, 1),
         )

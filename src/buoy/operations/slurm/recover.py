@@ -1,4 +1,4 @@
-"""Recovery of a batch run on Slurm: orphans first, then its failed jobs, then allocations for what is pending.
+"""Recovery of a batch run: orphans first, then its failed jobs, then allocations for what is pending.
 
 Invariant: a dry run shows orphans and failed jobs, and plans nothing: what it would count as served is not corrected.
 """
@@ -50,7 +50,7 @@ async def correct_orphans(site: Site, run_id: RunId, *, dry_run: bool) -> Synced
     return (await sync_status(site.client, site.batch, run_id, dry_run=dry_run))[0]
 
 
-async def recover_slurm_jobs(
+async def recover_jobs(
     client: Client,
     run_id: RunId,
     rule: Correction,
@@ -59,14 +59,16 @@ async def recover_slurm_jobs(
     dry_run: bool = False,
     recovery: ResetBy = "person",
 ) -> JobsRecovered:
-    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence."""
+    """Resets failed jobs, and lost ones whose limits have to grow; allocations are a part of the evidence.
+
+    A job whose reset waits in the inbox is shown as such, and is not reset twice.
+    """
     view = await read_view(client, run_id)
     plan = plan_recovery(
         view.batch, check_correction(rule), retry_unknown=retry_unknown, cluster=view.cluster, views=views_of(view)
     )
-    waiting = [each for each in plan if each.leaf not in view.resets]
-    text = "" if dry_run else await send_resets(client, run_id, waiting, recovery=recovery)
-    return JobsRecovered(run_id, dry_run, tuple(plan), text)
+    shown = tuple(msgspec.structs.replace(each, waiting=each.leaf in view.resets) for each in plan)
+    return JobsRecovered(run_id, dry_run, shown, "" if dry_run else await send_resets(client, run_id, shown, recovery))
 
 
 async def plan_again(site: Site, run_id: RunId, wishes: Wishes, *, submit: bool) -> Allocated:

@@ -29,7 +29,7 @@ from buoy.operations.slurm.allocate import Allocated, allocate
 from buoy.operations.slurm.allocations import cancel_surplus, end_allocations
 from buoy.operations.slurm.cluster_log import read_view
 from buoy.operations.slurm.pending_jobs import views_of
-from buoy.operations.slurm.recover import recover_slurm_jobs
+from buoy.operations.slurm.recover import is_on_slurm, recover_jobs
 from buoy.operations.slurm.submission import Site, SubmittedAllocation
 from buoy.operations.slurm.sync import sync_status
 
@@ -82,6 +82,19 @@ class Tended(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     given_up: str | None = None
     unknown: str | None = None
     over: bool = False
+
+
+async def check_scheduler(site: Site, run_id: RunId) -> None:
+    """Refuses to look after a run that has nothing at a scheduler that does not answer: no later look would help."""
+    if await is_on_slurm(site.client, run_id):
+        return
+    try:
+        await site.batch.partitions()
+    except Unavailable as error:
+        raise Unavailable(
+            f"run {run_id} has no allocations, and Slurm does not answer: {error}; watch it without --recover and "
+            f"--auto-schedule, and reset failed jobs by `buoy recover {run_id}`"
+        ) from error
 
 
 class Tender:
@@ -222,7 +235,7 @@ class Tender:
 
     async def _reset(self) -> tuple[str, ...]:
         options = self._options
-        found = await recover_slurm_jobs(
+        found = await recover_jobs(
             self._site.client, self._run_id, options.rule, retry_unknown=options.retry_unknown, recovery="watch"
         )
         jobs = tuple(each.job for each in found.jobs if each.reset and not each.free)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from buoy.cli.terminal.render import clock
-from buoy.core.batch.jobs import Blocker, JobStatus, JobView
+from buoy.core.batch.jobs import RUNNER_LOST, Blocker, JobStatus, JobView
 from buoy.core.durations import in_words
 from buoy.core.explain.jobs import CAUSES
+from buoy.core.log.wording import counted
 from buoy.operations.batch.recover import JobRecovery, JobsRecovered
 
 _HEADS = ("JOB", "STATUS", "TRY", "HOST", "EXIT", "TIME", "MEMORY", "CAUSE")
@@ -60,12 +61,19 @@ def recovered_lines(found: JobsRecovered) -> list[str]:
     """What is done, or would be, about each failed job."""
     if not found.jobs:
         return [f"run {found.run_id} has no failed jobs; nothing to do"]
+    failed = [each for each in found.jobs if not each.free]
+    again = sum(each.reset and not each.waiting for each in failed)
     would = "would be reset" if found.dry_run else "reset"
-    lines = [f"run {found.run_id}: {sum(each.reset for each in found.jobs)} of {len(found.jobs)} failed jobs {would}"]
-    return [*lines, *(f"  {_recovery(each)}" for each in found.jobs)]
+    lines = [f"run {found.run_id}: {again} of {counted(len(failed), 'failed job')} {would}"] if failed else []
+    lines += [f"  {_recovery(each)}" for each in found.jobs]
+    return [*lines, found.text] if found.text else lines
 
 
 def _recovery(each: JobRecovery) -> str:
+    if each.waiting:
+        return f"{each.job}: its reset was sent before, and the next runner reads it"
+    if each.cause == RUNNER_LOST:
+        return f"{each.job}: its runner is gone; the next runner runs it again"
     if each.free:
         return f"{each.job}: lost ({each.cause}); it is free, and the next runner runs it again"
     if not each.reset:

@@ -1,0 +1,83 @@
+"""A batch run whose only runner was killed: lists and recoveries tell what `why` tells, and count what waits unread."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.batch.conftest import Batch
+from tests.batch.slurm_plays import Played, played
+from tests.patience import PATIENCE_S, wait_until
+
+__all__ = ["played"]
+
+HELD: list[dict[str, Any]] = [
+    {"id": "a", "run": "true"},
+    {"id": "b", "needs": ["a"], "run": "echo b >> witness; while [ ! -e go ]; do sleep 0.1; done"},
+    {"id": "c", "needs": ["b"], "run": "true"},
+]
+FAILS: list[dict[str, Any]] = [{"id": "a", "run": "[ -e go ]"}]
+
+
+def _killed(batch: Batch) -> None:
+    batch.submit({"name": "held", "steps": HELD})
+    runner = batch.runner()
+    wait_until(lambda: batch.jobs()["b"]["status"] == "running")
+    runner.kill()
+    runner.wait(PATIENCE_S)
+
+
+def test_jobs_of_a_killed_runner_are_not_shown_as_running(batch: Batch) -> None:
+    _killed(batch)
+    found = batch.json("jobs", "r1")
+    assert {job["job"]: job["status"] for job in found["jobs"]} == {
+        "a": "completed", "b": "terminated", "c": "blocked"
+    }  # fmt: skip
+    assert next(job for job in found["jobs"] if job["job"] == "b")["cause"] == "runner_lost"
+    assert found["trouble"].startswith("dead: ")
+    said = batch("jobs", "r1")
+    assert "the run is dead: " in said
+    assert "buoy why r1" in said
+
+
+def test_a_watch_says_that_the_only_runner_is_dead(batch: Batch) -> None:
+    _killed(batch)
+    assert "1 terminated" in (said := batch("watch", "r1", "--once", code=4))
+    assert "the run is dead: " in said
+    assert batch.json("watch", "r1", "--once", code=4)["trouble"].startswith("dead: ")
+
+
+def test_a_recovery_names_the_job_that_runs_again_after_its_remedy(batch: Batch) -> None:
+    _killed(batch)
+    shown = batch("recover", "r1", "--dry-run")
+    assert "it would be put back into its queue" in shown
+    assert "b: its runner is gone; the next runner runs it again" in shown
+    assert "nothing to do" not in shown
+    batch("recover", "r1")
+    (batch.folder / "go").touch()
+    assert batch.runner().wait(PATIENCE_S) == 0
+    assert batch.seen() == ["b", "b"]
+
+
+def test_a_reset_that_no_runner_has_read_is_not_sent_twice(batch: Batch) -> None:
+    batch.submit({"name": "fails", "steps": FAILS})
+    assert batch.runner().wait(PATIENCE_S) == 4
+    first = batch("recover", "r1", "--retry-unknown")
+    assert "1 of 1 failed job reset" in first
+    assert "start one with `buoy runner --run r1`" in first
+    again = batch("recover", "r1", "--retry-unknown")
+    assert "0 of 1 failed job reset" in again
+    assert "a: its reset was sent before, and the next runner reads it" in again
+    assert "start one with `buoy runner --run r1`" in again
+    assert batch.json("show", "r1")["unread"] == 1
+    batch("recover", "r1", "--dry-run")
+    assert "A request about its jobs waits in its inbox" in batch("why", "r1")
+    (batch.folder / "go").touch()
+    assert batch.runner().wait(PATIENCE_S) == 0
+
+
+def test_a_watch_of_a_run_without_allocations_ends_if_slurm_does_not_answer(played: Played) -> None:
+    played.submit({"name": "held", "steps": HELD})
+    (played.slurm / "away").touch()
+    said = played("watch", "r1", "--recover", code=5)
+    assert "run r1 has no allocations, and Slurm does not answer" in said
+    assert "buoy recover r1" in said
