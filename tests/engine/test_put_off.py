@@ -1,4 +1,4 @@
-"""A run that a worker gave back because the store did not answer: the worker is not idle before it has taken it again."""
+"""A run that its worker gave back because the store did not answer: until it is taken again, the worker is not idle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import buoy
 from buoy.engine.authoring.definitions import Registry
-from buoy.operations.worker import WorkerOrder, runs_left_when_idle
+from buoy.operations.workers.worker import WorkerOrder, runs_left_when_idle
 from buoy.wiring.local_worker import host_worker
 from tests.patience import until
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Never, NoReturn, Self
@@ -168,14 +168,27 @@ class Arguments:
 
     def _misfit(self, raw: msgspec.Raw, error: BaseException) -> str:
         """What is wrong, with the parameter's name. Only msgspec's own errors say where they come from."""
+        try:
+            given = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+        except msgspec.MsgspecError as no_object:
+            return str(no_object)
         if isinstance(error, msgspec.MsgspecError):
-            return str(error)
-        for name, value in msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).items():
+            return self._wrong_names(given) or str(error)
+        for name, value in given.items():
             try:
                 codec.decode(value, self.hints.get(name, Any), f"{name!r}")
             except BadInput as misfit:
                 return str(misfit)
         return f"{type(error).__name__}: {error}"
+
+    def _wrong_names(self, given: Mapping[str, object]) -> str:
+        """All names that are missing, or that are none of the parameters."""
+        taken = self._signature.parameters
+        spread = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        needed = [each.name for each in taken.values() if each.default is _EMPTY and each.kind not in spread]
+        missing = ", ".join(f"`{name}`" for name in needed if name not in given)
+        unknown = ", ".join(f"`{name[:60]}`" for name in given if name not in taken)
+        return "; ".join(filter(None, (missing and f"missing {missing}", unknown and f"unknown {unknown}")))
 
     def _make_decoder(self) -> msgspec.json.Decoder[Any]:
         fields: list[Any] = []
