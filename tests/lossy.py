@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any, TypeVar
 
-from buoy import inspection, wiring
 from buoy.errors import Unavailable, Unclear
 from buoy.ports.host import Clock
 from buoy.ports.store import Store
 from buoy.stores import open_store
+from buoy.wiring import inspection
 from tests.patience import PATIENCE_S
 
 T = TypeVar("T")
@@ -79,8 +79,7 @@ def lose_answers(seed: int, rates: Mapping[str, float] | None = None) -> list[Lo
         opened.append(LossyStore(await open_store(url, clock), seed, rates=rates))
         return opened[-1]
 
-    for each in (wiring, inspection):
-        each.open_store = open_lossy  # type: ignore[attr-defined]
+    inspection.open_store = open_lossy  # type: ignore[attr-defined]
     return opened
 
 
