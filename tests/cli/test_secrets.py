@@ -30,7 +30,7 @@ COMMANDS = [
     ["ps"],
     ["why", "r"],
     ["sweeper", "--once"],
-    ["worker", str(FLOWS)],
+    ["worker", str(FLOWS), "--until-idle"],  # without it, a worker waits for its store
     ["run", f"{FLOWS}:divide", "--arg", "number=1"],
     ["service"],
 ]

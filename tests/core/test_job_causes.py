@@ -16,9 +16,10 @@ FREE = Resources()
 
 
 def ended(cause: str | None) -> Allocation | None:
+    """An allocation that ended for this cause: "" for one that Slurm does not tell, None for no allocation."""
     if cause is None:
         return None
-    return Allocation(name="a1", scheduler="s", status=AllocationStatus.COMPLETE, cause=cause, elapsed_s=60.0)
+    return Allocation(name="a1", scheduler="s", status=AllocationStatus.COMPLETE, cause=cause or None, elapsed_s=60.0)
 
 
 def failed(type: str = "ExitCode", kind: str = "unknown", **facts: Any) -> e.ErrorInfo:
@@ -57,7 +58,8 @@ def test_a_failure_is_judged_by_its_signature_its_use_and_the_word_of_slurm(
 @pytest.mark.parametrize(
     ("allocation", "limits", "found"),
     [
-        (None, FREE, ("allocation_lost", None, True)),
+        (None, FREE, ("runner_lost", None, True)),
+        ("", FREE, ("allocation_lost", None, True)),
         ("oom", FREE, ("oom", "memory", False)),
         ("timeout", FREE, ("timeout", "time", True)),
         ("timeout", LIMITS, ("timeout", None, True)),
