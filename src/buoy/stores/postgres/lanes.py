@@ -1,9 +1,9 @@
-"""Lanes to the database: each has a few sessions, and as many daemon threads that do its work.
+"""Lanes to the database: each has a few sessions, each session a daemon thread of its own.
 
-Invariants: a session is used by one thread, or by one borrower, at a time. A lane opens no more sessions than it may
-have, and each only when work waits for it. A session that failed is dropped, and the next work opens another one. Work
-that reads is tried again once on a new session; work that writes never is, since its outcome is unclear. A call that
-hangs keeps neither the event loop nor the end of the process waiting.
+Invariants: a session is used by its thread only. A lane opens no more sessions than it may have, and each only when
+work waits for it. A session that failed is dropped, and the next work opens another one. Work that reads is tried
+again once on a new session; work that writes never is, since its outcome is unclear. A call that hangs keeps neither
+the event loop nor the end of the process waiting.
 """
 
 from __future__ import annotations
@@ -74,9 +74,6 @@ class Lane:
         self._working = 0
         self._threads: list[threading.Thread] = []
         self._open: set[Connection] = set()
-        # Open and not in use. Each thread at work and each borrower holds a permit, so that there are never too many.
-        self._free: list[Connection] = []
-        self._permits = threading.Semaphore(sessions)
         self._closing = False
 
     async def run(self, work: Work[T], *, repeats: bool = False) -> T:
@@ -91,24 +88,6 @@ class Lane:
         self._jobs.put(job)
         found: T = await job.done
         return found
-
-    @property
-    def store_name(self) -> str:
-        return self._store_name()
-
-    def borrow(self) -> Connection | None:
-        """An open session for the caller's own thread, until `give_back`. None: the lane has work, or none is open."""
-        with self._lock:
-            if self._closing:
-                raise closed(self._store_name())
-            if self._waiting or self._working or not self._free or not self._permits.acquire(blocking=False):
-                return None
-            return self._free.pop()
-
-    def give_back(self, session: Connection) -> None:
-        """Ends a loan. A session that its borrower has closed is dropped."""
-        self._rest(session)
-        self._permits.release()
 
     async def close(self) -> None:
         """Lets the work in hand end, then closes. Twice is once."""
@@ -129,11 +108,7 @@ class Lane:
             for thread in threads:
                 thread.join(CLOSE_PATIENCE_S)
             if not any(thread.is_alive() for thread in threads):
-                break
-        with self._lock:
-            free, self._free = self._free, []
-        for session in free:
-            self._drop(session)
+                return
 
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -141,7 +116,8 @@ class Lane:
         thread.start()
 
     def _serve(self) -> None:
-        """The life of a thread."""
+        """The life of one session's thread."""
+        session: Connection | None = None
         while True:
             job = self._jobs.get()
             if job is None:
@@ -151,18 +127,11 @@ class Lane:
                 self._working += 1
             try:
                 if not job.done.cancelled():
-                    self._do_on_session(job)
+                    session = self._do(job, session)
             finally:
                 with self._lock:
                     self._working -= 1
-
-    def _do_on_session(self, job: _Job) -> None:
-        with self._permits:
-            with self._lock:
-                session = self._free.pop() if self._free else None
-            session = self._do(job, session)
-            if session is not None:
-                self._rest(session)
+        self._drop(session)
 
     def _do(self, job: _Job, session: Connection | None) -> Connection | None:
         """Answers one job. The session to use from now on; None: a new one."""
@@ -192,15 +161,6 @@ class Lane:
         with self._lock:
             self._open.add(session)
         return session
-
-    def _rest(self, session: Connection) -> None:
-        """Keeps a session for the next work."""
-        with self._lock:
-            keep = not self._closing and not session.raw.closed
-            if keep:
-                self._free.append(session)
-        if not keep:
-            self._drop(session)
 
     def _drop(self, session: Connection | None) -> None:
         if session is not None:
