@@ -70,7 +70,7 @@ async def test_a_blocking_call_is_told_with_the_step_and_the_place(any_url: str,
 
     async with opened(any_url, blocked) as app:
         assert app.runner is not None
-        app.runner.trouble_log.on_note = notes.append
+        app.runner.trouble_log.on_note = app.runner.trouble_log.on_over = notes.append
         run = await app.start_as("blk", blocked)
         await run.result()
         assert block.seen is not None and block.seen.info.id == app.runner.id

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import buoy
+from buoy.cli.terminal.lines.reports import ReportLines
+from buoy.cli.terminal.sessions.worker import Reporter
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.codec import encode
@@ -18,6 +21,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.run.mailbox import Reason, Signal
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
+from buoy.operations.workers.worker import hear_troubles
 from buoy.ports.records import Message, Write
 from buoy.wiring.inspection import liveness_of
 from tests.patience import PATIENCE_S
@@ -541,3 +545,19 @@ async def test_never_ending_steps_of_many_runs_do_not_keep_the_process_from_clos
     async with buoy.connect(url) as client:
         for n in range(20):
             assert (await client.record(f"run{n}")).document.status == "interrupted"
+
+
+async def test_a_store_that_goes_away_twice_is_told_twice_and_its_return_too(url: str) -> None:
+    told = StringIO()
+    report = Reporter(ReportLines(told, lambda: 0.0, as_json=False))
+
+    def lines() -> list[str]:
+        return [line.split("  ", 1)[1] for line in told.getvalue().splitlines()]
+
+    async with opened_with_faults(url, works) as (app, store):
+        assert app.runner is not None
+        hear_troubles(app.runner, report.trouble, report.trouble_over)
+        for outage in (1, 2):
+            store.fail("wait_for_change", "before", times=2)
+            await until(lambda: len(lines()) == 2 * outage, "the end of the outage to be told")
+        assert lines() == ["trouble: no answer (a test)", f"{store.name} answers again"] * 2

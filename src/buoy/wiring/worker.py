@@ -72,7 +72,7 @@ class Worker:
             options=options,
             shell=ports.shell,
         )
-        self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.show)
+        self._loop_watch = LoopWatch(self.runner, self.runner.note, self.runner.trouble_log.over)
         # Silence never proves the end of a runner in an allocation, so it need not stop by itself either.
         fences, look = ports.store.self_fencing and info.proof != "allocation", self._loop_watch.look
         self.beats = Heartbeat(self.runner, ports.reopen, fences=fences, look_at_loop=look, stuck_runs=self._stuck_runs)

@@ -34,13 +34,18 @@ class Watch:
         self._ask = ask
         self._seen = 0
         self._trouble = ""
-        hear_troubles(worker.runner, self._print_trouble)
+        hear_troubles(worker.runner, self._print_trouble, self._print_over)
 
     def _print_trouble(self, text: str) -> None:
         """Shows a trouble once. The run continues by itself when it can; a person may have to act."""
         if text != self._trouble:
             self._trouble = text
             self._view.say(f"trouble: {text}")
+
+    def _print_over(self, text: str) -> None:
+        if self._trouble:
+            self._trouble = ""
+            self._view.say(text)
 
     async def until_end(self, run_id: RunId, *, new: bool) -> None:
         """Returns when the run has ended, waits for a change of its code, or a stop was asked for."""

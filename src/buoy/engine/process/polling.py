@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from buoy.errors import StoreLost
+from buoy.engine.services.troubles import Troubles
+from buoy.errors import Problem, StoreLost, Unavailable
 from buoy.ports.host import Clock
 from buoy.ports.store import Store
 
@@ -25,6 +26,7 @@ class Watchman(Protocol):
     store: Store
     clock: Clock
     gone: str | None
+    trouble_log: Troubles
 
     def declared_gone(self, why: str) -> None: ...
 
@@ -40,6 +42,7 @@ class PollLoop:
         self._look = look
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
+        self._away = False
         self.stopping = False
 
     def start(self) -> None:
@@ -62,13 +65,18 @@ class PollLoop:
         while self._runner.gone is None and not self.stopping:
             self._woken.clear()
             try:
-                if not await self._look() and not self.stopping:
+                again = await self._look()
+                if self._away:
+                    self._away = False
+                    self._runner.trouble_log.over(f"{self._runner.store.name} answers again")
+                if not again and not self.stopping:
                     await self._woken.wait()
             except StoreLost as error:
                 self._runner.declared_gone(str(error))
                 return
             except Exception as error:  # noqa: BLE001 - a loop that ends in silence is the worst way to fail
-                self._runner.note(f"{type(error).__name__}: {error}")
+                self._away = isinstance(error, Unavailable)
+                self._runner.note(str(error) if isinstance(error, Problem) else f"{type(error).__name__}: {error}")
                 await asyncio.sleep(_PAUSE_AFTER_ERROR_S)
 
 

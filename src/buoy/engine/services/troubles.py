@@ -30,6 +30,8 @@ class Troubles:
         self.last_error: str | None = None
         # Shows a trouble to the person at the terminal.
         self.on_note: Callable[[str], None] | None = None
+        # Shows that one is over.
+        self.on_over: Callable[[str], None] | None = None
         # For tests: an error that the engine did not expect is a bug of the engine, even if it is contained.
         self.on_unexpected: Callable[[str], None] | None = None
 
@@ -41,11 +43,11 @@ class Troubles:
             _LOG.error("%s", text, exc_info=error)
             if self.on_unexpected is not None:
                 self.on_unexpected(text)
-        self.show(text)
-
-    def show(self, text: str) -> None:
-        """Shows a line without counting it: a trouble is over."""
         self.tell(self.on_note, text)
+
+    def over(self, text: str) -> None:
+        """Shows that a trouble is over. The same one counts as new from now on."""
+        self.tell(self.on_over, text)
 
     def tell(self, callback: Callable[[T], None] | None, what: T) -> None:
         """Calls back a watcher. One that fails, because its terminal is gone, affects no run."""

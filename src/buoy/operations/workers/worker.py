@@ -105,6 +105,8 @@ class WorkerListener(Protocol):
 
     def trouble(self, text: str) -> None: ...
 
+    def trouble_over(self, text: str) -> None: ...
+
 
 def hear(runner: Runner, sweeper: Sweeper, listener: WorkerListener) -> None:
     """Lets the listener hear of that runner and its sweeper from now on."""
@@ -136,12 +138,13 @@ def hear(runner: Runner, sweeper: Sweeper, listener: WorkerListener) -> None:
 
     runner.intake.on_taken, runner.on_paused, runner.on_ended = taken, paused, ended
     runner.intake.on_remedy, sweeper.on_recovery = remedied, recovered
-    hear_troubles(runner, listener.trouble)
+    hear_troubles(runner, listener.trouble, listener.trouble_over)
 
 
-def hear_troubles(runner: Runner, tell: Callable[[str], None]) -> None:
-    """Lets `tell` hear of what goes wrong around that runner's runs."""
+def hear_troubles(runner: Runner, tell: Callable[[str], None], over: Callable[[str], None]) -> None:
+    """Lets `tell` hear of what goes wrong around that runner's runs, and `over` of its end."""
     runner.trouble_log.on_note = runner.journal.on_error = tell
+    runner.trouble_log.on_over = over
 
 
 async def runs_left_when_idle(runner: Runner, sweeper: Sweeper, liveness: Liveness, order: WorkerOrder) -> int | None:

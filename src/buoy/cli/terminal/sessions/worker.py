@@ -61,6 +61,12 @@ class Reporter:
             self._trouble = text
             self.tell("trouble", f"trouble: {text}", trouble=text)
 
+    def trouble_over(self, text: str) -> None:
+        """Said once for all that noticed it. The same trouble is then said again."""
+        if self._trouble:
+            self._trouble = ""
+            self.tell("trouble_over", text)
+
     def paused(self, run: PausedRun) -> None:
         why = f"{run.reason}{f': {run.detail}' if run.detail else ''}"
         text = f"paused {run.run_id} ({run.workflow}): {why}"
