@@ -15,6 +15,7 @@ from .conftest import FLOWS, Buoy
 
 WRONG = [
     (["run", f"{FLOWS}:nothing"], "has no workflow 'nothing'; it has divide, hanging"),
+    (["run", f"{FLOWS}:reserve"], "reserve is a step, and only workflows can be started; name a workflow of "),
     (["run", str(FLOWS)], "has several workflows: "),
     (["run", "missing.py:x"], "no such file: "),
     (["run", "missing.module:x"], "there is no file or module 'missing.module'"),

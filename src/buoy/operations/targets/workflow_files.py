@@ -30,7 +30,7 @@ def find_workflow(target: str) -> AnyWorkflow:
     for each in found.values():
         names.add(each)  # refuses two of one name
     if name is not None:
-        return _named(found, name, source)
+        return _named(module, found, name, source)
     own = {each.name: each for each in found.values() if each.fn.__module__ == module.__name__}
     only = {each.name: each for each in found.values()}
     for choice in (only, own):
@@ -76,11 +76,14 @@ def _remote_steps(module: ModuleType) -> list[AnyWorkflow]:
     return [step.remote for step in steps]
 
 
-def _named(found: dict[str, AnyWorkflow], name: str, source: str) -> AnyWorkflow:
+def _named(module: ModuleType, found: dict[str, AnyWorkflow], name: str, source: str) -> AnyWorkflow:
     by_own_name = next((each for each in found.values() if each.name == name), None)
     workflow = found.get(name) or by_own_name
     if workflow is not None:
         return workflow
+    if any(name in (place, each.name) for place, each in vars(module).items() if isinstance(each, Step)):
+        have = f"name a workflow of {source}: {_names(found)}" if found else "call it in a workflow and name that"
+        raise UnknownWorkflow(f"{name} is a step, and only workflows can be started; {have}")
     if not found:
         raise _none_there(source)
     raise UnknownWorkflow(f"{source} has no workflow {name!r}; it has {_names(found)}")
