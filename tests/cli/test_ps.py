@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
+
+from buoy.cli.main import main
 
 from .conftest import ASKING, FLOWS, Buoy
 from .terminal import Terminal
@@ -51,3 +54,19 @@ def test_an_age_is_a_span(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "s1")
     head, row = buoy("ps").stdout.splitlines()
     assert row[head.index("AGE") :].split("  ")[0] in {f"{number} s" for number in range(60)} | {"1 min"}
+
+
+@pytest.mark.parametrize("word", ["awaiting answer", "awaiting_answer", "awaiting_input"])
+def test_a_status_is_chosen_by_its_name_or_by_the_words_of_the_list(
+    buoy: Buoy, crowded: dict[str, str], word: str
+) -> None:
+    asked = {run_id for run_id, status in crowded.items() if status == "awaiting answer"}
+    assert {each["document"]["run_id"] for each in buoy.json("ps", "--status", word)["runs"]} == asked
+
+
+def test_a_shell_completes_both_words_for_a_status(buoy: Buoy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_BUOY_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "buoy ps --status awa")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    told = CliRunner().invoke(main, prog_name="buoy", complete_var="_BUOY_COMPLETE").stdout
+    assert told.split() == ["plain,awaiting_answer", "plain,awaiting_input"]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from buoy.cli.terminal.program import duration
+from buoy.core.explain.phrases import status_text
 from buoy.core.log.lifecycle import Status
 from buoy.operations.inspect.runs import RunFilter
 
@@ -30,8 +31,21 @@ def run_filters(command: F) -> F:
     return filtered  # type: ignore[return-value]
 
 
+class StatusChoice(click.Choice[str]):
+    """A status, by its name or by the words that `ps` has for it."""
+
+    def __init__(self) -> None:
+        # A shell completes words without spaces only.
+        self._named = {status_text(each).replace(" ", "_"): each.value for each in Status}
+        self._named |= {each.value: each.value for each in Status}
+        super().__init__(sorted(self._named))
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return self._named[super().convert(str(value).replace(" ", "_"), param, ctx)]
+
+
 _OPTIONS = (
-    click.option("--status", "statuses", multiple=True, type=click.Choice([each.value for each in Status]),
+    click.option("--status", "statuses", multiple=True, type=StatusChoice(),
                  help="Only runs with this status; may be repeated."),
     click.option("--workflow", metavar="NAME", help="Only runs of this workflow."),
     click.option("--parent", metavar="RUN", help="Only the children of this run."),
