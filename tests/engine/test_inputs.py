@@ -17,6 +17,7 @@ from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.authoring.outline import check_input, outline_of
 from buoy.operations.inspect.explanation import explain_run
+from buoy.recovery.sweep import resume_paused
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 
 from .harness import bodies_of, opened, plant, result_of, store_at, types_of, until_event, until_status
@@ -39,7 +40,10 @@ def created(workflow: buoy.Workflow[..., Any], given: bytes) -> e.WorkflowCreate
     )
 
 
-async def planted(url: str, given: bytes = b'{"order":["x"]}') -> None:
+MISFIT = b'{"order":["x"]}'
+
+
+async def planted(url: str, given: bytes = MISFIT) -> None:
     """A queued run that another process has stored, without the code."""
     async with store_at(url) as store:
         await plant(store, "run", [e.Event(seq=1, at=1.0, body=created(taking(list[str]), given))])
@@ -71,6 +75,18 @@ async def test_code_that_does_not_take_the_input_leaves_the_run_paused(url: str)
         app.registry.add(taking(list[str]))
         assert await go_on_with_this_code(app) == 1
         await until_event(app, "run", "signal_waited")
+
+
+async def test_a_process_remembers_a_bounded_number_of_runs_whose_input_does_not_fit(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resume_paused, "UNFIT_RUNS_MAX", 2)
+    async with opened(url, taking(list[int])) as app:
+        for number in range(5):
+            await plant(app.store, f"run-{number}", [e.Event(seq=1, at=1.0, body=created(taking(list[str]), MISFIT))])
+            await until_status(app, f"run-{number}", "paused")
+        assert await go_on_with_this_code(app) == 0
+        assert 1 <= len(app.registry.need("refund").arguments.unfit_runs) <= 2
 
 
 async def test_a_run_whose_input_does_not_fit_can_be_cancelled(url: str) -> None:

@@ -83,6 +83,8 @@ UNCLEAR_PAUSE_MAX_S = 5.0
 EVENTS_PAGE = 5_000
 INBOX_PAGE = 1_000
 RUNS_PAGE_MAX = 1_000
+# Paused runs that a process remembers, so that it reads an input that does not fit once. Then it begins again.
+UNFIT_RUNS_MAX = 10_000
 TASKS_CLAIM_MAX = 200
 # Runs that ended and that one count reads, on stores that have no index by status: one request for each.
 COUNTED_MAX = 20_000

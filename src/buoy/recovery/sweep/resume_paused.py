@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 
 from buoy.core.ids import RunId
-from buoy.core.limits import RUNS_PAGE_MAX
+from buoy.core.limits import RUNS_PAGE_MAX, UNFIT_RUNS_MAX
 from buoy.core.log.document import DOCUMENT_VERSION, Document
 from buoy.core.log.events import WorkflowCreated
 from buoy.core.log.pause import Pause
@@ -77,6 +77,8 @@ async def takes_input(client: Client, doc: Document) -> bool:
     created = first[0].body if first else None
     if isinstance(created, WorkflowCreated) and workflow.arguments.fit(created.input):
         return True
+    if len(workflow.arguments.unfit_runs) >= UNFIT_RUNS_MAX:
+        workflow.arguments.unfit_runs.clear()
     workflow.arguments.unfit_runs.add(doc.run_id)
     return False
 
