@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import buoy
 from buoy.core.ids import LeafId, RunId
 from buoy.host.clock import SystemClock
+from buoy.host.jobs import shell
 from buoy.host.jobs.shell import JobShell
 from buoy.ports.host import Command
 from tests.patience import PATIENCE_S, until
@@ -159,6 +161,7 @@ async def test_a_command_waits_until_nothing_of_its_earlier_start_is_left(tmp_pa
 _RUNNER = """
 import asyncio, sys
 from pathlib import Path
+from buoy.host.jobs import shell
 from buoy.host.jobs.shell import JobShell
 from tests.engine.test_job_shell import order
 folder = Path(sys.argv[1])
@@ -292,3 +295,23 @@ async def test_a_command_that_ends_at_once_has_no_longer_log_than_it_may(tmp_pat
     assert len(text) <= 8192
     assert text.startswith("1\n2\n")
     assert text.endswith("\n20000\n")
+
+
+def test_files_of_the_kernel_are_read_in_another_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of /proc may stand still under pressure of memory, and must not stop the other runs of the process."""
+    readers: list[threading.Thread] = []
+
+    def noted() -> int:
+        readers.append(threading.current_thread())
+        return 0
+
+    monkeypatch.setattr(shell, "oom_kills", noted)
+
+    async def play() -> None:
+        async with opened(tmp_path) as made:
+            await made.run(order(tmp_path, "exit 0"))
+            await made.run(order(tmp_path, "exit 3", leaf="b#1", memory=1 << 30))
+
+    asyncio.run(play())
+    assert len(readers) == 3, "before the first, before one with a limit, after one that failed"
+    assert threading.main_thread() not in readers

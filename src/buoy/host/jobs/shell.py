@@ -154,7 +154,7 @@ class JobShell:
         self._folder = folder.absolute()
         self._store = store
         self._starting = asyncio.Lock()
-        self._oom_kills = oom_kills()
+        self._oom_kills: int | None = None
         self._guard: _Guard | None = None
 
     @property
@@ -166,7 +166,8 @@ class JobShell:
         log = f"{self._folder}/{check_run_id(command.run_id)}/{name}"
         result = f"{log.removesuffix('.log')}.result"
         # A job without a limit costs no look at its start: the last one that was needed counts.
-        killed_before = oom_kills() if command.memory_max_bytes else self._oom_kills
+        if command.memory_max_bytes or (killed_before := self._oom_kills) is None:
+            killed_before = self._oom_kills = await asyncio.to_thread(oom_kills)
         mark = f"{self._store} {command.variables.get('BUOY_IDEMPOTENCY_KEY', '')}"
         report = await asyncio.to_thread(_earlier_report, Path(result), mark) if command.again else None
         if report is None:
@@ -181,15 +182,15 @@ class JobShell:
             duration_s=report.duration_s,
             log=name,
             tail=report.tail,
-            out_of_memory=self._killed_since(killed_before) if report.number else False,
+            out_of_memory=await self._killed_since(killed_before) if report.number else False,
             result=await asyncio.to_thread(read_result, Path(result)) if report.result else None,
             stopped=report.stopped,
             over_memory=report.over_memory,
         )
 
-    def _killed_since(self, before: int) -> bool:
-        self._oom_kills = oom_kills()
-        return self._oom_kills > before
+    async def _killed_since(self, before: int) -> bool:
+        killed = self._oom_kills = await asyncio.to_thread(oom_kills)
+        return killed > before
 
     async def missing(self, directory: str, paths: Sequence[str]) -> list[str]:
         return await asyncio.to_thread(missing_paths, directory, paths)
