@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from itertools import count
+from pathlib import Path
 
 import pytest
 
 from buoy.core.ids import RunnerId
-from buoy.errors import StoreUnusable
+from buoy.errors import StoreLost, StoreUnusable
 from buoy.ports.records import Beat, Released, RunQuery
 from buoy.stores.objects import layout, marker
+from buoy.stores.objects.folder_store import FolderStore
 from buoy.stores.objects.store import ObjectStore
+from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.harness import register
 
 from .object_world import World
@@ -90,5 +93,32 @@ def test_a_runner_of_an_earlier_buoy_that_was_killed_holds_up_no_other(monkeypat
         await register(second, "r2")
         assert _format_of(world) == b'{"format":2}'
         assert {each.info.id for each in await second.runners()} == {"earlier", "r1", "r2"}
+
+    asyncio.run(play())
+
+
+def test_a_folder_of_an_earlier_buoy_is_marked_and_watched_from_the_first_write_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play() -> None:
+        async def opened() -> FolderStore:
+            return await FolderStore.open(tmp_path / "store", clock=ManualClock(), durable=False)
+
+        made, mark = marker.FORMAT, tmp_path / "store" / layout.MARKER
+        monkeypatch.setattr(marker, "FORMAT", made - 1)
+        await (await opened()).close()
+        monkeypatch.setattr(marker, "FORMAT", made)
+        store, other = await opened(), await opened()
+        assert (await store.find_runs(RunQuery())).runs == ()
+        assert mark.read_bytes() == b'{"format":%d}' % (made - 1), "reading changes nothing"
+        await register(store, "r1")
+        await register(other, "r2")
+        assert mark.read_bytes() == b'{"format":%d}' % made
+        assert {each.info.id for each in await store.runners()} == {"r1", "r2"}
+        mark.unlink()
+        for each in (store, other):
+            with pytest.raises(StoreLost):
+                await each.find_runs(RunQuery())
+            await each.close()
 
     asyncio.run(play())

@@ -15,10 +15,14 @@ from buoy.stores.objects.store import ObjectStore
 class FolderStore(ObjectStore):
     """A store in a directory. Open it with `await FolderStore.open(path, clock=clock)`."""
 
-    def __init__(self, path: Path, bucket: FolderBucket, clock: Clock, own_clock: Clock | None = None) -> None:
-        super().__init__(bucket, clock, single_host=True, own_clock=own_clock)
+    def __init__(
+        self, path: Path, bucket: FolderBucket, clock: Clock, own_clock: Clock | None = None, *, outdated: bool = False
+    ) -> None:
+        super().__init__(bucket, clock, single_host=True, own_clock=own_clock, outdated=outdated)
         self._path = path
         self._durable = bucket.durability() is None
+        # An upgrade replaces the marker, so that it is watched from then on.
+        self._upgrade.on_marked = lambda: bucket.watch(MARKER)
 
     @classmethod
     async def open(
@@ -31,13 +35,13 @@ class FolderStore(ObjectStore):
         path = path.absolute()
         bucket = await FolderBucket.open(path, durable=durable)
         try:
-            await mark(bucket)
+            outdated = await mark(bucket)
             await asyncio.to_thread(_lock_dir(path).mkdir, mode=0o700, exist_ok=True)
-            bucket.watch(MARKER)
+            bucket.watch(*() if outdated else (MARKER,))
         except BaseException:
             await bucket.close()
             raise
-        return cls(path, bucket, clock, own_clock)
+        return cls(path, bucket, clock, own_clock, outdated=outdated)
 
     async def reopen(self) -> FolderStore:
         clock, own_clock = self._clock.parts

@@ -56,21 +56,25 @@ class Upgrade:
         self._bucket = bucket
         self._beats = beats
         self._due = due
+        self.on_marked: Callable[[], None] = lambda: None
 
     async def done(self) -> None:
         """Refuses while a runner of the earlier Buoy beats."""
         if self._due:
             await self._mark()
             self._due = False
+            self.on_marked()
 
     async def _mark(self) -> None:
+        if await self._outdated() is None:
+            return  # another process of this Buoy has done it
         before = await self._beats()
         if before:
             await _pause()
         now = await self._beats() if before else {}
-        # Read after the looks: a runner of this Buoy marks the store before it registers.
-        found = await self._bucket.get(layout.MARKER)
-        if found is None or _format(self._bucket, found) == FORMAT:
+        # Again after the looks: a runner of this Buoy marks the store before it registers.
+        found = await self._outdated()
+        if found is None:
             return
         alive = ", ".join(sorted(runner for runner, number in now.items() if before.get(runner) != number))
         if alive:
@@ -78,6 +82,11 @@ class Upgrade:
             raise StoreUnusable(f"{name} is in use by workers of an earlier Buoy: {alive}; stop them, and try again")
         with suppress(Changed):
             await self._bucket.replace(layout.MARKER, msgspec.json.encode(Marker(FORMAT)), found[1])
+
+    async def _outdated(self) -> tuple[bytes, str] | None:
+        """The marker, if it is one of an earlier format."""
+        found = await self._bucket.get(layout.MARKER)
+        return None if found is None or _format(self._bucket, found) == FORMAT else found
 
 
 async def _pause() -> None:
