@@ -42,3 +42,18 @@ def test_a_run_that_moved_names_its_new_address(buoy: Buoy, elsewhere: Buoy) -> 
     assert f"has moved to {elsewhere.store}" in buoy("signal", "s1", "go", code=2).stderr
     assert f"moved     to {elsewhere.store}" in buoy("show", "s1").stdout
     assert elsewhere.store in buoy("why", "s1").stdout
+
+
+def test_a_run_that_moved_elsewhere_before_is_skipped_and_named(buoy: Buoy, elsewhere: Buoy) -> None:
+    for name in ("s1", "s2", "s3"):
+        buoy("start", f"{FLOWS}:sleeper", "--id", name)
+    copied(buoy, elsewhere, "--run", "s2")
+    third = Buoy(buoy.folder)
+    third.store = f"file://{buoy.folder / 'third'}"
+    told = copied(buoy, third, "--all")
+    assert f"s2: skipped, moved to {elsewhere.store} before" in told
+    assert "2 runs moved, 0 runs there already; 1 run moved elsewhere before" in told
+    again = copied(buoy, third, "--all")
+    assert "0 runs moved, 2 runs there already; 1 run moved elsewhere before" in again
+    states = {each["run_id"]: each["state"] for each in buoy.json("copy", "--all", "--to", third.store)["runs"]}
+    assert states == {"s1": "complete", "s2": "elsewhere", "s3": "complete"}

@@ -18,7 +18,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.client.run import Run
 from buoy.errors import BadInput, UnknownRun, WrongState
 from buoy.operations.control.schedules import Times, add_schedule
-from buoy.operations.maintenance.copy_runs import copy_all, copy_run, copy_schedules
+from buoy.operations.maintenance.copy_runs import _fence, copy_all, copy_run, copy_schedules
 
 WITNESS: list[str] = []
 CRATE = child_run_id(RunId("parcel-1"), LeafId("crate#1"), 0)
@@ -254,5 +254,27 @@ def test_all_runs_and_schedules_move_and_a_foreign_run_of_the_same_id_is_refused
             with pytest.raises(WrongState, match="has a run parcel-1 already"):
                 await copy_run(third, there, "parcel-1")
             assert (await third.record("parcel-1")).document.moved_to is None
+
+    asyncio.run(play())
+
+
+def test_a_family_of_which_a_part_moved_elsewhere_is_left_alone_and_named(tmp_path: Path) -> None:
+    """A copy to another store was cut off after its first fence: only the same copy may complete it."""
+
+    async def play() -> None:
+        await family_that_waits(tmp_path)
+        async with clients(tmp_path, "here", "there") as (here, there):
+            await _fence(here, there, RunId("parcel-1"))
+        async with clients(tmp_path, "here", "third") as (here, third):
+            told = {each.run_id: (each.state, each.to) async for each in copy_all(here, third)}
+            there_name = url_of(tmp_path, "there")
+            assert told == {"parcel-1": ("elsewhere", there_name), CRATE: ("left", there_name)}
+            assert (await here.record(CRATE)).document.moved_to is None
+            assert (await third.runs()).runs == ()
+        async with clients(tmp_path, "here", "there") as (here, there):
+            assert {each.run_id: each.state for each in await copy_run(here, there, CRATE)} == {
+                "parcel-1": "moved",
+                CRATE: "moved",
+            }
 
     asyncio.run(play())

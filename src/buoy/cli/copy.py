@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from tempfile import TemporaryDirectory
@@ -57,14 +58,14 @@ def copy_command(
 
     Each run is first ended in the source by an event that names the target, so that it never executes in both. Later
     messages to the source are refused with the new address. Steps that are under way there execute again in the
-    target. After an interruption, give the same command again. A dry run makes no local store; a bucket that has never
-    been used is probed.
+    target. After an interruption, give the same command again. With --all, runs that moved elsewhere before are
+    skipped. A dry run makes no local store; a bucket that has never been used is probed.
 
     \b
     Example:
       buoy copy --from sqlite:///runs.db --to s3://bucket/runs --all
 
-    Exit code: 0 copied, 2 bad input, or a run cannot be copied, 5 store unusable.
+    Exit code: 0 copied, 2 bad input, or a run cannot be copied or was left, 5 store unusable.
     """
     if (run_id is None) != everything:
         raise BadInput("which runs is not clear: give either --run ID or --all")
@@ -74,16 +75,28 @@ def copy_command(
         done = go(_copied(here, there, run_id, dry_run, shown))
     if as_json:
         print_json(done)
-        return Exit.OK
-    verb = "would move" if dry_run else "moved"
-    new = [each for each in done.runs if each.state != "complete"]
-    text = f"{counted(len(new), 'run')} {verb}, {counted(len(done.runs) - len(new), 'run')} there already"
+        return _code(done)
+    click.echo(_summary(done), err=True)
+    return _code(done)
+
+
+def _summary(done: Copied) -> str:
+    states = Counter(each.state for each in done.runs)
+    verb, new = ("would move", states["would_move"]) if done.dry_run else ("moved", states["moved"])
+    parts = [f"{counted(new, 'run')} {verb}, {counted(states['complete'], 'run')} there already"]
+    if states["elsewhere"]:
+        parts.append(f"{counted(states['elsewhere'], 'run')} moved elsewhere before")
+    if states["left"]:
+        parts.append(f"{counted(states['left'], 'run')} left, since others of the family moved elsewhere")
     if done.schedules:
-        text += f"; {counted(len(done.schedules), 'schedule')}"
+        parts.append(counted(len(done.schedules), "schedule"))
     if done.tombstones:
-        text += f"; {counted(done.tombstones, 'tombstone')}"
-    click.echo(text, err=True)
-    return Exit.OK
+        parts.append(counted(done.tombstones, "tombstone"))
+    return "; ".join(parts)
+
+
+def _code(done: Copied) -> Exit:
+    return Exit.BAD_INPUT if any(each.state == "left" for each in done.runs) else Exit.OK
 
 
 @contextmanager
@@ -118,7 +131,12 @@ async def _copied(
 
 
 def _say(copied: CopiedRun, number: int) -> None:
-    if number <= _PROGRESS:
+    if copied.state == "elsewhere":
+        click.echo(f"{copied.run_id}: skipped, moved to {copied.to} before", err=True)
+    elif copied.state == "left":
+        advice = f"part of its family moved to {copied.to}: copy it there"
+        click.echo(f"{copied.run_id}: left, {advice} with --run {copied.run_id}", err=True)
+    elif number <= _PROGRESS:
         what = f"{counted(copied.events, 'event')}, {counted(copied.messages, 'message')}"
         click.echo(f"{copied.run_id}: {copied.state.replace('_', ' ')}, {what}")
     elif number % _PROGRESS == 0:

@@ -38,12 +38,17 @@ _LASTING = ("user", "hold")
 
 
 class CopiedRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What became of one run. `complete`: it was in the target already, whole."""
+    """What became of one run. `complete`: it was in the target already, whole.
+
+    `elsewhere`: it moved to another store before. `left`: only others of its family did; its place is undecided.
+    """
 
     run_id: RunId
-    state: Literal["would_move", "moved", "complete"]
+    state: Literal["would_move", "moved", "complete", "elsewhere", "left"]
     events: int
     messages: int
+    # The other store that it, or a part of its family, moved to.
+    to: str | None = None
 
 
 class CopiedSchedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +62,14 @@ class _Fenced(msgspec.Struct, frozen=True):
     run_id: RunId
     log: tuple[e.Event, ...]
     generation: int
+
+
+class _MovedElsewhere(WrongState):
+    """Another copy has won the run for another store."""
+
+    def __init__(self, run_id: RunId, to: str) -> None:
+        super().__init__(f"run {run_id} has moved to {to} already; copy it from there")
+        self.to = to
 
 
 async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool = False) -> list[CopiedRun]:
@@ -80,21 +93,36 @@ async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool
 
 
 async def copy_all(source: Client, target: Client, *, dry_run: bool = False) -> AsyncIterator[CopiedRun]:
-    """Moves every run, family by family."""
+    """Moves every run, family by family. A family that moved elsewhere before is left there."""
     _refuse_same(source, target)
     done: set[RunId] = set()
     cursor: str | None = None
     while True:
         page = await source.store.find_runs(RunQuery(), cursor, PAGE)
         for record in page.runs:
-            if record.document.run_id not in done:
-                for copied in await copy_run(source, target, record.document.run_id, dry_run=dry_run):
+            run_id = record.document.run_id
+            if run_id not in done:
+                try:
+                    family = await copy_run(source, target, run_id, dry_run=dry_run)
+                except _MovedElsewhere as error:
+                    family = await _left_family(source, run_id, error.to)
+                for copied in family:
                     if copied.run_id not in done:
                         done.add(copied.run_id)
                         yield copied
         cursor = page.cursor
         if cursor is None:
             return
+
+
+async def _left_family(source: Client, run_id: RunId, to: str) -> list[CopiedRun]:
+    """A run's family, of which one has moved to that other store."""
+    found = []
+    for member in await _family(source, run_id):
+        moved_to = (await source.record(member)).document.moved_to
+        copied = await _copied(source, member, "elsewhere" if moved_to else "left")
+        found.append(msgspec.structs.replace(copied, to=moved_to or to))
+    return found
 
 
 async def copy_schedules(source: Client, target: Client, *, dry_run: bool = False) -> list[CopiedSchedule]:
@@ -177,7 +205,7 @@ async def _check(source: Client, target: Client, run_id: RunId) -> None:
     moved = log[-1].body if log else None
     if isinstance(moved, e.Moved):
         if moved.to != target.store.name:
-            raise WrongState(f"run {run_id} has moved to {moved.to} already; copy it from there")
+            raise _MovedElsewhere(run_id, moved.to)
         return
     bundle = await export_run(source, run_id)
     found = check(bundle)
@@ -197,7 +225,7 @@ async def _fence(source: Client, target: Client, run_id: RunId) -> _Fenced:
         last = log[-1].body
         if isinstance(last, e.Moved):
             if last.to != to:
-                raise WrongState(f"run {run_id} has moved to {last.to} already; copy it from there")
+                raise _MovedElsewhere(run_id, last.to)
             return _Fenced(run_id, tuple(log[:-1]), record.envelope.generation)
         made = append(run_id, log, [e.Moved(to=to, by=source.actor)], source.clock.now(), source.ids.nonce())
         if await commit_surely(source.store, write_of(made, Ended())):
@@ -306,7 +334,9 @@ async def _holds(target: Client, fenced: _Fenced) -> bool:
     return ours and isinstance(there[-1].body, e.Paused) and len(there) <= 2
 
 
-async def _copied(source: Client, run_id: RunId, state: Literal["would_move", "moved", "complete"]) -> CopiedRun:
+async def _copied(
+    source: Client, run_id: RunId, state: Literal["would_move", "moved", "complete", "elsewhere", "left"]
+) -> CopiedRun:
     record = await source.record(run_id)
     moved = 1 if record.document.moved_to is not None else 0
     messages = await source.store.inbox(run_id)
