@@ -117,8 +117,14 @@ def test_what_is_shown_still_tells_the_place() -> None:
         (f"s3://b/p?region=eu&token={SECRET}&{SECRET}", "s3://b/p?region=eu"),
         (f"s3://b/p?endpoint=http://u:{SECRET}@127.0.0.1:9", "s3://127.0.0.1:9"),
         (f"postgresql://127.0.0.1:9/runs?region={SECRET}", "postgresql://127.0.0.1:9/runs"),
+        (f"postgresql://u:{SECRET}@db/runs?schema=two&password={SECRET}", "postgresql://u@db/runs?schema=two"),
+        ("postgresql:///runs?host=/run/pg&user=u&schema=two", "postgresql:///runs?host=/run/pg&user=u&schema=two"),
+        ("postgresql://?service=jobs&schema=two", "postgresql://?service=jobs&schema=two"),
+        (f"postgresql://u:a@{SECRET}@db/runs", "postgresql://db/runs"),
+        (f"postgresql://u:{SECRET}/a@db/runs", "postgresql://db/runs"),
+        (f"postgresql://u:{SECRET}?host=a@db/runs", "postgresql://db/runs"),
     ],
 )
-def test_advice_names_the_server_of_a_bucket_and_no_secret(url: str, named: str) -> None:
-    """Without its endpoint the advised command would speak to AWS."""
+def test_advice_names_what_reaches_the_store_and_no_secret(url: str, named: str) -> None:
+    """Without its endpoint the advised command would speak to AWS, without its schema to another installation."""
     assert wording(url, str).store == named

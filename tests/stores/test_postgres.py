@@ -277,12 +277,12 @@ def test_a_connection_that_fails_says_so_and_what_to_check() -> None:
 
 def test_the_doctor_names_a_database_that_only_reads() -> None:
     url = fresh_url()
-    asyncio.run(_checks(url))
-    found = asyncio.run(_checks(f"{url}&options=-c%20default_transaction_read_only%3Don"))
+    asyncio.run(checks(url))
+    found = asyncio.run(checks(f"{url}&options=-c%20default_transaction_read_only%3Don"))
     assert not found["access"].ok and "read-only" in found["access"].text
 
 
-async def _checks(url: str) -> dict[str, StoreCheck]:
+async def checks(url: str) -> dict[str, StoreCheck]:
     store = await PostgresStore.open(url, clock=SystemClock())
     try:
         return {each.name: each for each in await store.integrity.checks()}

@@ -19,7 +19,7 @@ import buoy
 from buoy.errors import StoreUnusable, Unavailable
 from buoy.ports.records import RunQuery
 from tests.postgres_server import Server, fresh_schema, query, server
-from tests.stores.test_postgres import doubled
+from tests.stores.test_postgres import checks, doubled
 
 _SSL_REQUEST_BYTES = 8
 
@@ -67,6 +67,9 @@ def test_a_role_that_only_reads_lists_runs_and_cannot_start_one() -> None:
 
     asyncio.run(main())
     assert query(url, "SELECT count(*) FROM {schema}.runs") == [(1,)]
+    assert asyncio.run(checks(url))["access"].text == "reads and writes"
+    theirs = asyncio.run(checks(url.replace("user=postgres", f"user={name}_read")))["access"]
+    assert theirs.ok and theirs.text.startswith("reads only: this role has no right to write")
 
 
 class TlsDoor:

@@ -10,6 +10,13 @@ _LOCAL = ("sqlite", "file", "memory")
 _BUCKETS = ("s3", "gs", "az")
 # How a bucket is reached. None of them holds a secret.
 BUCKET_OPTIONS = ("endpoint", "path_style", "profile", "region", "timeout")
+_DATABASES = ("postgresql", "postgres")
+# How a database is reached: likewise.
+_DATABASE_OPTIONS = (
+    "connect_timeout", "dbname", "host", "hostaddr", "passfile", "port", "schema", "service", "sslcert", "sslkey",
+    "sslmode", "sslrootcert", "target_session_attrs", "user",
+)  # fmt: skip
+_USER = re.compile(r"[\w.~%-]+")
 
 
 def shown_url(url: str) -> str:
@@ -27,9 +34,19 @@ def shown_url(url: str) -> str:
 
 
 def reaching_url(url: str) -> str:
-    """The shown URL with the options by which a bucket is reached: a command with it finds the same store."""
+    """The shown URL with the options by which a store is reached: a command with it finds the same store."""
     shown, (place, _, query) = shown_url(url), url.partition("?")
-    if place != shown or place.partition("://")[0] not in _BUCKETS:
-        return shown
-    kept = [each for each in query.split("&") if each.partition("=")[0] in BUCKET_OPTIONS]
+    scheme, _, rest = place.partition("://")
+    if scheme in _DATABASES and "@" not in query:
+        login, at, _ = rest.rpartition("@")
+        user = _USER.match(login) if at and "@" not in login and "/" not in login else None
+        named = shown if user is None else f"{scheme}://{user.group()}@{shown.partition('://')[2]}"
+        return _with_options(named, query, _DATABASE_OPTIONS)
+    if scheme in _BUCKETS and place == shown:
+        return _with_options(shown, query, BUCKET_OPTIONS)
+    return shown
+
+
+def _with_options(shown: str, query: str, names: tuple[str, ...]) -> str:
+    kept = [each for each in query.split("&") if each.partition("=")[0] in names]
     return "?".join(filter(None, (shown, "&".join(kept))))

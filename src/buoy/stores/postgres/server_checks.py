@@ -15,7 +15,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     """All checks, in the order in which they are shown."""
     row = connection.row("settings")
     assert row is not None
-    fsync, full_page_writes, commit, standbys, connections_max, connections, standby, read_only = row
+    fsync, full_page_writes, commit, standbys, connections_max, connections, standby, read_only, writer = row
     sound = fsync == full_page_writes == "on"
     settings = f"fsync {fsync}, full_page_writes {full_page_writes}, commits with synchronous_commit on"
     if commit not in ("on", "remote_apply"):
@@ -23,7 +23,7 @@ def server_checks(connection: Connection, opened: Opened) -> list[StoreCheck]:
     return [
         _schema(connection, opened),
         StoreCheck("durability", sound, settings),
-        _access(standby=standby, read_only=read_only),
+        _access(standby=standby, read_only=read_only, writer=writer),
         _replicas(connection, standbys),
         _connections(connections, connections_max, pooled=opened.pooled),
         _dead_rows(connection, opened.address.schema),
@@ -37,12 +37,14 @@ def _schema(connection: Connection, opened: Opened) -> StoreCheck:
     return StoreCheck("schema", found >= known, f"schema {found}, this Buoy knows {known}")
 
 
-def _access(*, standby: bool, read_only: bool) -> StoreCheck:
+def _access(*, standby: bool, read_only: bool, writer: bool) -> StoreCheck:
     if standby:
         return StoreCheck("access", False, "a standby, which only reads; name the primary or all hosts in the URL")
     if read_only:
         return StoreCheck("access", False, "transactions are read-only; reset default_transaction_read_only")
-    return StoreCheck("access", True, "reads and writes")
+    # Sound for a person or a program that only looks.
+    text = "reads and writes" if writer else "reads only: this role has no right to write, which a worker needs"
+    return StoreCheck("access", True, text)
 
 
 def _replicas(connection: Connection, standbys: str) -> StoreCheck:
