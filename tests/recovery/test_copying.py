@@ -18,7 +18,8 @@ from buoy.engine.client.client import Client
 from buoy.engine.client.run import Run
 from buoy.errors import BadInput, UnknownRun, WrongState
 from buoy.operations.control.schedules import Times, add_schedule
-from buoy.operations.maintenance.copy_runs import _fence, copy_all, copy_run, copy_schedules
+from buoy.operations.maintenance.copy_records import copy_schedules
+from buoy.operations.maintenance.copy_runs import _fence, copy_all, copy_run
 
 WITNESS: list[str] = []
 CRATE = child_run_id(RunId("parcel-1"), LeafId("crate#1"), 0)

@@ -24,7 +24,8 @@ from buoy.errors import WrongState
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.operations.control.schedules import Times, add_schedule
-from buoy.operations.maintenance.copy_runs import copy_all, copy_schedules, copy_tombstones
+from buoy.operations.maintenance.copy_records import copy_schedules, copy_tombstones
+from buoy.operations.maintenance.copy_runs import copy_all
 from buoy.operations.maintenance.purge import Purge, purge
 from buoy.stores.objects.buckets.folder import FolderBucket
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData

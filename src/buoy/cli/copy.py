@@ -15,14 +15,8 @@ from buoy.cli.terminal.program import Exit, check_store, go, shared_options
 from buoy.config import person
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput, StoreUnusable
-from buoy.operations.maintenance.copy_runs import (
-    CopiedRun,
-    CopiedSchedule,
-    copy_all,
-    copy_run,
-    copy_schedules,
-    copy_tombstones,
-)
+from buoy.operations.maintenance.copy_records import CopiedSchedule, copy_schedules, copy_tombstones
+from buoy.operations.maintenance.copy_runs import CopiedRun, copy_all, copy_run
 from buoy.wiring.app import open_client
 
 _PROGRESS = 50

@@ -51,13 +51,6 @@ class CopiedRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     to: str | None = None
 
 
-class CopiedSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one schedule."""
-
-    name: str
-    state: Literal["would_move", "moved", "complete"]
-
-
 class _Fenced(msgspec.Struct, frozen=True):
     run_id: RunId
     log: tuple[e.Event, ...]
@@ -74,7 +67,7 @@ class _MovedElsewhere(WrongState):
 
 async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool = False) -> list[CopiedRun]:
     """Moves one run with its family: its ancestors, their children, and the runs that they continued as."""
-    _refuse_same(source, target)
+    refuse_same(source, target)
     family = await _family(source, check_run_id(run_id))
     for member in family:
         await _check(source, target, member)
@@ -94,7 +87,7 @@ async def copy_run(source: Client, target: Client, run_id: str, *, dry_run: bool
 
 async def copy_all(source: Client, target: Client, *, dry_run: bool = False) -> AsyncIterator[CopiedRun]:
     """Moves every run, family by family. A family that moved elsewhere before is left there."""
-    _refuse_same(source, target)
+    refuse_same(source, target)
     done: set[RunId] = set()
     cursor: str | None = None
     while True:
@@ -125,50 +118,8 @@ async def _left_family(source: Client, run_id: RunId, to: str) -> list[CopiedRun
     return found
 
 
-async def copy_schedules(source: Client, target: Client, *, dry_run: bool = False) -> list[CopiedSchedule]:
-    """Moves every schedule that was not removed. It is removed in the source first: it must not fire twice."""
-    there = {each.name: each for each in await target.store.schedules.schedules()}
-    copied: list[CopiedSchedule] = []
-    for each in await source.store.schedules.schedules():
-        mark = f"moved to {target.store.name}"
-        if each.removed_at is not None and each.by != mark:
-            continue
-        known = each.name in there
-        state: Literal["would_move", "moved", "complete"] = "complete" if known else "moved"
-        if dry_run:
-            copied.append(CopiedSchedule(name=each.name, state="complete" if known else "would_move"))
-            continue
-        now = source.clock.now()
-        if each.removed_at is None:
-            gone = msgspec.structs.replace(each, removed_at=now, by=mark, number=each.number + 1)
-            if not await source.store.schedules.save_schedule(gone):
-                raise WrongState(f"schedule {each.name} was changed in {source.store.name}; copy again")
-        if not known:
-            if each.workflow_version and (data := await source.store.definition(each.workflow_version)) is not None:
-                await target.store.define(each.workflow_version, data)
-            made = msgspec.structs.replace(each, removed_at=None, by=target.actor, number=1)
-            await target.store.schedules.save_schedule(made)
-        copied.append(CopiedSchedule(name=each.name, state=state))
-    return copied
-
-
-async def copy_tombstones(source: Client, target: Client, *, dry_run: bool = False) -> int:
-    """Uses up the ids of purged runs in the target too. How many were not used up there."""
-    _refuse_same(source, target)
-    number, after = 0, None
-    while page := await source.store.archive.tombstones(after, PAGE):
-        for tombstone in page:
-            after = tombstone.run_id
-            if await target.store.archive.tombstone(after) is not None:
-                continue
-            if await target.store.run(after) is not None:
-                here = source.store.name
-                raise WrongState(f"{target.store.name} has a run {after}, which was purged from {here}; look at both")
-            number += dry_run or await target.store.archive.bury(tombstone)
-    return number
-
-
-def _refuse_same(source: Client, target: Client) -> None:
+def refuse_same(source: Client, target: Client) -> None:
+    """Refuses a copy of a store onto itself."""
     if source.store.name == target.store.name:
         raise BadInput(f"source and target are the same store: {source.store.name}; name two stores")
 
