@@ -77,7 +77,9 @@ def test_false_starts_are_counted_in_the_log_and_a_person_can_ask_for_the_next(p
         played.set(number, state="FAILED")
         said = look(played)
     assert "allocations failed 5 times before a runner started" in said and len(played.queue) == 5
-    assert "slurm regenerate --submit" in look(played) and len(played.queue) == 5, "another watch asks for none either"
+    assert "buoy slurm regenerate r1 --submit" in look(played) and len(played.queue) == 5, (
+        "another watch asks for none either"
+    )
     played("slurm", "regenerate", "r1", "--submit")
     assert len(played.queue) == 6 and "no further" not in look(played), "there is hope while it waits"
     played.runner_in(5)

@@ -62,7 +62,7 @@ def test_an_active_allocation_that_ended_is_explained(played: Played) -> None:
     assert "ended: node_fail (NODE_FAIL); 2 jobs lost with it" in found[0][1]
     said = played("why", "r1")
     assert "its Slurm job has ended" in said and "buoy sync-status r1" in said
-    played("sync-status", "r1", code=1)
+    assert "run `buoy slurm regenerate r1 --submit" in played("sync-status", "r1", code=1)
     assert [code for code, _ in findings(played)] == ["J7"] and "slurm regenerate r1" in played("why", "r1")
     assert {each["cause"] for each in played.jobs().values()} == {"allocation_lost"}
 
@@ -122,7 +122,7 @@ async def looks(played: Played, changes: list[dict[str, Any]]) -> list[tuple[Ten
     found = []
     async with open_client(played.store, actor="me") as client:
         site = slurm_site(client, played.store, RunId("r1"), (await read_batch(client, RunId("r1"))).plan)
-        tender = Tender(site, RunId("r1"), TendOptions(wishes=Wishes(), rule=Correction()))
+        tender = Tender(site, RunId("r1"), TendOptions(wishes=lambda asked: Wishes(), rule=Correction()))
         for change in changes:
             if change:
                 played.set(0, **change)
@@ -177,7 +177,7 @@ def test_a_watch_gives_up_allocations_that_fail_before_a_runner_starts(played: P
         found: list[Tended] = []
         async with open_client(played.store, actor="me") as client:
             site = slurm_site(client, played.store, RunId("r1"), (await read_batch(client, RunId("r1"))).plan)
-            tender = Tender(site, RunId("r1"), TendOptions(wishes=Wishes(), rule=Correction()))
+            tender = Tender(site, RunId("r1"), TendOptions(wishes=lambda asked: Wishes(), rule=Correction()))
             while len(found) < 20 and not (found and found[-1].over):
                 for number in range(len(played.queue)):
                     played.set(number, state="FAILED")

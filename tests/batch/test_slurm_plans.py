@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.batch.slurm_plays import Played, played
 from tests.patience import wait_until
@@ -133,3 +134,38 @@ def test_nothing_to_do_is_a_success(played: Played) -> None:
     played.run_all()
     assert "nothing to do" in played("slurm", "regenerate", "r1", "--submit")
     assert played.queue == []
+
+
+def test_what_was_asked_of_allocations_holds_for_the_next_ones(played: Played) -> None:
+    """The watch has no options of its own: it asks as the submission did, until a person asks otherwise."""
+    spec = {"name": "many", "parameters": {"k": "1:200"}, "steps": [{"id": "a_{k}", "run": "true"}]}
+    (played.folder / "many.yaml").write_text(yaml.safe_dump(spec))
+    wishes = ("--account", "bio", "--partition", "long", "--walltime", "2h", "--prologue", "module load x", "--requeue")
+    played("submit", "many.yaml", "--id", "r3", "--slurm", "--max-allocations", "2", *wishes)
+    played.set(0, state="CANCELLED")
+    played.set(1, state="CANCELLED")
+    played("watch", "r3", "--auto-schedule", "--once", code=4)
+    assert len(played.queue) == 4
+    for job in played.queue:
+        assert {"--account=bio", "--partition=long", "--time=02:00:00", "--requeue"} <= set(job["options"])
+        assert "module load x" in (played.slurm / f"{job['name']}.sh").read_text()
+    for number in (2, 3):
+        played.set(number, state="CANCELLED")
+    played("sync-status", "r3", code=1)
+    played("slurm", "regenerate", "r3", "--submit", "--account", "geo", "--no-requeue", "--max-allocations", "1")
+    played.set(4, state="CANCELLED")
+    played("watch", "r3", "--auto-schedule", "--once", code=4)
+    assert len(played.queue) == 6
+    for job in played.queue[4:]:
+        assert {"--account=geo", "--partition=long", "--no-requeue"} <= set(job["options"])
+
+
+def test_the_most_allocations_of_a_group_include_those_that_live(played: Played) -> None:
+    spec = {"name": "many", "parameters": {"k": "1:200"}, "steps": [{"id": "a_{k}", "run": "true"}]}
+    played.submit(spec, "r3")
+    most = ("--submit", "--max-allocations", "2")
+    assert len(played.json("slurm", "regenerate", "r3", *most)["submitted"]) == 2
+    assert played.json("slurm", "regenerate", "r3", *most)["submitted"] == []
+    played.set(0, state="CANCELLED")
+    played("sync-status", "r3")
+    assert len(played.json("slurm", "regenerate", "r3", *most)["submitted"]) == 1

@@ -109,7 +109,7 @@ async def _looks(scenario: Scenario, job_id: str) -> None:
     slurm, run_id = scenario.slurm, RunId("r1")
     async with open_client(slurm.store) as client:
         site = slurm_site(client, slurm.store, run_id, (await read_batch(client, run_id)).plan)
-        tender = Tender(site, run_id, TendOptions(wishes=Wishes(), rule=Correction()))
+        tender = Tender(site, run_id, TendOptions(wishes=lambda asked: Wishes(), rule=Correction()))
         assert await tender.look() == Tended()
         slurm.cluster.run("scancel", job_id)
         scenario.until(lambda: slurm.cluster.state(job_id) == "CANCELLED", "the loss")

@@ -16,7 +16,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, check_store, connected, go, shared_options, size, span, wording
 from buoy.cli.terminal.render import local
 from buoy.core.batch.resources import Correction
-from buoy.core.batch.sizing import Wishes
+from buoy.core.explain.phrases import Wording
 from buoy.operations.batch.hook import HookEnd, run_hook
 from buoy.operations.batch.jobs import read_batch
 from buoy.operations.batch.recover import JobsRecovered
@@ -60,7 +60,6 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
     Exit code: 0 healthy or recovered, 1 something is still stuck, 2 no such run or another plan than --plan, 5 store or
     Slurm unusable. Stuck is a job that stays failed, a hook that failed, or jobs for which no allocation was submitted.
     """
-    wishes = msgspec.convert(limits, AllocationChoice).wishes
     rule = Correction(
         memory_multiplier=limits["memory_multiplier"],
         runtime_multiplier=limits["runtime_multiplier"],
@@ -72,7 +71,7 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
         dry_run=dry_run,
         plan=plan,
         unknown=limits["retry_unknown"],
-        wishes=wishes,
+        allocations=msgspec.convert(limits, AllocationChoice),
         submit=limits["submit"],
         hook=limits["hook"],
     )
@@ -80,10 +79,10 @@ def recover(run_id: str, dry_run: bool, plan: str | None, store: str | None, as_
     if as_json:
         print_json(found.as_json())
     else:
-        jobs, needed = found.jobs, found.run.recovery.needed
-        lines = recovery_lines(found.run, wording(store, local)) if jobs is None or needed else []
+        jobs, needed, words = found.jobs, found.run.recovery.needed, wording(store, local)
+        lines = recovery_lines(found.run, words) if jobs is None or needed else []
         lines += [] if jobs is None or (needed and not jobs.jobs) else recovered_lines(jobs)
-        click.echo("\n".join([*lines, *found.lines()]))
+        click.echo("\n".join([*lines, *found.lines(words)]))
     return Exit.FAILED if found.is_stuck else Exit.OK
 
 
@@ -94,7 +93,7 @@ class RecoverChoice(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
     plan: str | None
     unknown: bool
-    wishes: Wishes
+    allocations: AllocationChoice
     submit: bool
     hook: str | None
 
@@ -119,16 +118,17 @@ class RecoverAnswer(msgspec.Struct, frozen=True, kw_only=True):
         more = {name: each for name in ("slurm", "hook") if (each := getattr(self, name)) is not None}
         return {"run": self.run.view(), "jobs": self.jobs, **more}
 
-    def lines(self) -> list[str]:
+    def lines(self, words: Wording) -> list[str]:
         found = []
         if self.hook is not None:
             code = f"exit code {self.hook.exit_code}" if self.hook.exit_code is not None else "no exit code"
             failed = f" {self.hook.problem}" if self.hook.problem else ""
             found.append(f"the recovery hook ended with {code}{'' if self.hook.ok else '; nothing was reset.'}{failed}")
         if self.slurm is not None:
-            found += orphan_lines(self.slurm.synced.orphans, dry_run=self.slurm.synced.dry_run)
+            synced = self.slurm.synced
+            found += orphan_lines(synced.orphans, synced.run_id, words, dry_run=synced.dry_run)
             found += [] if self.slurm.allocated is None else allocated_lines(self.slurm.allocated)
-            if self.slurm.is_stuck and not self.slurm.synced.dry_run:
+            if self.slurm.is_stuck and not synced.dry_run:
                 found.append("jobs wait, and no allocation was submitted for them; add --submit")
         return found
 
@@ -158,5 +158,8 @@ async def _recover(run_id: str, store: str | None, asked: RecoverChoice) -> Reco
         jobs = await recover_all(dry_run=asked.dry_run)
         if site is None or synced is None:
             return RecoverAnswer(run=run, jobs=jobs, hook=hook)
-        allocated = None if asked.dry_run else await plan_again(site, checked, asked.wishes, submit=asked.submit)
+        allocated = None
+        if not asked.dry_run:
+            wishes = await asked.allocations.wishes(client, checked)
+            allocated = await plan_again(site, checked, wishes, submit=asked.submit)
         return RecoverAnswer(run=run, jobs=jobs, slurm=SlurmRecovered(synced, allocated), hook=hook)

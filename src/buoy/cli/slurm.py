@@ -73,9 +73,8 @@ async def _regenerate(
 ) -> Allocated:
     async with connected(store) as client:
         site = slurm_site(client, check_store(store), run_id, (await read_batch(client, run_id)).plan)
-        return await allocate(
-            site, run_id, options.wishes, recovery=True, submit=submit, dry_run=dry_run, say=_say
-        )  # fmt: skip
+        wishes = await options.wishes(client, run_id)
+        return await allocate(site, run_id, wishes, recovery=True, submit=submit, dry_run=dry_run, say=_say)
 
 
 def _say(text: str) -> None:

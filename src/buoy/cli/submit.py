@@ -15,6 +15,7 @@ from buoy.cli.terminal.render import local
 from buoy.config import configured_store, person
 from buoy.core.batch.regenerate import Regenerated
 from buoy.core.batch.resources import group_name
+from buoy.core.log.cluster_changes import AllocationsAsked
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.batch import submit as submitting
@@ -112,16 +113,17 @@ async def _submit(
             return await submitting.submit(client, target, run_id), None
         # What no partition could run is refused before anything is stored.
         plan = submitting.batch_plan(target)
-        preview(plan, options.wishes.partitions or await slurm.partitions(), options.wishes)
+        first = options.after(AllocationsAsked())
+        preview(plan, first.partitions or await slurm.partitions(), first)
         made = await submitting.submit(client, target, run_id)
-        site = slurm_site(client, url, made.run_id, plan)
-        allocated = await allocate(site, made.run_id, options.wishes, recovery=False, submit=True)
-        fired = await fire_actions(site, made.run_id, options.wishes) if plan.spec.actions else ActionsFired()
+        site, wishes = slurm_site(client, url, made.run_id, plan), await options.wishes(client, made.run_id)
+        allocated = await allocate(site, made.run_id, wishes, recovery=False, submit=True)
+        fired = await fire_actions(site, made.run_id, wishes) if plan.spec.actions else ActionsFired()
         return made, msgspec.structs.replace(
             allocated, submitted=(*allocated.submitted, *fired.submitted), actions=fired.ended
         )
 
 
 async def _preview(target: Target, options: AllocationChoice) -> Regenerated:
-    wishes = options.wishes
+    wishes = options.after(AllocationsAsked())
     return preview(submitting.batch_plan(target), wishes.partitions or await open_slurm().partitions(), wishes)

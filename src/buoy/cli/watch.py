@@ -18,12 +18,11 @@ from buoy.cli.terminal.lines.jobs import job_cause
 from buoy.cli.terminal.options.run_ids import run_argument
 from buoy.cli.terminal.options.slurm import AllocationChoice, allocation_options, tended_lines
 from buoy.cli.terminal.output import json_line
-from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span
-from buoy.cli.terminal.render import clock
+from buoy.cli.terminal.program import Exit, check_store, connected, go, inspected, shared_options, span, wording
+from buoy.cli.terminal.render import clock, local
 from buoy.config import colours_wanted
 from buoy.core.batch.jobs import JobStatus
 from buoy.core.batch.resources import Correction
-from buoy.core.batch.sizing import Wishes
 from buoy.core.durations import in_words
 from buoy.core.ids import RunId
 from buoy.core.log.lifecycle import TERMINAL, Status
@@ -75,7 +74,7 @@ def watch(run_id: str, poll: float | None, once: bool, store: str | None, as_jso
         auto_schedule=given.pop("auto_schedule"),
         recoveries_max=given.pop("max_recoveries"),
         retry_unknown=given.pop("retry_unknown"),
-        wishes=msgspec.convert(given, AllocationChoice).wishes,
+        allocations=msgspec.convert(given, AllocationChoice),
         once=once,
     )
     poll_s = poll or (_TEND_S if choice.tends else _LOOK_S)
@@ -89,7 +88,7 @@ class WatchChoice(msgspec.Struct, frozen=True, kw_only=True):
     auto_schedule: bool
     recoveries_max: int
     retry_unknown: bool
-    wishes: Wishes
+    allocations: AllocationChoice
     once: bool = False
 
     @property
@@ -101,7 +100,7 @@ class WatchChoice(msgspec.Struct, frozen=True, kw_only=True):
         most = self.recoveries_max if self.recover else 0
         rule = Correction()
         return TendOptions(
-            wishes=self.wishes,
+            wishes=self.allocations.after,
             rule=rule,
             recoveries_max=most,
             retry_unknown=self.retry_unknown,
@@ -114,7 +113,7 @@ async def _watch(
 ) -> Exit:
     terminal = sys.stdout.isatty() and not as_json
     console = Console(no_color=not colours_wanted())
-    shown = ""
+    shown, words = "", wording(store, local)
     async with AsyncExitStack() as stack:
         at = await stack.enter_async_context(inspected(store))
         watching = JobWatch(at, run_id)
@@ -122,7 +121,7 @@ async def _watch(
         live = stack.enter_context(Live(console=console, transient=False, auto_refresh=False))
         while True:
             tended = None if tender is None else await tender.look()
-            for line in [] if tended is None else tended_lines(tended, as_json=as_json):
+            for line in [] if tended is None else tended_lines(tended, run_id, words, as_json=as_json):
                 click.echo(line if as_json else f"{clock(at.clock.now())}  {line}")
             try:
                 found = await watching.look()

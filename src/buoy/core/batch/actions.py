@@ -104,7 +104,8 @@ def _nodes(
     name = scheduler_name(resources, deferred=deferred) + f".{action.action}"
     scheduler = scheduler_for(name, resources, jobs, deferred=deferred, wishes=wishes, partitions=request.partitions)
     served = sum(cluster.serves(each, resources) for each in cluster.live)
-    count = given.allocations or allocations_needed(scheduler, jobs, served, wishes.allocations_max)
+    allowed = wishes.allocations_max - cluster.serving(resources)
+    count = given.allocations or allocations_needed(scheduler, jobs, served, allowed)
     if not count:
         return []
     first = len(cluster.allocations)

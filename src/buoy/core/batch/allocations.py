@@ -93,6 +93,7 @@ class ClusterState:
         # Claims of commands whose end is not recorded, by action, for readers that do not have the spec.
         self.begun: dict[str, ClusterEntry] = {}
         self.allocations: dict[str, Allocation] = {}
+        self.asked = c.AllocationsAsked()
         # The rest of the time of running allocations, by name, as far as the scheduler was asked for it.
         self.left_s: dict[str, float] = {}
         # How many looks in a row found allocations that failed before a runner started in them.
@@ -122,6 +123,10 @@ class ClusterState:
         left_s = self.left_s.get(allocation.name)
         return scheduler.places * (scheduler.rounds if left_s is None else rounds_left(scheduler, needed, left_s))
 
+    def serving(self, needed: Resources) -> int:
+        """How many live allocations can run such a job."""
+        return sum(self.serves(each, needed) > 0 for each in self.live)
+
     def note_left(self, jobs: Mapping[str, Sequence[SlurmJob]]) -> None:
         """What the scheduler says about the time of running allocations. Those that wait have all of theirs."""
         active = {name: each for name, found in jobs.items() for each in found if each.phase is Phase.ACTIVE}
@@ -132,7 +137,7 @@ class ClusterState:
         made = ClusterState(())
         made.number, made.schedulers = self.number, dict(self.schedulers)
         made.actions, made.allocations = dict(self.actions), dict(self.allocations)
-        made.left_s = self.left_s
+        made.left_s, made.asked = self.left_s, self.asked
         for change in changes:
             made._apply(change, ClusterEntry(self.number + 1, 0.0, None, ()))
         return made
@@ -141,6 +146,8 @@ class ClusterState:
         match change:
             case c.SchedulerAdded():
                 self.schedulers[change.name] = change
+            case c.AllocationsAsked():
+                self.asked = change
             case c.ActionAdded():
                 self.actions[change.action] = ClusterAction(
                     action=change.action,

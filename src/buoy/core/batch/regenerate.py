@@ -167,7 +167,8 @@ class _Group:
         jobs = len(self._group.jobs)
         capacity = sum(self._cluster.serves(each, resources) for each in self._cluster.live)
         served = max(0, min(jobs, capacity - used))
-        count = 0 if deferred else allocations_needed(self._scheduler, jobs, served, self._wishes.allocations_max)
+        allowed = self._wishes.allocations_max - self._cluster.serving(resources)
+        count = 0 if deferred else allocations_needed(self._scheduler, jobs, served, allowed)
         if self._cluster.schedulers.get(self._scheduler.name) != self._scheduler:
             changes.append(self._scheduler)
         number = len(self._cluster.allocations) + sum(isinstance(each, c.AllocationPlanned) for each in changes)

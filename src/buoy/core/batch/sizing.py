@@ -13,7 +13,7 @@ import msgspec
 
 from buoy.core.batch.resources import group_name
 from buoy.core.batch.slurm_text import Partition, span_text
-from buoy.core.log.cluster_changes import SchedulerAdded
+from buoy.core.log.cluster_changes import AllocationsAsked, SchedulerAdded
 from buoy.core.spec.model import Resources
 from buoy.errors import BadInput
 
@@ -37,6 +37,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     partition: str | None = None
     walltime_s: float | None = None
+    # Jobs that need longer than that are refused. Else their allocations get what they need.
+    walltime_firm: bool = True
     allocations_max: int = ALLOCATIONS_MAX
     # One allocation with several nodes instead of several with one.
     single: bool = False
@@ -48,6 +50,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     by_partition: bool = False
     # Slurm queues an allocation again under its id when it is preempted or its node fails.
     requeue: bool = False
+    # Where these come from: recorded with a plan, for the next one.
+    asked: AllocationsAsked = AllocationsAsked()
 
 
 def scheduler_for(
@@ -99,12 +103,12 @@ def _memory_bytes(needed: Resources, at_once: int, partition: Partition) -> int 
     return max(jobs, min(jobs + RUNNER_BYTES, partition.memory_bytes))
 
 
-def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, allocations_max: int) -> int:
-    """How many further allocations of that kind these jobs need."""
+def allocations_needed(scheduler: SchedulerAdded, jobs: int, served: int, allowed: int) -> int:
+    """How many further allocations of that kind these jobs need, and at most so many as are allowed."""
     left = jobs - served
     if left <= 0:
         return 0
-    return min(allocations_max, math.ceil(left / (scheduler.places * scheduler.rounds)))
+    return min(max(0, allowed), math.ceil(left / (scheduler.places * scheduler.rounds)))
 
 
 def partition_for(needed: Resources, wishes: Wishes, partitions: Sequence[Partition]) -> Partition:
@@ -120,7 +124,7 @@ def partition_for(needed: Resources, wishes: Wishes, partitions: Sequence[Partit
         where = f"partition {wishes.partition}" if named else "the cluster"
         advice = "name another --partition" if named else "lower their resources"
         raise BadInput(f"no node of {where} is large enough for jobs of {group_name(needed)}; {advice}")
-    least_s = wishes.walltime_s or (needed.time_s or 0.0) + WALLTIME_MARGIN_S
+    least_s = _asked_s(needed, wishes) or _least_s(needed)
     fitting = [each for each in large if each.time_max_s is None or each.time_max_s >= least_s] or large
     return min(fitting, key=lambda each: _wait(each, needed))
 
@@ -143,9 +147,9 @@ def _places(needed: Resources, partition: Partition) -> int:
 
 
 def _walltime_s(needed: Resources, wishes: Wishes, partition: Partition) -> float:
-    least = (needed.time_s or 0.0) + WALLTIME_MARGIN_S
+    least = _least_s(needed)
     limit = partition.time_max_s
-    wanted = wishes.walltime_s or max(WALLTIME_S, least)
+    wanted = _asked_s(needed, wishes) or max(WALLTIME_S, least)
     found = wanted if limit is None else min(wanted, limit)
     if found < least:
         raise BadInput(
@@ -153,3 +157,12 @@ def _walltime_s(needed: Resources, wishes: Wishes, partition: Partition) -> floa
             "margin of a runner; raise --walltime, or name another --partition"
         )
     return found
+
+
+def _asked_s(needed: Resources, wishes: Wishes) -> float | None:
+    asked = wishes.walltime_s
+    return asked if asked is None or wishes.walltime_firm else max(asked, _least_s(needed))
+
+
+def _least_s(needed: Resources) -> float:
+    return (needed.time_s or 0.0) + WALLTIME_MARGIN_S

@@ -39,6 +39,20 @@ class SchedulerAdded(msgspec.Struct, frozen=True, tag="scheduler_added", omit_de
     shapes: tuple[str, ...] = ()
 
 
+class AllocationsAsked(msgspec.Struct, frozen=True, tag="allocations_asked", omit_defaults=True, kw_only=True):
+    """What a person asked of allocations. It holds for all later ones, until a person asks otherwise."""
+
+    account: str | None = None
+    partition: str | None = None
+    profile: str | None = None
+    walltime_s: float | None = None
+    by_partition: bool | None = None
+    requeue: bool | None = None
+    single: bool | None = None
+    allocations_max: int | None = None
+    prologue: str | None = None
+
+
 class ActionAdded(msgspec.Struct, frozen=True, tag="action_added", omit_defaults=True, kw_only=True):
     """What is to be done once, when its trigger holds: `kind` schedule_nodes asks for allocations of that scheduler.
 
@@ -121,6 +135,7 @@ class AllocationEnded(msgspec.Struct, frozen=True, tag="allocation_ended", omit_
 
 ClusterChange: TypeAlias = (
     SchedulerAdded
+    | AllocationsAsked
     | ActionAdded
     | ActionExecuted
     | ActionEnded

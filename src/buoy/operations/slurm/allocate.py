@@ -67,7 +67,8 @@ async def allocate(
         views[:] = [view]
         view.cluster.note_left(running)
         made.append(_plan(site, view, partitions, wishes, recovery=recovery))
-        return made[-1].changes
+        new = made[-1].pending > 0 and wishes.asked != view.cluster.asked
+        return (wishes.asked, *made[-1].changes) if new else made[-1].changes
 
     if dry_run:
         plan(known)

@@ -8,7 +8,7 @@ has that count, so a watch that is started again continues it. A run that ended 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from buoy.core.batch.resources import Correction
 from buoy.core.batch.sizing import Wishes
 from buoy.core.batch.slurm_text import Cause, Phase
 from buoy.core.ids import RunId
-from buoy.core.log.cluster_changes import ActionEnded
+from buoy.core.log.cluster_changes import ActionEnded, AllocationsAsked
 from buoy.core.log.document import Document
 from buoy.core.log.events import ResetBy
 from buoy.core.log.lifecycle import Status
@@ -61,7 +61,8 @@ class TendOptions(msgspec.Struct, frozen=True, kw_only=True):
     `single_look`: no other look follows, so this one asks twice about what the scheduler does not know.
     """
 
-    wishes: Wishes
+    # From what was asked of the run's allocations so far: another command may change that while this one looks.
+    wishes: Callable[[AllocationsAsked], Wishes]
     rule: Correction
     recoveries_max: int = 3
     retry_unknown: bool = False
@@ -161,7 +162,7 @@ class Tender:
             return msgspec.structs.replace(paused, reset=(*lost, *paused.reset), cancelled=cancelled)
         unfinished = await self._unfinished()
         reset = (*lost, *await self._raise_limits())
-        fired = await fire_actions(site, run_id, self._options.wishes)
+        fired = await fire_actions(site, run_id, await self._wishes())
         submitted, tired = fired.submitted, await self._false_start()
         if tired is None and (synced.stuck or reset) and not submitted:
             submitted = (await self._regenerate()).submitted
@@ -184,14 +185,14 @@ class Tender:
             return None
         return (
             f"allocations failed {count} times before a runner started; see their output in "
-            f"{self._site.place.output_folder}, then ask for the next one by `buoy slurm regenerate --submit`"
+            f"{self._site.place.output_folder}"
         )
 
     async def _ended(self) -> Tended:
         """What waits for the end of the run is done, nothing of it stays at the cluster, and the ends are recorded."""
         site, run_id = self._site, self._run_id
         unfinished = await self._unfinished()
-        fired = await fire_actions(site, run_id, self._options.wishes)
+        fired = await fire_actions(site, run_id, await self._wishes())
         cancelled = await end_allocations(site.client, site.batch, run_id, END_S)
         for look in range(_END_LOOKS):
             synced, self._missed = await sync_status(site.client, site.batch, run_id, missed=self._missed)
@@ -275,4 +276,7 @@ class Tender:
         return jobs
 
     async def _regenerate(self) -> Allocated:
-        return await allocate(self._site, self._run_id, self._options.wishes, recovery=True, submit=True)
+        return await allocate(self._site, self._run_id, await self._wishes(), recovery=True, submit=True)
+
+    async def _wishes(self) -> Wishes:
+        return self._options.wishes((await read_view(self._site.client, self._run_id)).cluster.asked)
