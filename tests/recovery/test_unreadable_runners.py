@@ -247,12 +247,16 @@ def hold_by_ghost(url: str) -> None:
 
 def test_a_record_that_holds_a_run_is_left_until_a_person_declares_its_runner_dead(url: str) -> None:
     hold_by_ghost(url)
+    words = [sys.executable, "-m", "buoy", "doctor", "--store", url]
+    said = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    assert "--declare-dead ghost" in said and "--fix" not in said, "no repair helps here"
 
     async def look(client: Client) -> None:
         await sweep(client)
         left = await healed(client)
         assert left.counts == {"runner": 1} and left.fixed == 0
         assert "it holds 1 run" in left.troubles[0].text and "--declare-dead ghost" in left.troubles[0].text
+        assert [each.by_person for each in left.unrepaired] == [True]
         assert await held_by(client.store) == "ghost", "what cannot be read proves no death"
         told = await explain_run(client, "one", Wording())
         assert any("cannot be read" in text for text in told.wrong)

@@ -125,7 +125,7 @@ def _end(report: DoctorReport, *, repaired: bool) -> str:
             "none of these can be repaired here; keep a copy of the store; about a run: `buoy why RUN`; "
             "to give such a run up: `buoy purge RUN --broken`"
         )
-    elif repaired and set(report.counts) == {RUNNER}:
+    elif all(each.by_person or (repaired and each.code == RUNNER) for each in report.unrepaired):
         advice = "what to do stands in each line"
     else:
         advice = "see `buoy why RUN`, `buoy recover RUN`" if repaired else "repair them: buoy doctor --fix"

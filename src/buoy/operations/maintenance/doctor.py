@@ -46,12 +46,16 @@ Progress = Callable[[str], None]
 
 
 class Ailment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`, `runner`."""
+    """One trouble. `code`: of the catalogue, or `store`, `index`, `purge`, `runner`.
+
+    `by_person`: no repair helps; its text says what a person can do.
+    """
 
     code: str
     text: str
     run_id: RunId | None = None
     fixed: bool = False
+    by_person: bool = False
 
 
 class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +79,11 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def healthy(self) -> bool:
         return not self.left
+
+    @property
+    def unrepaired(self) -> list[Ailment]:
+        """Those that are left, as far as they are listed."""
+        return [each for each in self.troubles if not each.fixed]
 
 
 class Doctor:
@@ -128,11 +137,11 @@ class Doctor:
             untold=number - len(self._listed),
         )
 
-    def _add(self, code: str, text: str, run_id: RunId | None = None, *, fixed: bool = False) -> None:
+    def _add(self, code: str, text: str, run_id: RunId | None = None, **facts: bool) -> None:
         self._counts[code] = self._counts.get(code, 0) + 1
-        self._fixed += fixed
+        self._fixed += facts.get("fixed", False)
         if len(self._listed) < LISTED_MAX:
-            self._listed.append(Ailment(code, text, run_id, fixed))
+            self._listed.append(Ailment(code, text, run_id, **facts))
 
     # ---- indexes
 
@@ -290,7 +299,7 @@ class Doctor:
             await asyncio.sleep(self._apart_s)
         aside = await set_aside(self._client, found, apart_s=self._apart_s) if self._fix else ()
         for each in found:
-            self._add(RUNNER, each.text, fixed=each.record.info.id in aside)
+            self._add(RUNNER, each.text, fixed=each.record.info.id in aside, by_person=not each.idle)
 
 
 def derived_checks(report: DoctorReport) -> list[StoreCheck]:
