@@ -52,11 +52,13 @@ def test_jobs_that_no_runner_had_are_offered_again_when_their_run_is_retried(bat
     batch.submit({"name": "left", "steps": steps})
     runner = batch.runner("--cpus", "2")
     wait_until(lambda: batch.jobs()["bad"]["status"] == "failed")
+    assert "buoy reset r1 JOB" in batch("retry", "r1", "--yes", code=2)
     batch("cancel", "r1")
     assert runner.wait(PATIENCE_S) == 3
     assert sorted(_lots(batch)) == ["cancelled", "completed"]
     (batch.folder / "ok").touch()
-    batch("retry", "r1", "--from", "bad", "--yes")
+    # What failed is found without its name, though the run did not end by it.
+    batch("retry", "r1", "--yes")
     assert batch.runner("--cpus", "4").wait(PATIENCE_S) == 0
     assert batch.seen() == ["wide", "last"]
 

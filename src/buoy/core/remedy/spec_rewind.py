@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
-from buoy.core.log.lifecycle import Status
+from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.lineage import branches
-from buoy.core.log.state import Leaf, State, fold
+from buoy.core.log.state import Leaf, LeafPhase, State, fold
 from buoy.core.remedy.rewind import RewindPlan, find_leaf
 from buoy.errors import WrongState
 
@@ -34,12 +34,12 @@ def plan_spec_return(
     """The branch on which the run continues from before that step (default: all that failed)."""
     state = fold(run_id, events)
     target = find_leaf(state, to) if to is not None else _failed_last(state)
-    lost = [leaf for leaf in state.leaves.values() if leaf.phase in ("failed", "cancelled") and leaf.kind != "group"]
+    lost = [leaf for leaf in state.leaves.values() if leaf.phase in _lost(state) and leaf.kind != "group"]
     again = _with_what_follows(state, lost if target is None else [target, *lost])
     below = descendants({step_of(leaf) for leaf in again})
     dropped = again | {leaf for leaf in state.leaves if step_of(leaf) in below}
     # A group that ended without a result, whatever the reason, must end again.
-    dropped |= {leaf.id for leaf in state.leaves.values() if leaf.phase in ("failed", "cancelled")}
+    dropped |= {leaf.id for leaf in state.leaves.values() if leaf.phase in _lost(state)}
     if keep_answers:
         dropped -= {leaf.id for leaf in state.leaves.values() if _answered(leaf) and leaf is not target}
     first = min((state.leaves[leaf].started_seq for leaf in dropped), default=state.head_seq)
@@ -62,7 +62,12 @@ def plan_spec_return(
 
 def _failed_last(state: State) -> Leaf | None:
     """What failed last; None if all steps completed, and only the run's result could not be made."""
-    failed = [leaf for leaf in state.leaves.values() if leaf.phase == "failed"]
+    failed = [leaf for leaf in state.leaves.values() if leaf.phase in _lost(state) - {"cancelled"}]
+    if not failed and state.held:
+        raise WrongState(
+            f"failed jobs of run {state.run_id} wait, and it has not ended; let them run again by "
+            f"`buoy recover {state.run_id}` or `buoy reset {state.run_id} JOB`"
+        )
     if not failed and state.status is not Status.FAILED:
         raise WrongState(
             f"no step of run {state.run_id} failed; name the step to continue from, for example --from STEP"
@@ -70,6 +75,11 @@ def _failed_last(state: State) -> Leaf | None:
     # A group failed because of one of its leaves: that one is what is run again.
     failed = [leaf for leaf in failed if leaf.kind != "group"] or failed
     return max(failed, key=lambda leaf: leaf.ended_seq, default=None)
+
+
+def _lost(state: State) -> set[LeafPhase]:
+    """The phases of leaves that have to run again. A job that failed waits for a reset until its run has ended."""
+    return {"failed", "cancelled", "held"} if state.status in TERMINAL else {"failed", "cancelled"}
 
 
 def step_of(leaf: LeafId) -> str:
