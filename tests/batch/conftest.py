@@ -49,12 +49,17 @@ class Batch:
         return self.process("runner", "--run", run_id, *words)
 
     def process(
-        self, *words: str, env: dict[str, str] | None = None, python: tuple[str, ...] = ("-m", "buoy")
+        self,
+        *words: str,
+        env: dict[str, str] | None = None,
+        python: tuple[str, ...] = ("-m", "buoy"),
+        cwd: Path | None = None,
     ) -> subprocess.Popen[bytes]:
         with (self.folder / f"runner-{len(self.runners)}.txt").open("w") as out:
             made = subprocess.Popen(
                 [sys.executable, *python, *words, "--store", self.store],
-                env={**os.environ, **(env or {})}, cwd=self.folder, stdout=out, stderr=out, start_new_session=True,
+                env={**os.environ, **(env or {})}, cwd=cwd or self.folder, stdout=out, stderr=out,
+                start_new_session=True,
             )  # fmt: skip
         self.runners.append(made)
         return made

@@ -281,7 +281,7 @@ def test_a_runner_says_why_it_leaves_a_paused_run(batch: Batch) -> None:
     batch.submit(_one("exit 3"))
     assert batch.runner().wait(PATIENCE_S) == 4
     assert (
-        "r1 is paused: 1 job failed (job); see `buoy recover r1 --dry-run`"
+        "r1 is paused: 1 job failed (job); see `buoy why r1`"
         in (batch.folder / "runner-0.txt").read_text()
     )
 

@@ -1,14 +1,14 @@
-"""Graphs of known workflow shapes on a real Slurm whose nodes lose power at random: every job completes."""
+"""Graphs of known workflow shapes on a real Slurm under losses of every kind: every job completes."""
 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.slurm.conftest import SlurmBatch
 from tests.slurm.scenario import Scenario, scenario
 
 pytestmark = pytest.mark.slow
@@ -47,7 +47,6 @@ def cybershake(width: int, span_s: float) -> dict[str, Any]:
 
 
 Shape = Callable[[int, float], dict[str, Any]]
-SHAPES: tuple[Shape, ...] = (montage, epigenomics, cybershake)
 
 
 def _job(name: str, needs: list[str], span_s: float) -> dict[str, Any]:
@@ -55,52 +54,80 @@ def _job(name: str, needs: list[str], span_s: float) -> dict[str, Any]:
 
 
 class Storm:
-    """Nodes that lose power while they have work, and come back."""
+    """Losses of every kind under a run, each while it has work, and each after a further start of a job."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario = scenario
         self._chance = random.Random(seed)
-        self.cuts = 0
+        self.struck: list[str] = []
 
-    def cut(self) -> None:
+    def strike(self, kind: str) -> None:
+        """Waits for work, and takes it away."""
+        slurm = self._scenario.slurm
+        begun = len(self._scenario.begun())
+        self._scenario.until(lambda: len(self._scenario.begun()) > begun or self._over(), "a further start")
+        found: list[str] = []
+        self._scenario.until(lambda: found.extend(self._busy()) or found or self._over(), "an allocation that runs")
+        if self._over():
+            return
+        job_id, node = self._chance.choice(found).split()
+        getattr(self, f"_{kind}")(slurm, job_id, node)
+        self.struck.append(kind)
+
+    def _over(self) -> bool:
+        return self._scenario.slurm.status() == "completed"
+
+    def _busy(self) -> list[str]:
+        """Job id and node of the allocations that run."""
         slurm = self._scenario.slurm
         names = ",".join(each["name"] for each in slurm.allocations())
-        busy = slurm.cluster.run("squeue", "-h", "-t", "R", "-o", "%N", f"--name={names}").stdout.split()
-        if busy:
-            node = self._chance.choice(sorted(set(busy)))
-            slurm.cluster.crash_node(node)
-            self.cuts += 1
-            slurm.cluster.repair_node(node)
+        return sorted(
+            slurm.cluster.run("squeue", "-h", "-t", "R", "-o", "%i %N", f"--name={names}").stdout.splitlines()
+        )
 
-    def blow(self, cuts: int, span_s: float = 0.0) -> None:
-        """So many cuts, and as many more as that time allows; each after a further start of a job."""
-        slurm, until = self._scenario.slurm, time.monotonic() + span_s
+    def _power_cut(self, slurm: SlurmBatch, job_id: str, node: str) -> None:
+        slurm.cluster.crash_node(node)
+        slurm.cluster.repair_node(node)
 
-        def moved(begun: int) -> bool:
-            return len(self._scenario.begun()) > begun or slurm.status() == "completed"
+    def _cancel(self, slurm: SlurmBatch, job_id: str, node: str) -> None:
+        slurm.cluster.run("scancel", job_id)
 
-        while (self.cuts < cuts or time.monotonic() < until) and slurm.status() != "completed":
-            begun = len(self._scenario.begun())
-            self._scenario.until(lambda begun=begun: moved(begun), "a further start")  # type: ignore[misc]
-            self.cut()
+    def _preemption(self, slurm: SlurmBatch, job_id: str, node: str) -> None:
+        slurm.cluster.run("sbatch", "-p", "high", "-w", node, "--exclusive", "-o", "/dev/null", "--wrap", "sleep 1")
 
+    def _killed_runner(self, slurm: SlurmBatch, job_id: str, node: str) -> None:
+        here = [each for each in slurm.json("status")["runners"] if each["host"] == node]
+        for each in here:
+            slurm.cluster.kill_on(node, each["pid"])
 
-def survives(scenario: Scenario, spec: dict[str, Any], seed: int, *, cuts: int, span_s: float = 0.0) -> int:
-    """Every job completes, and few run twice. How many cuts there were."""
-    storm = Storm(scenario, seed)
-    scenario.submit(spec, "--max-allocations", "3")
-    scenario.watch()
-    storm.blow(cuts, span_s)
-    begun = scenario.completed()
-    # A node has four processors, so a cut loses at most four jobs.
-    assert sum(begun.values()) - len(spec["steps"]) <= 4 * storm.cuts, begun
-    scenario.clean()
-    return storm.cuts
+    def _killed_watch(self, slurm: SlurmBatch, job_id: str, node: str) -> None:
+        """And what it looked after is lost before it comes back."""
+        self._scenario.kill_watch()
+        slurm.cluster.run("scancel", job_id)
+        self._scenario.watch()
 
 
-@pytest.mark.parametrize(
-    ("shape", "store_url"), list(zip(SHAPES, ("postgres", "http", "file"), strict=True)), indirect=["store_url"]
+# What strikes the run on each store. With `--requeue` a preempted allocation, or one on a node that crashed, comes back
+# under its id.
+STORMS: tuple[tuple[Shape, str, str, tuple[str, ...]], ...] = (
+    (montage, "postgres", "--no-requeue", ("power_cut", "killed_runner", "preemption")),
+    (epigenomics, "http", "--requeue", ("preemption", "power_cut", "killed_watch")),
+    (cybershake, "file", "--requeue", ("killed_runner", "cancel", "preemption")),
 )
-def test_a_graph_survives_nodes_that_lose_power(scenario: Scenario, store_url: str, shape: Shape) -> None:
+
+
+@pytest.mark.parametrize(("shape", "store_url", "requeue", "losses"), STORMS, indirect=["store_url"])
+def test_a_graph_survives_a_storm(
+    scenario: Scenario, store_url: str, shape: Shape, requeue: str, losses: tuple[str, ...]
+) -> None:
     scenario.slurm.store = store_url
-    assert survives(scenario, shape(4, 0.3), 5, cuts=1) == 1
+    storm, spec = Storm(scenario, 5), shape(4, 0.3)
+    scenario.submit(spec, "--max-allocations", "3", requeue)
+    scenario.watch()
+    for each in losses:
+        storm.strike(each)
+    begun = scenario.completed()
+    assert storm.struck == list(losses), "the run was over too early"
+    # A node has four processors, so a loss takes at most four jobs.
+    assert sum(begun.values()) - len(spec["steps"]) <= 4 * len(losses), begun
+    scenario.clean()

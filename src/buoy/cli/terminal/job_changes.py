@@ -18,7 +18,7 @@ def print_changed(
     if as_json:
         print_json(found)
     else:
-        click.echo(f"{change} of {', '.join(found.jobs)}: {found.text}")
+        click.echo(f"requested: {change} of {', '.join(found.jobs)}; {found.text}")
     return Exit.OK
 
 

@@ -136,7 +136,7 @@ def needs_text(resources: Resources) -> str:
     """What a job needs, for people."""
     parts = [counted(resources.cpus, "cpu")]
     if resources.memory_bytes is not None:
-        parts.append(f"{resources.memory_bytes / 2**30:.3g} GiB of memory")
+        parts.append(f"{round(resources.memory_bytes / 2**30, 2):,g} GiB of memory")
     if resources.gpus:
         parts.append(counted(resources.gpus, "gpu"))
     if resources.nodes > 1:

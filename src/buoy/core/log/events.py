@@ -189,11 +189,13 @@ class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
     """A lot reported how jobs ended; the leaf events of these jobs follow in the same commit.
 
     `returned`: jobs that it gave back before they began, and that are to be offered again.
+    `stopped`: jobs that were stopped before, and of which nothing runs any more.
     """
 
     lot: RunId
     message: int
     returned: tuple[LeafId, ...] = ()
+    stopped: tuple[LeafId, ...] = ()
 
 
 # A person; a watch, which counts such resets; or a watch for jobs that were lost with a machine, which do not count.

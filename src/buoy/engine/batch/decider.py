@@ -2,12 +2,12 @@
 
 Invariants: the owner executes no command. A lot and the offers of its jobs are one commit, and the lot is created after
 it. A result counts only if its job is open and was offered in that same lot. A job that failed finally stays open, and
-everything that does not need it continues.
+everything that does not need it continues. A job that was stopped is offered again only when nothing of it runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,22 +15,21 @@ import msgspec
 
 from buoy.core.batch.graph import cancelled_with
 from buoy.core.batch.lots import EndedJobs, JobEnd, JobsMessage, ResetJobs, StopJobs, is_lot, lot_leaf, lot_number
-from buoy.core.ids import LeafId, leaf_id
+from buoy.core.ids import LeafId
 from buoy.core.limits import JOBS_OFFERED_MAX
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.log.wording import counted
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.authoring.failures import step_failed
 from buoy.engine.batch.offered_jobs import OfferedJobs
 from buoy.engine.batch.offers import Offers
-from buoy.engine.batch.protocol import JobExecution, check_sent, jobs_message, step_of
+from buoy.engine.batch.protocol import JobExecution, step_of
+from buoy.engine.batch.reset_scope import job_leaf, nodes_of, run_again, why_it_rests
+from buoy.engine.batch.stopped_jobs import StoppedJobs
 from buoy.engine.spec.decider import SpecDecider
 from buoy.engine.spec.ready_set import Mark, Slot
 from buoy.engine.spec.runtime import SpecKit
-from buoy.errors import BadInput, Diverged, RunFailed
-
-_NAMES_MAX = 5
+from buoy.errors import Diverged, RunFailed
 
 
 class BatchDecider(SpecDecider):
@@ -43,6 +42,8 @@ class BatchDecider(SpecDecider):
         self._offers = Offers(execution, plan, self._walk.frontier)
         self._offered = OfferedJobs()
         self._lots: dict[LeafId, e.ChildStarted] = {}
+        self._stops = StoppedJobs(self._lots)
+        self._leaf = partial(job_leaf, plan)
 
     def detach(self) -> None:
         super().detach()
@@ -59,7 +60,7 @@ class BatchDecider(SpecDecider):
         # At the bound, the few jobs that one message makes room for wait until they fill a lot.
         more, wave, ready = JOBS_OFFERED_MAX - len(self._offered) >= self._offers.size, self._offers.wave, list[int]()
         while not self._ended and len(ready) < wave and (node := frontier.next(commands=more)) is not None:
-            if self._is_job(node):
+            if self._offers.is_job(node):
                 frontier.take(node)
                 frontier.enter(Slot.COMMAND)
                 ready.append(node)
@@ -70,15 +71,11 @@ class BatchDecider(SpecDecider):
             self._hold(node, error)
         if len(ready) == wave:
             self._offers.later(self._go)
-        elif not self._ended and frontier.done:
+        elif not self._ended and frontier.done and not self._stops.open_lots:
             self._ended = True
             self._end()
         elif not self._ended and not execution.replaying:
             self._rest()
-
-    def _is_job(self, node: int) -> bool:
-        step = self._plan.steps[node].step
-        return step.run is not None and not step.modules
 
     def _note_lot(self, started: e.ChildStarted, number: int, nodes: Sequence[int]) -> None:
         self._lots[started.leaf] = started
@@ -92,12 +89,9 @@ class BatchDecider(SpecDecider):
         state = self._execution.state
         if self._offered or self._lots or self._walk.active or state.pause is not None:
             return
-        held = [leaf.name for leaf in state.open.values() if leaf.phase == "held"]
-        if not held and not state.stopped:
-            return
-        names = ", ".join(held[:_NAMES_MAX]) + (" and more" if len(held) > _NAMES_MAX else "")
-        what = f"{counted(len(held), 'job')} failed ({names})" if held else "cancelled jobs keep others waiting"
-        self._execution.record(e.Paused(reason="jobs", detail=what))
+        why = why_it_rests(state)
+        if why is not None:
+            self._execution.record(e.Paused(reason="jobs", detail=why))
 
     def resume_code(self) -> None:
         """After the commit: a message that ended the pause has its effect before the run may rest again."""
@@ -122,6 +116,8 @@ class BatchDecider(SpecDecider):
                 self._hold(node, e.ErrorInfo(type="LotFailed", message=text, kind="unknown"))
             else:
                 self._free(node)
+        for node in self._stops.lot_over(lot_number(leaf)):
+            self._walk.frontier.again(node)
 
     def _free(self, node: int) -> None:
         """A job that no runner has started: it is offered again."""
@@ -133,7 +129,10 @@ class BatchDecider(SpecDecider):
         match body:
             case EndedJobs():
                 returned = tuple(end.leaf for end in body.ends if end.returned and self._has(body.lot, end.leaf))
-                self._execution.record(e.JobsEnded(lot=body.lot, message=number, returned=returned))
+                stopped = tuple(end.leaf for end in body.ends if self._was_stopped(body.lot, end.leaf))
+                ended = e.JobsEnded(lot=body.lot, message=number, returned=returned, stopped=stopped)
+                self._execution.record(ended)
+                self._left(stopped)
                 for end in body.ends:
                     self._job_ended(body.lot, end)
             case ResetJobs():
@@ -147,6 +146,15 @@ class BatchDecider(SpecDecider):
         there = None if node is None or node not in self._offered else state.open.get(leaf)
         open_here = there is not None and there.phase == "open"
         return open_here and lot == state.child_id(lot_leaf(self._offered[self._plan.index[step_of(leaf)]]))
+
+    def _was_stopped(self, lot: str, leaf: LeafId) -> bool:
+        number = self._stops.lot_of(self._plan.index.get(step_of(leaf), -1))
+        return number is not None and lot == self._execution.state.child_id(lot_leaf(number))
+
+    def _left(self, leaves: Sequence[LeafId]) -> None:
+        for node in nodes_of(self._plan, leaves):
+            if self._stops.left(node):
+                self._walk.frontier.again(node)
 
     def _job_ended(self, lot: str, end: JobEnd) -> None:
         if not self._has(lot, end.leaf):
@@ -194,64 +202,56 @@ class BatchDecider(SpecDecider):
         if self._offered.remove(node):
             self._walk.frontier.leave(Slot.COMMAND)
 
-    def _leaf(self, node: int) -> LeafId:
-        return leaf_id("", self._plan.steps[node].id, 1)
-
     # ---- what a person asks for
 
     def _reset(self, number: int, body: ResetJobs, by: str | None) -> None:
-        state = self._execution.state
-        nodes = self._nodes(body.leaves)
-        held = {leaf.id for leaf in state.open.values() if leaf.phase == "held"}
-        wanted = {self._leaf(node) for node in nodes if self._leaf(node) in held or self._leaf(node) in state.stopped}
-        for node in nodes:
-            wanted.update(
-                name
-                for each in cancelled_with(self._plan, node)
-                if state.stopped.get(name := self._leaf(each)) == "dependency"
-            )
+        nodes = nodes_of(self._plan, body.leaves)
+        wanted = run_again(self._plan, self._execution.state, nodes)
         # Their lots have the old limits. These jobs were lost, and their runner is gone.
         changed = self._offered.by_lot(node for node in nodes if self._leaf(node) in body.limits)
         for lot, members in changed.items():
             wanted.update(map(self._leaf, members))
-            self._take_back(lot, members, "its limits change", number)
+            if self._take_back(lot, members, "its limits change", number):
+                self._lots.pop(lot_leaf(lot), None)
+                self._execution.cancel_leaf(lot_leaf(lot))
         reset = body.event(sorted(wanted), number, by)
         self._execution.record(reset)
         self._were_reset(reset)
 
     def _were_reset(self, reset: e.JobsReset) -> None:
-        for node in self._nodes(reset.leaves):
-            self._walk.frontier.again(node)
+        for node in nodes_of(self._plan, reset.leaves):
+            if not self._stops.wait(node):
+                self._walk.frontier.again(node)
 
     def _stop(self, number: int, body: StopJobs, by: str | None) -> None:
         cause = e.JobsStopped(leaves=body.leaves, disabled=body.disable, reason=body.reason, message=number, by=by)
-        in_lots = self._offered.by_lot(self._nodes(body.leaves))
+        in_lots = self._offered.by_lot(nodes_of(self._plan, body.leaves))
         self._execution.record(cause)
         self._stopped(cause)
         for lot, nodes in in_lots.items():
-            self._take_back(lot, nodes, body.reason, number)
+            if self._take_back(lot, nodes, body.reason, number):
+                self._end_lot(lot_leaf(lot))
 
-    def _take_back(self, lot: int, nodes: Sequence[int], reason: str | None, number: int) -> None:
-        """Jobs that are in a lot are cancelled here at once: it may be that no runner ever claims that lot."""
+    def _end_lot(self, lot: LeafId) -> None:
+        """A lot that has no job any more. Its end is waited for."""
+        self._execution.after_commit(partial(self._execution.children.give_up, lot))
+
+    def _take_back(self, lot: int, nodes: Sequence[int], reason: str | None, number: int) -> bool:
+        """Cancels jobs of a lot here at once: it may be that no runner ever claims it. Whether none is left in it."""
         for node in nodes:
             self._execution.record(e.LeafCancelled(leaf=self._leaf(node)))
             self._given_up(node, self._leaf(node))
         if self._offered.members(lot):
             leaves = tuple(self._leaf(node) for node in nodes)
-            self._send_to_lot(lot, StopJobs(leaves, reason=reason), number)
-            return
-        self._lots.pop(lot_leaf(lot), None)
-        self._execution.cancel_leaf(lot_leaf(lot))
-
-    def _send_to_lot(self, lot: int, body: StopJobs, number: int) -> None:
-        execution = self._execution
-        child = execution.state.child_id(lot_leaf(lot))
-        message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))
-        execution.after_commit(lambda: execution.host.outbox.send(message, partial(execution.turn, check_sent)))
+            self._offers.stop(lot, StopJobs(leaves, reason=reason), number)
+            return False
+        return True
 
     def _stopped(self, stopped: e.JobsStopped) -> None:
-        for node in self._nodes(stopped.leaves):
-            if node not in self._offered:
+        for node in nodes_of(self._plan, stopped.leaves):
+            offered = node in self._offered
+            self._stops.stop(node, self._offered[node] if offered else None)
+            if not offered:
                 self._stop_node(node, disabled=stopped.disabled)
 
     def _stop_node(self, node: int, *, disabled: bool) -> None:
@@ -260,13 +260,6 @@ class BatchDecider(SpecDecider):
         else:
             self._walk.frontier.stop(node)
 
-    def _nodes(self, leaves: Iterable[LeafId]) -> list[int]:
-        index = self._plan.index
-        unknown = [leaf for leaf in leaves if step_of(leaf) not in index]
-        if unknown:
-            raise BadInput(f"unknown job {step_of(unknown[0])!r}; `buoy jobs` lists the jobs of a run")
-        return [index[step_of(leaf)] for leaf in leaves]
-
     # ---- replay
 
     async def replay(self, events: Sequence[e.Event], at: float) -> None:
@@ -274,6 +267,9 @@ class BatchDecider(SpecDecider):
         for started in self._lots.values():
             # Create-if-absent: the owner may have died before.
             self._execution.after_commit(partial(self._execution.children.start, started, None))
+        for lot in self._stops.open_lots:
+            if not self._offered.members(lot):
+                self._end_lot(lot_leaf(lot))
 
     def _replay_event(self, event: e.Event) -> None:
         body = event.body
@@ -284,10 +280,11 @@ class BatchDecider(SpecDecider):
             case e.ChildFinished() if is_lot(body.leaf):
                 self._lot_over(body.leaf, None)
             case e.LeafCancelled() if is_lot(body.leaf):
-                self._lots.pop(body.leaf, None)
+                self._lot_over(body.leaf, None)
             case e.JobOffered():
                 self._replay_offer(event, body)
             case e.JobsEnded():
+                self._left(body.stopped)
                 for leaf in body.returned:
                     self._free(self._plan.index[step_of(leaf)])
             case e.JobHeld():
@@ -308,6 +305,8 @@ class BatchDecider(SpecDecider):
 
     def _replay_offer(self, event: e.Event, body: e.JobOffered) -> None:
         node = self._plan.index.get(body.name)
+        if node is not None and self._stops.left(node):
+            self._walk.frontier.again(node)  # an earlier release did not wait for the end of its lot
         if node is None or (node not in self._offered and not self._walk.frontier.ready(node)):
             raise Diverged(
                 f"event {event.seq} offers {body.leaf}, which the spec does not have ready",

@@ -2,7 +2,7 @@
 
 Invariants: a job begins when there is room for it, and its start is durable by then. A result leaves after the commit
 that it rests on, and is sent again until that is certain; the receiver ignores what it knows. The lot ends when every
-job has ended and every result was sent.
+job has ended, nothing of those that were stopped runs any more, and every result was sent.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class LotDecider:
         self._waiting: deque[LotJob] = deque(lot.jobs)
         self._begun: set[LeafId] = set()
         self._ends: dict[LeafId, JobEnd] = {}
+        # Jobs that were stopped while they ran, and may still be ending.
+        self._stopping: dict[LeafId, str] = {}
         # How many ends were sent, in the order of the log.
         self._sent = 0
         self._sending = False
@@ -85,7 +87,7 @@ class LotDecider:
         self._execution.record(stopped)
         for leaf in body.leaves:
             if leaf in self._begun and leaf not in self._ends:
-                self._execution.cancel_leaf(leaf)
+                self._give_up(leaf, body.reason)
         self._stop(stopped)
         self._go()
 
@@ -94,9 +96,22 @@ class LotDecider:
             return
         self._cancelled = True
         for leaf in self._begun - set(self._ends):
-            self._execution.cancel_leaf(leaf)
+            self._give_up(leaf)
         if not self._execution.replaying:
             self._report()
+
+    def _give_up(self, leaf: LeafId, reason: str | None = None) -> None:
+        """Stops a job. After the commit, because the job may begin until then."""
+        self._stopping[leaf] = reason or "it was cancelled"
+        self._execution.cancel_leaf(leaf)
+        key, loop = place_key(self._lot, self._jobs[leaf]), asyncio.get_running_loop()
+        left = partial(loop.call_soon, self._execution.turn, self._left, leaf)
+        self._execution.after_commit(partial(self._room.when_left, key, left))
+
+    def _left(self, leaf: LeafId) -> None:
+        """Nothing of a job that was stopped runs any more."""
+        self._note(JobEnd(leaf, self._jobs[leaf].attempt, error=cancelled(self._stopping.pop(leaf))))
+        self._go()
 
     def resume_code(self) -> None:
         self._go()
@@ -162,7 +177,7 @@ class LotDecider:
 
     def _stop(self, stopped: e.JobsStopped) -> None:
         for leaf in stopped.leaves:
-            job = self._jobs.get(leaf)
+            job = None if leaf in self._stopping else self._jobs.get(leaf)
             if job is not None and stopped.cause == RETURNED:
                 # The error is for an owner of an earlier release, which knows no jobs that are returned.
                 self._note(JobEnd(leaf, job.attempt, error=cancelled(stopped.reason or ""), returned=True))
@@ -195,6 +210,8 @@ class LotDecider:
     def _report(self) -> None:
         """Sends what has ended: many at once, after a second, or because all have ended."""
         unsent, all_ended = len(self._ends) - self._sent, len(self._ends) == len(self._jobs)
+        if self._stopping and not unsent:
+            return
         if self._cancelled and not unsent and not self._sending:
             self._over = True
             self._execution.code_raised(Cancelled(""))

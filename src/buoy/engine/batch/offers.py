@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, cut, lot_leaf, lot_size
+from buoy.core.batch.lots import JobTimes, LotBuilder, LotJob, StopJobs, cut, lot_leaf, lot_size
 from buoy.core.batch.resources import ONE_CPU, job_queue
 from buoy.core.ids import LeafId, leaf_id
 from buoy.core.limits import JOB_LOG_BYTES_MAX, JOBS_COMMIT_MAX, JOBS_GUESSED_MAX, JOBS_GUESSED_S
@@ -21,7 +21,7 @@ from buoy.core.log import events as e
 from buoy.core.spec.model import DIRECTORY, Resources, SpecStep
 from buoy.core.spec.plan import SpecPlan
 from buoy.engine.batch.lot import LOT_VERSION
-from buoy.engine.batch.protocol import JobExecution
+from buoy.engine.batch.protocol import JobExecution, check_sent, jobs_message
 from buoy.engine.services.timers import Timer
 from buoy.engine.spec.ready_set import Frontier
 from buoy.engine.spec.runtime import command_args
@@ -57,6 +57,18 @@ class Offers:
             self.size = lot_size(resources, None if measured is None else measured.mean_s)
             for part in cut(members, self.size):
                 yield from self._lot(resources, part, on_lot)
+
+    def is_job(self, node: int) -> bool:
+        """Whether a node of the plan is a command for runners."""
+        step = self._plan.steps[node].step
+        return step.run is not None and not step.modules
+
+    def stop(self, lot: int, body: StopJobs, number: int) -> None:
+        """Asks a lot to stop some of its jobs. `number`: of the message that wants it."""
+        execution = self._execution
+        child = execution.state.child_id(lot_leaf(lot))
+        message = jobs_message(child, execution.run_id, f"stop:{number}", codec.encode(body, "a request"))
+        execution.after_commit(lambda: execution.host.outbox.send(message, partial(execution.turn, check_sent)))
 
     @property
     def wave(self) -> int:

@@ -40,9 +40,11 @@ class JobHost(Protocol):
 
 
 class Nursery(Protocol):
-    """Creates child runs."""
+    """Creates child runs, and gives them up."""
 
     def start(self, started: e.ChildStarted, workflow: None) -> None: ...
+
+    def give_up(self, leaf: LeafId) -> None: ...
 
 
 class JobExecution(Recording, Protocol):

@@ -47,7 +47,7 @@ class _Errand(msgspec.Struct):
     """Work for one other run, and how often that run has refused it."""
 
     target: RunId
-    work: Callable[[], Awaitable[None]]
+    work: Callable[[], Awaitable[object]]
     unknown: int = 0
     full: int = 0
 
@@ -94,7 +94,8 @@ class Outbox:
 
     def cancel(self, child: RunId, parent: RunId, done: Done) -> None:
         """A run gives its child up."""
-        self.send(cancel_message(child, parent), done)
+        message = cancel_message(child, parent)
+        self._spawn(self._surely([_Errand(child, partial(self._cancel, message))]), done)
 
     def send(self, message: Message, done: Done) -> None:
         """Sends a message from one run to another until its arrival is certain."""
@@ -208,7 +209,7 @@ class Outbox:
             await self._repeat_end(run_id)
 
     async def _repeat_end(self, lot: RunId) -> None:
-        """A lot that was cancelled without a runner has told its run nothing. That run was brought back since."""
+        """A lot that was cancelled without a runner has told its run nothing. That run continues."""
         store = self._runner.store
         record = await store.run(lot)
         if record is None or record.document.status is not Status.CANCELLED:
@@ -217,10 +218,16 @@ class Outbox:
             if isinstance(duty, SendMessage):
                 await store.send(duty.message)
 
-    async def _send(self, message: Message) -> None:
+    async def _cancel(self, message: Message) -> None:
+        if await self._send(message):
+            await self._repeat_end(message.run_id)
+
+    async def _send(self, message: Message) -> bool:
+        """Whether it was the cancellation of a lot that no runner has, and this process ended it."""
         runner = self._runner
         ended = False
         if message.kind == "cancel" and is_unclaimed_lot(await runner.store.run(message.run_id)):
             ended = await end_lot(runner.store, runner.clock, runner.ids, message.run_id, runner.info.id)
         if not ended:
             await runner.store.send(message)
+        return ended

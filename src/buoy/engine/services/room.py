@@ -65,6 +65,8 @@ class Room:
         self._nodes = list(nodes[1 : capacity.nodes])
         self._waiting: deque[tuple[str, JobPlace, asyncio.Future[None]]] = deque()
         self._begun: set[str] = set()
+        # Who waits for the end of a job, by its name.
+        self._left: dict[str, list[Callable[[], object]]] = {}
         self.short = ShortJobs()
 
     @property
@@ -108,6 +110,8 @@ class Room:
     def release(self, key: str) -> None:
         """The job has ended, or will not begin."""
         self._begun.discard(key)
+        for each in self._left.pop(key, ()):
+            each()
         if self.short.leave(key):
             return
         place = self._places.pop(key, None)
@@ -151,6 +155,13 @@ class Room:
         """The job will not begin, if it has not: its lot is driven here no longer."""
         if key not in self._begun:
             self.release(key)
+
+    def when_left(self, key: str, left: Callable[[], object]) -> None:
+        """Calls back when nothing of a job runs here: now, or at its end."""
+        if key in self._begun:
+            self._left.setdefault(key, []).append(left)
+        else:
+            left()
 
     @asynccontextmanager
     async def place(self, key: str, resources: Resources, *, shared: bool = False) -> AsyncIterator[JobPlace]:

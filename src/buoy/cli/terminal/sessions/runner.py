@@ -58,7 +58,7 @@ async def run_jobs(
                 left = await worker.stop(stop.name or "done", 0.0)
         if document is not None and document.pause is not None:
             why = document.pause.detail or document.pause.reason
-            text = f"{checked} is paused: {why}; see `buoy recover {checked} --dry-run`, then start runners again"
+            text = f"{checked} is paused: {why}; see `buoy why {checked}`, then start runners again"
             report.tell("paused", text, reason=document.pause.reason)
         return left, _code(document)
 

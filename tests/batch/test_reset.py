@@ -1,0 +1,58 @@
+"""Jobs that are reset while their first start still ends: none runs twice at the same time, on any two machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch.conftest import Batch, store_url
+from tests.patience import PATIENCE_S, wait_until
+
+__all__ = ["store_url"]
+
+# Notes its start. Asked to stop, it takes until the test lets it go, and notes its end.
+_SLOW = (
+    "trap 'while [ ! -e let-go ]; do sleep 0.1; done; echo ended >> witness; exit 1' TERM; echo begun >> witness; "
+    "while [ ! -e ok ]; do sleep 0.1; done; echo done >> witness"
+)
+_OTHER = "while [ ! -e ok ]; do sleep 0.1; done; echo other >> witness"
+
+
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+@pytest.mark.parametrize("lot", ["alone", "with another"])
+def test_a_cancelled_job_that_is_reset_begins_again_when_nothing_of_it_runs(
+    batch: Batch, store_url: str, tmp_path: Path, lot: str
+) -> None:
+    batch.store = store_url
+    steps: list[dict[str, Any]] = [
+        {"id": "slow", "run": _SLOW, "supports_termination": True},
+        {"id": "probe", "needs": [], "run": "echo probe >> witness"},
+        {"id": "last", "needs": ["slow"], "run": "true"},
+        {"id": "other", "needs": [], "run": _OTHER},
+    ]
+    batch.submit({"name": "reset", "steps": steps[: 3 if lot == "alone" else 4]})
+    batch("cancel", "r1", "probe")
+    worker = batch.process("worker", "--no-sweeper")
+    wait_until(lambda: batch.jobs()["probe"]["status"] == "cancelled", "the first cancellation")
+    # Two machines: they share no folder of logs, and so no lock.
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    cpus = ("--cpus", "1" if lot == "alone" else "2")
+    first = batch.process("runner", "--run", "r1", *cpus, cwd=tmp_path / "one")
+    wait_until(lambda: batch.seen() == ["begun"], f"the first start\n{batch.said()}")
+    batch.process("runner", "--run", "r1", "--cpus", "2", cwd=tmp_path / "two")
+    batch("cancel", "r1", "slow")
+    wait_until(lambda: batch.jobs()["slow"]["status"] == "cancelled", "the cancellation")
+    batch("reset", "r1", "slow", "probe")
+    # The second machine has room, and what it may run it runs.
+    wait_until(lambda: "probe" in batch.seen(), f"the second machine\n{batch.said()}")
+    assert batch.seen() == ["begun", "probe"]
+    (tmp_path / "let-go").touch()
+    (tmp_path / "ok").touch()
+    wait_until(lambda: batch.status() == "completed", f"the run\n{batch.said()}")
+    seen = [each for each in batch.seen() if each not in ("other", "probe")]
+    assert seen == ["begun", "ended", "begun", "done"]
+    worker.terminate()
+    assert (worker.wait(PATIENCE_S), first.wait(PATIENCE_S)) == (0, 0)
