@@ -280,10 +280,7 @@ def test_lots_end_with_a_cancelled_run_and_are_not_listed_as_runs(batch: Batch) 
 def test_a_runner_says_why_it_leaves_a_paused_run(batch: Batch) -> None:
     batch.submit(_one("exit 3"))
     assert batch.runner().wait(PATIENCE_S) == 4
-    assert (
-        "r1 is paused: 1 job failed (job); see `buoy why r1`"
-        in (batch.folder / "runner-0.txt").read_text()
-    )
+    assert "r1 is paused: 1 job failed (job); see `buoy why r1`" in (batch.folder / "runner-0.txt").read_text()
 
 
 def test_a_cancelled_run_ends_its_lots_though_no_runner_of_jobs_is_there(batch: Batch) -> None:
