@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -11,6 +13,7 @@ import pytest
 from buoy.errors import Unavailable
 from buoy.stores.postgres.address import address_of, shown_name
 from buoy.stores.postgres.opening import Opened, open_database
+from tests.patience import PATIENCE_S
 from tests.postgres_server import fresh_url
 
 OPENERS = 6
@@ -48,3 +51,19 @@ def test_each_of_several_hosts_that_fail_is_named_once_with_its_reason(tmp_path:
 def test_a_host_without_a_port_is_shown_with_the_default_one() -> None:
     found = shown_name("buoy", {"host": "a,b,c", "port": "1,,2", "dbname": "x"})
     assert found == "postgresql://a:1,b:5432,c:2/x?schema=buoy"
+
+
+def test_an_attempt_that_timed_out_leaves_no_line_to_the_server() -> None:
+    """A server that hung would make a session of each such line when it goes on: beyond those that a worker may have."""
+    gc.disable()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            said = refusal(f"postgresql://u@127.0.0.1:{silent.getsockname()[1]}/x?connect_timeout=2")
+            line, _ = silent.accept()
+            with line:
+                line.settimeout(PATIENCE_S)
+                while line.recv(4096):
+                    pass  # what was sent before the client gave up
+        assert "timeout" in said
+    finally:
+        gc.enable()
