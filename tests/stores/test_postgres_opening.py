@@ -54,7 +54,7 @@ def test_a_host_without_a_port_is_shown_with_the_default_one() -> None:
 
 
 def test_an_attempt_that_timed_out_leaves_no_line_to_the_server() -> None:
-    """A server that hung would make a session of each such line when it goes on: beyond those that a worker may have."""
+    """A server that hung would make a session of each such line later: more than a worker may have."""
     gc.disable()
     try:
         with socket.create_server(("127.0.0.1", 0)) as silent:

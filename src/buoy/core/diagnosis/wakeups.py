@@ -15,6 +15,7 @@ from buoy.core.durations import in_words
 from buoy.core.limits import WAKE_SLACK_S
 from buoy.core.log.document import OpenLeaf
 from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.pause import CODE_REASONS
 
 _CONTROL = ("pause", "resume", "cancel", "jump")
 _NEEDS_A_HAND = (Status.PENDING, Status.RUNNING, Status.COMPENSATING)
@@ -102,7 +103,7 @@ def _unread(facts: Facts) -> list[LostWake]:
 def would_use(facts: Facts, message: MessageFacts) -> bool:
     """Whether the run would act on that message now."""
     if message.kind in _CONTROL:
-        return True
+        return not waits_for_code(facts, message)
     if facts.document.status is Status.PAUSED:
         return False
     match message.kind:
@@ -114,6 +115,17 @@ def would_use(facts: Facts, message: MessageFacts) -> bool:
             return message.about in facts.children
         case _:
             return any(leaf.kind in ("step", "module") for leaf in facts.document.open)
+
+
+def waits_for_code(facts: Facts, message: MessageFacts) -> bool:
+    """Whether a worker has looked at that request to cancel since, and paused the run because its code does not fit.
+
+    To wake the run again would lead to the same pause.
+    """
+    pause = facts.document.pause
+    return (
+        message.kind == "cancel" and pause is not None and pause.reason in CODE_REASONS and message.sent_at <= pause.at
+    )
 
 
 def _ended_children(facts: Facts) -> list[LostWake]:

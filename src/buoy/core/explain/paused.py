@@ -9,6 +9,7 @@ from buoy.core.advice import Advice, Blank, act
 from buoy.core.diagnosis.catalogue import CATALOGUE, named
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.diagnosis.takers import what_is_missing
+from buoy.core.diagnosis.wakeups import waits_for_code
 from buoy.core.durations import in_words
 from buoy.core.explain import phrases
 from buoy.core.explain.jobs import jobs_paused
@@ -16,6 +17,7 @@ from buoy.core.explain.narrative import Narrative
 from buoy.core.explain.phrases import Wording
 from buoy.core.limits import SWEEP_S
 from buoy.core.log import events as e
+from buoy.core.log.pause import CODE_REASONS
 from buoy.core.log.wording import counted
 from buoy.core.spec.model import is_spec
 
@@ -60,8 +62,6 @@ _SPEC_HELD = (
     "It continues by itself once the definition that it is bound to is in this store: a worker looks for that when it "
     f"starts, and at every whole sweep (every {in_words(SWEEP_S)})."
 )
-# The reasons that the code gave, not a person.
-_CODE = ("version", "nondeterminism", "input")
 _MOVES = (e.StepCompleted, e.ModuleCompleted, e.StepStarted, e.ModuleStarted, e.InteractionRequested, e.BranchCreated)
 
 
@@ -87,10 +87,14 @@ def paused(facts: Facts, words: Wording) -> Narrative:
         headline=f"{run_id} is paused: {what}",
         now=f"Paused{by} {since}.{_said(reason, detail)}{_code(facts)}{held}{_open(facts)}",
         wrong=() if reason == "user" else (detail or what,),
-        evidence=(*(_migrated(facts, words) if reason in _CODE else ()), *_no_task(facts)),
-        next=(following, *(_versions(facts) if reason == "version" else ()), *_not_heard(facts)),
+        evidence=(*(_migrated(facts, words) if reason in CODE_REASONS else ()), *_no_task(facts)),
+        next=(
+            following,
+            *(_versions(facts) if reason == "version" else ()),
+            *(_cancel_waits(facts) or _not_heard(facts)),
+        ),
         you_can=(
-            *(_map_again(facts, words) if reason in _CODE else ()),
+            *(_map_again(facts, words) if reason in CODE_REASONS else ()),
             *([act(can)] if can else []),
             *(_bind(facts, words) if reason == "version" else ()),
             *(_migrate(facts, words) if reason == "version" else ()),
@@ -139,7 +143,7 @@ def _open(facts: Facts) -> str:
 
 def _continue(reason: str, facts: Facts, words: Wording) -> Advice:
     run_id = facts.document.run_id
-    if reason in _CODE:
+    if reason in CODE_REASONS:
         return words.advise("try it again with the code that is there", "resume", run_id)
     return words.advise("continue it", "release" if reason == "poison" else "resume", run_id)
 
@@ -198,6 +202,18 @@ def _map_again(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     return (
         words.advise(undo, "migrate", run_id, *back, "--dry-run"),
         words.advise(say, "migrate", run_id, *back, "--rename", Blank("OLD=NEW"), "--dry-run"),
+    )
+
+
+def _cancel_waits(facts: Facts) -> tuple[str, ...]:
+    """A worker has looked at a request to cancel, and could not follow it: clean-up needs the code."""
+    asked = [each for each in facts.messages if waits_for_code(facts, each)]
+    if not asked:
+        return ()
+    by = f" by {asked[0].by}" if asked[0].by else ""
+    return (
+        f"A request to cancel it{by} waits: steps that completed have to be undone, and that needs code that fits. "
+        "It is cancelled as soon as such code is there.",
     )
 
 

@@ -6,6 +6,9 @@ import msgspec
 
 from buoy.core.log import events as e
 
+# The reasons that the code gave, not a person.
+CODE_REASONS = ("version", "nondeterminism", "input")
+
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str

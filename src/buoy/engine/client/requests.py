@@ -16,6 +16,7 @@ from buoy.core.log import events as e
 from buoy.core.log.append import append
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.log.pause import CODE_REASONS
 from buoy.core.log.state import State, fold
 from buoy.core.spec.model import is_spec, knows
 from buoy.engine.read_log import read_log, unread_inbox
@@ -138,8 +139,16 @@ async def _somebody_will(client: Client, record: RunRecord, kind: str) -> bool:
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
         return True
-    able = any(knows(each.info.workflows, record.document.workflow) for each in runners)
+    able = any(_has_code(each, record.document) for each in runners)
     return kind == "cancel" and able and not _untouched(record.document)
+
+
+def _has_code(runner: RunnerRecord, doc: Document) -> bool:
+    """Whether the runner can execute the run's code. For a run that was paused for its code, only the bound version
+    can: any other one leads to the same pause."""
+    if doc.pause is None or doc.pause.reason not in CODE_REASONS:
+        return knows(runner.info.workflows, doc.workflow)
+    return doc.pause.reason == "version" and doc.version in runner.info.workflows.get(doc.workflow, ())
 
 
 def _untouched(doc: Document) -> bool:
