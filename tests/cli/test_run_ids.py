@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from buoy.cli.main import main
+from buoy.stores.sqlite.store import SqliteStore
 
 from .conftest import FLOWS, Buoy
 
@@ -95,3 +98,19 @@ def test_removing_a_run_takes_whole_ids_only(buoy: Buoy) -> None:
     buoy("start", f"{FLOWS}:sleeper", "--id", "lamp-1")
     assert "can be read" in buoy("purge", "lamp-1", "--broken", "--yes", code=2).stderr
     assert "lamp-1" not in buoy("purge", "lamp", "--broken", "--yes", code=2).stderr
+
+
+def test_an_explanation_opens_the_store_once(buoy: Buoy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a server, opening the store costs more than the look."""
+    buoy("start", f"{FLOWS}:sleeper", "--id", "order-17")
+    opened: list[object] = []
+    once = SqliteStore.open
+
+    async def counted(*args: Any, **options: Any) -> SqliteStore:
+        opened.append(args)
+        return await once(*args, **options)
+
+    monkeypatch.setattr(SqliteStore, "open", counted)
+    for typed in ("order-17", "ord"):
+        assert buoy("why", typed).stdout.startswith("order-17 is queued")
+    assert len(opened) == 2

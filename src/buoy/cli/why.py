@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 from rich.text import Text
 
-from buoy.cli.terminal.options.run_ids import optional_run_argument
 from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, connected, go, shared_options, wording
 from buoy.cli.terminal.render import HEALTH_STYLE, console, local
@@ -13,12 +12,13 @@ from buoy.core.explain.explain import Explanation
 from buoy.core.log.wording import counted
 from buoy.errors import BadInput
 from buoy.operations.inspect.explanation import explain_run
+from buoy.operations.inspect.run_ids import complete_run_id
 from buoy.operations.inspect.troubles import TroubleList, all_troubles
 from buoy.wiring.slurm import cluster_facts
 
 
 @click.command()
-@optional_run_argument
+@click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--all", "every", is_flag=True, help="List every run that is in trouble, one line each.")
 @shared_options
 def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> int:
@@ -48,8 +48,10 @@ def why(run_id: str | None, every: bool, store: str | None, as_json: bool) -> in
 
 async def _explained(run_id: str, store: str | None) -> Explanation:
     async with connected(store) as client:
-        cluster = await cluster_facts(client, run_id)
-        return await explain_run(client, run_id, wording(store, local), cluster)
+        # By the same open store: on a server, to open it costs more than the look.
+        meant = await complete_run_id(client, run_id)
+        cluster = await cluster_facts(client, meant)
+        return await explain_run(client, meant, wording(store, local), cluster)
 
 
 def _show(found: Explanation) -> None:

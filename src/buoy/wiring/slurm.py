@@ -32,7 +32,6 @@ from buoy.host.shell.shell import GuardedShell
 from buoy.host.slurm import Slurm
 from buoy.operations.batch.hook import HookPlace
 from buoy.operations.slurm.cluster_look import look_at_cluster
-from buoy.operations.slurm.recover import is_on_slurm
 from buoy.operations.slurm.submission import Site
 
 
@@ -71,16 +70,14 @@ async def made_profile() -> Profile:
 async def cluster_facts(client: Client, run_id: str) -> ClusterFacts | None:
     """What Slurm says about the allocations of a batch run; None: it has none, or its log cannot be read."""
     try:
-        document = (await client.record(run_id)).document
-        if document.placement != "batch" or not await is_on_slurm(client, document.run_id):
-            return None
-    except CorruptLog:
-        return None
-    try:
         slurm = open_slurm()
     except BadInput:
         slurm = None
-    return await look_at_cluster(client, document.run_id, slurm)
+    try:
+        document = (await client.record(run_id)).document
+        return await look_at_cluster(client, document.run_id, slurm) if document.placement == "batch" else None
+    except CorruptLog:
+        return None
 
 
 def slurm_site(client: Client, url: str, run_id: RunId, plan: SpecPlan) -> Site:

@@ -36,13 +36,14 @@ class Synced(msgspec.Struct, frozen=True):
 
 
 async def sync_status(
-    client: Client, batch: BatchSystem, run_id: RunId, *, dry_run: bool = False, missed: Collection[str] | None = None
-) -> tuple[Synced, tuple[str, ...]]:
+    client: Client, batch: BatchSystem, run_id: RunId, *, dry_run: bool = False, missed: Collection[str] | None = None,
+    view: ClusterView | None = None,
+) -> tuple[Synced, tuple[str, ...]]:  # fmt: skip
     """Finds orphans and corrects them. Also the names that the scheduler does not know, for the next look.
 
-    `missed` None: this call makes both looks by itself, some seconds apart.
+    `missed` None: this call makes both looks by itself, some seconds apart. `view`: what the caller has read already.
     """
-    view = await read_view(client, run_id)
+    view = view or await read_view(client, run_id)
     seats = seats_of(await client.store.runners())
     absent = set(missed or ())
     age_s = run_age_s(client, view.batch)
