@@ -24,7 +24,7 @@ from buoy.testing.contracts.harness import Author, claimed, completed, message, 
 RUN = RunId("run-1")
 R1 = RunnerId("r1")
 MEDIC = RunnerId("medic")
-WRITES = frozenset({"create", "replace", "delete"})
+WRITES = frozenset({"create", "replace", "put", "delete"})
 REFUSALS = {"create": Exists, "replace": Changed}
 SIGNAL = e.SignalWaited(leaf=LeafId("go#1"), name="go")
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from buoy.core.ids import RunId, RunnerId
+from buoy.core.log.lifecycle import Status
 from buoy.engine.services.commits import commit_surely
 from buoy.errors import Unavailable
 from buoy.ports.records import Ended, RunQuery, Wants
@@ -87,6 +88,16 @@ async def _is_whole(store: ObjectStore, acknowledged: list[object], messages: in
     assert [each.number for each in inbox] == list(range(1, len(inbox) + 1))
     assert len(inbox) >= messages
     assert len({each.dedupe for each in inbox}) == len(inbox)
+    await _is_listed_as_it_is(store, record.document.status)
+
+
+async def _is_listed_as_it_is(store: ObjectStore, status: Status) -> None:
+    """No list and no count of another status has the run. Who ended it may list it a moment later."""
+    for each in Status:
+        query = RunQuery(statuses=(each,))
+        named = [record.document.run_id for record in (await store.find_runs(query)).runs]
+        assert named.count(RUN) <= (each is status), f"it is {status}, and the list of {each} has {named}"
+        assert sum((await store.counts(query)).values()) == len(named)
 
 
 async def _runs(store: ObjectStore) -> list[str]:

@@ -11,7 +11,7 @@ from buoy.ports.maintenance import Tombstone
 from buoy.ports.records import Ended, Held, Released, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
-from buoy.stores.objects.runs import LISTED_AFTER_S
+from buoy.stores.objects.runs import LATELY_S, LISTED_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import claim, claimed, register, started
 
@@ -126,12 +126,14 @@ def test_a_holder_that_settles_late_takes_no_entry_from_a_run_that_was_brought_b
             await store.declare_dead(R1, "proven dead", cause="taken_over", evidence={})
             assert await claim(store, MEDIC) == [RUN]
             await world.author.append(store, claimed("medic"), BACK, task=Held(MEDIC))
+            world.clock.advance(LATELY_S + 1.0)
             await settle(view)  # type: ignore[arg-type]
 
         late._claims._runs.settle = held_up  # type: ignore[method-assign]
         assert await late.release(RUN, R1, Ended())
         assert await _listed(store, "running") == [RUN]
         assert await _listed(store) == [RUN]
+        assert await _listed(store, "completed") == []
         record = await (await world.fresh()).run(RUN)
         assert record is not None and record.holder == MEDIC
         assert await store.orphans(10) == []

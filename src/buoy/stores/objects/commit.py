@@ -87,6 +87,8 @@ class Commits:
         entries = _entries(write, base, task)
         since = await self._index.add(entries)
         await self._index.refresh(entries, since)
+        if base is not None and _brings_back(write, base) and base.task.kind == "none":
+            await self._runs.unsettle(base)
         made = await self._create(write, log)
         if made is None:
             now = await self._runs.load(write.run_id)
@@ -159,7 +161,7 @@ class Commits:
         if task.kind != "held":
             # Durable now, and the next owner looks by itself.
             self._runs.seen.pop(write.run_id, None)
-        if base is not None and base.document.ended and not write.document.ended:
+        if base is not None and _brings_back(write, base):
             await self._index.drop([layout.index_key(write.run_id, write.document.created_at, base.head_seq)])
         if task.kind == "none" and write.document.ended:
             active = layout.active_key(write.run_id, write.document.created_at, task.active_seq)
@@ -184,6 +186,11 @@ class Commits:
                     current = await self._runs.load(view.run_id)
         except (Unavailable, StoreUnusable) as error:
             self._index.note(error)
+
+
+def _brings_back(write: Write, base: StoredRun) -> bool:
+    """Whether a run that had ended is active again after this commit."""
+    return base.document.ended and not write.document.ended
 
 
 def _entries(write: Write, base: StoredRun | None, task: TaskState) -> list[Entry]:

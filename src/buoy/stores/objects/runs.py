@@ -191,7 +191,15 @@ class Runs(Logs):
         key = layout.index_key(view.run_id, view.document.created_at, view.head_seq)
         await self._index.add([(key, msgspec.json.encode(state_object(settled)))])
         self._owing.pop(view.run_id, None)
+        if self.known_lately(view.run_id) is None and await self.commits(view.run_id, view.head_seq):
+            # The owner was held up, was taken for dead, and the run was brought back.
+            await self._index.drop([key])
+            return
         self.remember(settled, read=False)
+
+    async def unsettle(self, view: StoredRun) -> None:
+        """Empties the entry of a run that settled, before a commit that brings it back: lists trust what it holds."""
+        await self._bucket.put(layout.index_key(view.run_id, view.document.created_at, view.head_seq), b"{}")
 
     async def settled_view(self, entry: layout.RunEntry) -> StoredRun | None:
         """What an entry of `index/` has of the run itself; None: nothing, or nothing that can be read."""

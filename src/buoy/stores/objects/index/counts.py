@@ -91,9 +91,8 @@ class Counts:
     async def _document(self, entry: layout.RunEntry, doubtful: set[RunId]) -> tuple[Document, StoreTime] | None:
         """Of a run that ended; a run is active for a moment after that, until its entry is removed."""
         certain = entry.run_id not in doubtful
-        if entry.settled and certain:
-            view = await self._runs.settled_view(entry)
-            return None if view is None else (view.document, view.updated_at)
+        if entry.settled and certain and (view := await self._runs.settled_view(entry)) is not None:
+            return view.document, view.updated_at
         found = await self._runs.summary(entry.run_id) if certain else None
         if found is not None and found[0].ended:
             return found if layout.place(found[0].run_id, found[0].created_at) == entry.place else None
