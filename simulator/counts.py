@@ -152,8 +152,11 @@ def only_what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
 
 
 def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
-    """A step that ends its process each time does so a bounded number of times, also if its run begins again."""
-    deaths, kills, completed, executes = 0, False, set[str](), set[str]()
+    """A step that ends its process each time does so a bounded number of times, also if its run begins again.
+
+    A sweep that takes note of a death drives nothing: who dies with the task before it claims the run died of another.
+    """
+    deaths, kills, driven, completed, executes = 0, False, False, set[str](), set[str]()
     for event in found.log:
         body = event.body
         if isinstance(body, _STARTS):
@@ -169,8 +172,10 @@ def what_kills_is_set_apart(found: Evidence) -> Iterator[str]:
             deaths = 0 if body.cause in ("jump", "retry") else deaths
         elif isinstance(body, e.Paused | e.Resumed):
             deaths = 0
-        elif isinstance(body, e.Claimed) and body.cause == "taken_over" and "orphan" not in body.evidence:
-            deaths += kills and bool(executes)
+        elif isinstance(body, e.Claimed) and body.cause not in _DRIVES_NOTHING:
+            died = body.cause == "taken_over" and "orphan" not in body.evidence
+            deaths += died and driven and kills and bool(executes)
+            driven = "finding" not in body.evidence
             if deaths > _SOLO_AFTER + _SOLO_CRASHES:
                 yield f"event {event.seq}: its processes died {deaths} times in a row, and it is not set apart"
     # Its first deaths may come before a runner has claimed it. A death without evidence of how is not charged to it.

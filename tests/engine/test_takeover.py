@@ -17,7 +17,7 @@ from buoy.core.log.document import document
 from buoy.core.log.questions import Question
 from buoy.core.log.state import fold
 from buoy.engine.run.run_time import carrying_due
-from buoy.ports.records import Held, Message, Released, RunnerInfo, Write
+from buoy.ports.records import Held, Message, Released, RunnerInfo, TaskChange, Write
 from tests.patience import until
 
 from .harness import until_event
@@ -72,12 +72,12 @@ def buoy_input(n: int) -> msgspec.Raw:
     return raw(b'{"n":%d}' % n)
 
 
-async def store_log(app, run_id: str, bodies: list[e.Body]) -> None:
+async def store_log(app, run_id: str, bodies: list[e.Body], task: TaskChange = Held("dead")) -> None:
     events = tuple(
         e.Event(place, 100.0 + place, body, nonce="n" if place == 1 else None) for place, body in enumerate(bodies, 1)
     )
     doc = document(fold(run_id, events))
-    await app.store.commit([Write(run_id, 0, events, doc, Held("dead"))])
+    await app.store.commit([Write(run_id, 0, events, doc, task)])
 
 
 async def log_of(app, run_id: str) -> list[e.Body]:
@@ -190,6 +190,25 @@ async def test_a_run_that_crashed_often_is_driven_alone(url: str) -> None:
         assert claims[-1].evidence.get("solo") is True
         # Alone is over: others are taken again.
         assert await (await app.start(workflow, 1)).result() == 20
+
+
+async def test_a_run_that_must_be_alone_is_claimed_before_its_code_runs_whatever_woke_it(url: str) -> None:
+    """A sweep took note of its last crash. If its code ends this process too, the log must say whose that was."""
+    workflow = made("resume")
+    async with buoy.open(url, workflows=[workflow]) as app:
+        crash = e.Claimed(runner="dead", cause="taken_over", evidence=PROOF)
+        noted = e.Claimed(runner="sweeper", cause="taken_over", evidence=PROOF | {"finding": "H1"})
+        log = [
+            e.WorkflowCreated(workflow=workflow.name, input=buoy_input(3), version=workflow.version),
+            e.Claimed(runner="dead", cause="created"),
+            *[crash] * (SOLO_AFTER - 1),
+            noted,
+        ]
+        await store_log(app, "r", log, Released(due_at=0.0, now=0.0, cause="resumed"))
+        assert await (await app.get("r")).result() == 40
+        claim, begins = (await app.store.events("r"))[len(log) : len(log) + 2]
+    assert claim.body == e.Claimed(runner=claim.body.runner, cause="resumed", evidence={"solo": True})
+    assert isinstance(begins.body, e.StepStarted) and begins.nonce is not None, "both are one commit"
 
 
 async def test_waiting_runs_leave_memory_for_one_that_must_be_alone(url: str) -> None:

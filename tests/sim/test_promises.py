@@ -92,6 +92,8 @@ APART = [(e.Paused(reason="poison", detail="it kills"), e.Resumed())]
 TWO, FIVE = [_crash(solo=False)] * 2, [_crash(solo=True)] * 5
 LAST = _crash(solo=False)
 # A sweep takes the third crash in, and the worker that it wakes drives alone.
+NOTED = _crash(solo=False, finding="H1")
+WOKEN = (e.Claimed(runner="w3", cause="resumed"),)
 WOKEN_ALONE = (e.Claimed(runner="w3", cause="resumed", evidence={"solo": True}),)
 DEADLY = (e.StepStarted(leaf=LeafId("deadly#1"), name="deadly"),)
 CHILD = LeafId("sim_sync#1")
@@ -144,6 +146,7 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(FIVE[0], (DONE,), *TWO, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, LAST, *APART, *FIVE, LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST, LAST)),
+    ("what kills is set apart", lambda: _story(DEADLY, *TWO, NOTED, WOKEN, *FIVE, LAST, LAST)),
     ("what kills is set apart", lambda: _dies_and_begins_again(9)),
     ("what kills is set apart", lambda: _story(code_deaths=11)),
     ("branches keep what stands", lambda: _story((DONE,), (OTHER_DONE[0],), _back(STEP, kept=(OTHER,)))),
@@ -404,6 +407,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("only what kills is set apart", lambda: _poison(*TWO, LAST, WOKEN_ALONE, *FIVE[:4], LAST)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, (e.Paused(reason="user"), e.Resumed()), LAST)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, LAST)),
+    ("what kills is set apart", lambda: _story(DEADLY, *TWO, NOTED, *FIVE, LAST)),
     ("what kills is set apart", lambda: _dies_and_begins_again(8)),
     ("what kills is set apart", lambda: _story(code_deaths=9)),
     ("what kills is set apart", lambda: _story(DEADLY, *TWO, *FIVE, *[_crash(solo=False, orphan="lost")] * 3)),

@@ -259,7 +259,8 @@ class Intake:
         runner, (workflow, events, state) = self._runner, run
         messages = await unread_inbox(runner.store, task.run_id, state.consumed)
         to_claim: e.Claimed | None = claim
-        if runner.gone is None and task.cause == LOST and state.pause is None:
+        suspect = task.cause == LOST or claim.evidence.get("solo") is True
+        if runner.gone is None and suspect and state.pause is None:
             claimed = await claim_first(runner, task, events, state, claim)
             if claimed is None:
                 self._unclear = True

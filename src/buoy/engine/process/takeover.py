@@ -117,7 +117,7 @@ async def remedy(runner: Runner, task: Task, log: Sequence[e.Event], claim: e.Cl
 async def claim_first(
     runner: Runner, task: Task, log: Sequence[e.Event], state: State, claim: e.Claimed
 ) -> list[e.Event] | None:
-    """Claims a run of a dead owner before its code runs, so that a crash by that code is recorded.
+    """Claims a run whose owner died, or that must be alone, before its code runs: a crash by that code is recorded.
 
     Returns the log with the claim, which `state` then has, too. None: another process was quicker.
     """
