@@ -11,6 +11,7 @@ from buoy.ports.maintenance import Tombstone
 from buoy.ports.records import Ended, Held, Released, RunQuery
 from buoy.stores.objects import layout
 from buoy.stores.objects.buckets.memory import MemoryBucket
+from buoy.stores.objects.index.counts import COUNTED_UNFILTERED
 from buoy.stores.objects.runs import LATELY_S, LISTED_AFTER_S
 from buoy.stores.objects.store import ObjectStore
 from buoy.testing.contracts.harness import claim, claimed, register, started
@@ -160,6 +161,33 @@ def test_a_run_that_is_brought_back_after_it_settled_is_active_again_and_can_end
         )  # fmt: skip
         assert await store.archive.purge(tombstone)
         assert _index(world) == []
+
+    asyncio.run(test())
+
+
+class _Metered(MemoryBucket):
+    """Each request is billed, as on S3: a count reads few documents, and the other names."""
+
+    def pulse(self) -> int | None:
+        return None
+
+
+def test_a_run_that_ended_counts_once_though_an_entry_of_its_activity_was_left() -> None:
+    async def test() -> None:
+        world, store = await _ended()
+        await world.author.append(store, BACK, task=Held(R1))
+        await end_run(world, store, RUN)
+        record = await store.run(RUN)
+        assert record is not None
+        # The delete of the entry from before it was brought back failed.
+        await store.bucket.put(layout.active_key(RUN, record.document.created_at, 1), b"{}")
+        for number in range(COUNTED_UNFILTERED):
+            name = RunId(f"later-{number}")
+            world.clock.advance(1.0)
+            await world.new_author(name).create(store)
+            await end_run(world, store, name)
+        metered = ObjectStore(_Metered(world.data), world.clock)
+        assert await metered.counts() == {"failed": COUNTED_UNFILTERED + 1}
 
     asyncio.run(test())
 

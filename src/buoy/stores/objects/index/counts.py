@@ -78,14 +78,16 @@ class Counts:
             fresh = [entry for entry in entries if entry.run_id not in counted and may_match(entry, query)]
             chosen = list({entry.run_id: entry for entry in fresh}.values())
             counted.update(entry.run_id for entry in chosen)
-            chosen_now = chosen[: max((_read_max(query) if metered else COUNTED_MAX) - read, 0)]
-            read += len(chosen_now)
+            most = max((_read_max(query) if metered else COUNTED_MAX) - read, 0)
+            rest = [entry for entry in chosen[most:] if entry.run_id not in doubtful]
+            # A name proves nothing of a run that may be active. There are few that seem to be both.
+            chosen_now = chosen[:most] + [entry for entry in chosen[most:] if entry.run_id in doubtful]
+            read += len(chosen[:most])
             for found in await each(chosen_now, lambda entry: self._document(entry, doubtful)):
                 if found is not None and found[0].ended and fits(*found, query):
                     counts[found[0].status] += 1
-            rest = sum(entry.run_id not in doubtful for entry in chosen[len(chosen_now) :])
             if rest:
-                counts[ENDED] += rest
+                counts[ENDED] += len(rest)
         return False
 
     async def _document(self, entry: layout.RunEntry, doubtful: set[RunId]) -> tuple[Document, StoreTime] | None:
