@@ -141,8 +141,7 @@ def only_what_raises_fails(found: Evidence) -> Iterator[str]:
     for event in found.log:
         body = event.body
         if isinstance(body, e.StepStarted) and body.compensate:
-            given = _value(body.args)
-            asked[old_name(body.leaf)] = str(given.get("id")) if isinstance(given, dict) else ""
+            asked[old_name(body.leaf)] = _asked_id(body)
         elif isinstance(body, e.CompensationFailed) and not asked.get(old_name(body.leaf), "").endswith("x"):
             yield f"event {event.seq}: {body.leaf} could not be undone: {body.error.type}: {body.error.message}"
         elif isinstance(body, _FAILS) and body.error.type not in _RAISED:
@@ -182,9 +181,15 @@ def failures_name_their_cause(found: Evidence) -> Iterator[str]:
 def _not_got_over(program: Node, seen: list[e.Event]) -> list[str]:
     """The clean-ups of a program that failed: such an error ends the run, also one that is cancelled."""
     sour = {f"{part.id}-end" for part in parts(program) if part.op == "cleanup" and part.fails > RETRIES}
-    asked = {each.body.leaf: _value(each.body.args) for each in seen if isinstance(each.body, e.StepStarted)}
+    asked = {each.body.leaf: _asked_id(each.body) for each in seen if isinstance(each.body, e.StepStarted)}
     failed = (each.body.leaf for each in seen if isinstance(each.body, e.StepFailed))
-    return [leaf for leaf in failed if leaf in asked and asked[leaf].get("id") in sour]
+    return [leaf for leaf in failed if asked.get(leaf) in sour]
+
+
+def _asked_id(started: e.StepStarted) -> str:
+    """The `id` that a step was called with. A step of a spec whose modules do the work is called with nothing."""
+    given = _value(started.args)
+    return str(given.get("id")) if isinstance(given, dict) else ""
 
 
 def _untold(event: e.Event, body: e.WorkflowFailed, seen: list[e.Event]) -> Iterator[str]:

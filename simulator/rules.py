@@ -9,6 +9,7 @@ from simulator.contents import CONTENTS
 from simulator.counts import COUNTS
 from simulator.evidence import Check, Evidence
 from simulator.families import FAMILIES
+from simulator.graphs import GRAPHS
 from simulator.invariants import CHECKS
 from simulator.mail import MAIL
 from simulator.pauses import PAUSES
@@ -19,7 +20,7 @@ from simulator.witness import Violation
 
 ALL_CHECKS: dict[str, Check] = {
     **CHECKS, **MAIL, **CONDUCT, **TIMES, **COUNTS, **FAMILIES, **REFUSALS, **PAUSES, **POLICIES,
-    **CONTENTS, **BIRTHS, **CLAIMS,
+    **CONTENTS, **BIRTHS, **CLAIMS, **GRAPHS,
 }  # fmt: skip
 
 

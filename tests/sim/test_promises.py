@@ -173,6 +173,10 @@ MORE: list[tuple[str, Callable[[], Evidence]]] = [
     ("attempts are counted", lambda: _story((e.StepFailed(leaf=STEP, error=ERROR, attempt=2),))),
     ("attempts are counted", lambda: _undone_for_good(1)),
     ("only what kills is set apart", lambda: _poison(*TWO, *FIVE, _crash(solo=False, orphan="lost"))),
+    ("specs follow their graph", lambda: _graph("+a", "+b")),
+    ("specs follow their graph", lambda: _graph("+a", "a", "+b", "b/n", "b/m", "b", "+c")),
+    ("specs follow their graph", lambda: _graph("+a", "a", "+b", "b/m", end=e.WorkflowCompleted())),
+    ("specs follow their graph", lambda: _graph("+a", "-a", end=FAILED)),
     ("recoveries are audited", lambda: _story(_crash(solo=False, finding="Q4"))),
     ("policies are obeyed", lambda: _taken_over("hold")),
     ("policies are obeyed", lambda: _taken_over("fail", (e.Paused(reason="user"),))),
@@ -239,6 +243,26 @@ def _undone_for_good(attempts: int) -> Evidence:
         bodies.append(e.CompensationStarted(leaf=STEP, key="k/compensation", attempt=number))
         bodies.append(e.CompensationRetryScheduled(leaf=STEP, attempt=number, due_at=110.0, error=ERROR))
     return _story((*bodies[:-1], e.CompensationFailed(leaf=STEP, error=ERROR)))
+
+
+def _graph(*moves: str, end: e.Body | None = None) -> Evidence:
+    """A spec of `a`, `b` with modules `m` and `n`, which needs `a`, and `c`. A move begins, completes or fails one."""
+    bodies: list[e.Body] = []
+    for move in moves:
+        leaf = LeafId(f"{move.lstrip('+-')}#1")
+        if "/" in move:
+            step, _, module = move.partition("/")
+            bodies += [e.ModuleStarted(leaf=leaf, step=step, module=module), e.ModuleCompleted(leaf=leaf)]
+        elif move.startswith("+"):
+            bodies.append(e.StepStarted(leaf=leaf, name=leaf))
+        else:
+            bodies.append(e.StepFailed(leaf=leaf, error=ERROR) if move.startswith("-") else e.StepCompleted(leaf=leaf))
+    evidence = _story(*((body,) for body in (*bodies, *([] if end is None else [end]))))
+    modules = (Node("call", "m"), Node("call", "n"))
+    evidence.program = Node(
+        "spec", "graph", (Node("call", "a"), Node("modules", "b", modules, name="a"), Node("call", "c"))
+    )
+    return evidence
 
 
 def _dies_and_begins_again(times: int) -> Evidence:
@@ -458,6 +482,11 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("takeovers are called so", lambda: _story(_crash(solo=False, finding="H1"), WOKEN_ALONE)),
     ("only what executes is interrupted", lambda: _story((STOPPED,))),
     ("failures name their cause", lambda: _cleaned_up(e.StepCompleted(leaf=OTHER))),
+    (
+        "specs follow their graph",
+        lambda: _graph("+a", "a", "+c", "+b", "b/m", "b/n", "b", "c", end=e.WorkflowCompleted()),
+    ),
+    ("specs follow their graph", lambda: _graph("+a", "-a", "+c", "c", end=FAILED)),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
     ("pauses end for a reason", lambda: _held_until(102.5)),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.Resumed(), e.CancelRequested()))),
