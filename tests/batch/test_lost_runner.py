@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from pathlib import Path
 from typing import Any
 
 from tests.batch.conftest import Batch
@@ -56,6 +59,37 @@ def test_a_recovery_names_the_job_that_runs_again_after_its_remedy(batch: Batch)
     (batch.folder / "go").touch()
     assert batch.runner().wait(PATIENCE_S) == 0
     assert batch.seen() == ["b", "b"]
+
+
+def test_the_look_for_orphans_finds_jobs_of_a_killed_runner_that_is_in_no_allocation(played: Played) -> None:
+    _killed(played)
+    shown = played.json("sync-status", "r1", "--dry-run", code=1)["orphans"]
+    assert [(each["code"], each.get("jobs"), each.get("cause")) for each in shown] == [
+        ("J3", ["b"], "runner_lost"), ("J7", None, None)
+    ]  # fmt: skip
+    assert played.json("sync-status", "r1", "--dry-run", code=1)["orphans"] == shown, "a dry run corrected it"
+    said = played("sync-status", "r1", code=1)
+    assert "J3 runner" in said and "was lost; 1 job lost with it" in said
+    assert [each["code"] for each in played.json("sync-status", "r1", code=1)["orphans"]] == ["J7"]
+    (played.folder / "go").touch()
+    assert played.runner().wait(PATIENCE_S) == 0
+
+
+def test_a_job_that_the_same_loss_ended_by_a_signal_is_lost_and_has_not_failed(batch: Batch) -> None:
+    """A scheduler signals all processes of an allocation: a job may be gone before its runner is."""
+    run = "echo $$ >> witness; while [ ! -e go ]; do sleep 0.1; done"
+    batch.submit({"name": "lost", "steps": [{"id": "a", "run": run}]})
+    runner = batch.runner()
+    wait_until(lambda: len(batch.seen()) == 1, "the start")
+    runner.send_signal(signal.SIGSTOP)
+    job = int(batch.seen()[0])
+    os.kill(job, signal.SIGTERM)
+    wait_until(lambda: not Path(f"/proc/{job}").exists(), "the end of the job")
+    runner.kill()
+    runner.wait(PATIENCE_S)
+    (batch.folder / "go").touch()
+    assert batch.runner().wait(PATIENCE_S) == 0
+    assert (len(batch.seen()), batch.jobs()["a"]["attempt"]) == (2, 1)
 
 
 def test_a_reset_that_no_runner_has_read_is_not_sent_twice(batch: Batch) -> None:

@@ -213,7 +213,9 @@ def _offered(name: str, leaf: Leaf, lot: LotFacts) -> JobView:
         allocation=lot.allocation if began is not None or lot.holder is not None else None,
         since=leaf.since if began is None else began,
         cause=None if began is None or lot.dead is None else RUNNER_LOST,
-        error=None if began is None or lot.dead is None else f"{lot.dead} is dead; the next runner runs the job again",
+        error=None
+        if began is None or lot.dead is None
+        else f"runner {lot.dead} is dead; the next one runs the job again",
     )
 
 

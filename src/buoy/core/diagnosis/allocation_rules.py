@@ -41,7 +41,8 @@ def _reason(orphan: ClusterOrphan) -> str:
         case "J2":
             return f"allocation {orphan.allocation} ended before a runner started: {orphan.cause}{state}"
         case "J3":
-            return f"runner {', '.join(orphan.runners)} was lost with allocation {orphan.allocation}{lost}"
+            place = f" with allocation {orphan.allocation}" if orphan.allocation else ""
+            return f"runner {', '.join(orphan.runners)} was lost{place}{lost}"
         case "J5":
             return f"allocation {orphan.allocation} is job {orphan.job_id}; its id was not recorded"
         case "J6":

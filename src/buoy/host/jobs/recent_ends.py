@@ -23,10 +23,13 @@ class RecentEnds:
         self._ends: deque[tuple[float, GuardedJob, dict[str, object]]] = deque()
 
     def add(self, now: float, job: GuardedJob, report: "dict[str, object]") -> None:
-        """A command ended by itself. What was stopped is not an end of the job."""
+        """A command ended by itself. What was stopped is not an end of the job.
+
+        What a signal ended may have been lost with its runner: a scheduler signals all processes of an allocation.
+        """
         while self._ends and self._ends[0][0] < now - KEPT_S:
             self._ends.popleft()
-        if not job.stopped:
+        if not job.stopped and (job.over_memory or not _by_signal(report)):
             self._ends.append((now, job, report))
 
     def write(self) -> None:
@@ -34,6 +37,11 @@ class RecentEnds:
         for _, job, report in self._ends:
             _write(job.result.removesuffix(".result") + SUFFIX, {**report, "mark": job.mark})
         self._ends.clear()
+
+
+def _by_signal(report: "dict[str, object]") -> bool:
+    """A shell tells the signal that ended its child as 128 and the number."""
+    return report["kind"] == "signal" or int(str(report["number"])) > 128
 
 
 def _write(path: str, report: "dict[str, object]") -> None:

@@ -150,7 +150,7 @@ async def _lot(
     last = holder if record.holder is not None else runners.get(RunnerId(state.owner or ""))
     place = None if last is None or last.info.allocation is None else last.info.allocation.name
     if record.holder in dead:
-        return LotFacts(begun=begun, attempts=attempts, dead=f"runner {record.holder}")
+        return LotFacts(begun=begun, attempts=attempts, dead=record.holder)
     return LotFacts(
         holder=record.holder,
         host=None if holder is None else holder.info.host,

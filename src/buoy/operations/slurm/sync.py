@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from buoy.core.batch.allocations import ClusterState
-from buoy.core.batch.jobs import ALLOCATION_LOST, JobStatus
+from buoy.core.batch.jobs import ALLOCATION_LOST, RUNNER_LOST, JobStatus
 from buoy.core.batch.orphans import ClusterOrphan, RunnerSeat, find_orphans
 from buoy.core.ids import RunId, RunnerId
 from buoy.core.log.cluster_changes import AllocationEnded, ClusterChange
@@ -23,6 +23,7 @@ from buoy.operations.slurm.pending_jobs import jobs_of, views_of
 from buoy.operations.slurm.submission import LOOKS_APART_S
 from buoy.ports.batch import BatchSystem, SchedulerAnswer
 from buoy.ports.records import Evidence, RunnerRecord
+from buoy.recovery.failure_detector import FailureDetector
 
 
 class Synced(msgspec.Struct, frozen=True):
@@ -59,7 +60,8 @@ async def sync_status(
         again = await batch.states(gone, age_s, accounts=False)
         answer = SchedulerAnswer({**answer.jobs, **again.jobs}, answer.accounted)
         found = find_orphans(view.cluster, answer.jobs, seats, absent)
-    orphans = _with_jobs(found.found, view)
+    dead = await _dead_elsewhere(client, view)
+    orphans = (*_with_jobs(found.found, view), *_lost_with(dead, view))
     live = len(view.cluster.live) - sum(isinstance(each, AllocationEnded) for each in found.changes)
     if not dry_run:
         # Planned on what stands when it is recorded: another process may have recorded the same.
@@ -68,6 +70,9 @@ async def sync_status(
 
         await change_cluster(client, run_id, changes)
         await _declare_dead(client, found.found)
+        detector = FailureDetector(client.store, client.liveness, client.clock)
+        for record, proof in dead:
+            await detector.declare_dead(record, proof)
         await batch.cancel(found.twins)
     view.cluster.note_left(answer.jobs)
     stuck = _is_stuck(view, view.cluster.after(found.changes), orphans)
@@ -96,6 +101,27 @@ async def _declare_dead(client: Client, orphans: Sequence[ClusterOrphan]) -> Non
             }
             why = f"its allocation ended: {orphan.cause}"
             await client.store.declare_dead(RunnerId(runner), why, cause="taken_over", evidence=evidence)
+
+
+async def _dead_elsewhere(client: Client, view: ClusterView) -> list[tuple[RunnerRecord, Evidence]]:
+    """The holders of the run's lots that are in no allocation, and are proven dead from here."""
+    holders = {each.dead for each in view.lots.values()}
+    records = [each for each in await client.store.runners() if each.info.id in holders and not each.info.allocation]
+    sights = await client.liveness.look(records)
+    return [(each, proof) for each in records if (proof := sights[each.info.id].proof) is not None]
+
+
+def _lost_with(dead: Sequence[tuple[RunnerRecord, Evidence]], view: ClusterView) -> tuple[ClusterOrphan, ...]:
+    jobs = [job for job in views_of(view) if job.cause == RUNNER_LOST] if dead else []
+    return tuple(
+        ClusterOrphan(
+            code="J3",
+            cause=RUNNER_LOST,
+            runners=(record.info.id,),
+            jobs=tuple(job.job for job in jobs if job.lot is not None and view.lots[job.lot].dead == record.info.id),
+        )
+        for record, _ in dead
+    )
 
 
 def seats_of(runners: Sequence[RunnerRecord]) -> list[RunnerSeat]:
