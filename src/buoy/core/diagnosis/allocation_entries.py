@@ -30,9 +30,10 @@ ALLOCATION_ENTRIES = (
     ),
     Entry(
         code="J3",
-        word="runner without allocation",
-        title="A runner is registered, but its allocation is complete",
-        how="The command that recorded the end of the allocation was killed before it declared the runner dead.",
+        word="lost runner",
+        title="A runner of jobs is registered, but its allocation is complete or its process is gone",
+        how="The command that recorded the end of its allocation was killed before it declared the runner dead. Or the "
+        "runner was in no allocation, and its process was killed.",
         remedy="The runner is declared dead, and the next runner takes its jobs.",
         you_can=_SYNC,
     ),
