@@ -56,3 +56,26 @@ def test_a_cancelled_job_that_is_reset_begins_again_when_nothing_of_it_runs(
     assert seen == ["begun", "ended", "begun", "done"]
     worker.terminate()
     assert (worker.wait(PATIENCE_S), first.wait(PATIENCE_S)) == (0, 0)
+
+
+def test_a_lot_that_is_given_up_while_a_job_of_it_stops_ends_after_that_job(batch: Batch) -> None:
+    steps: list[dict[str, Any]] = [
+        {"id": "slow", "run": _SLOW, "supports_termination": True},
+        {"id": "other", "needs": [], "run": _OTHER},
+    ]
+    batch.submit({"name": "reset", "steps": steps})
+    runner = batch.runner("--cpus", "2")
+    wait_until(lambda: batch.seen() == ["begun"], f"the first start\n{batch.said()}")
+    batch("cancel", "r1", "slow")
+    wait_until(lambda: "leaf_cancelled" in batch("events", _lot(batch)["run_id"]), "the stop of the job")
+    batch("cancel", "r1")
+    wait_until(lambda: "cancel_requested" in batch("events", _lot(batch)["run_id"]), "the end of the lot")
+    assert _lot(batch)["status"] == "running"
+    (batch.folder / "let-go").touch()
+    assert runner.wait(PATIENCE_S) == 3, batch.said()
+    assert (_lot(batch)["status"], batch.seen()) == ("cancelled", ["begun", "ended"])
+
+
+def _lot(batch: Batch) -> dict[str, Any]:
+    (found,) = batch.json("ps", "--all", "--parent", "r1")["runs"]
+    return dict(found["document"])

@@ -102,6 +102,8 @@ class LotDecider:
 
     def _give_up(self, leaf: LeafId, reason: str | None = None) -> None:
         """Stops a job. After the commit, because the job may begin until then."""
+        if leaf in self._stopping:
+            return
         self._stopping[leaf] = reason or "it was cancelled"
         self._execution.cancel_leaf(leaf)
         key, loop = place_key(self._lot, self._jobs[leaf]), asyncio.get_running_loop()
