@@ -7,6 +7,7 @@ from simulator.certainty_mutants import CERTAINTY_MUTANTS
 from simulator.claim_mutants import CLAIM_MUTANTS
 from simulator.engine_mutants import ENGINE_MUTANTS
 from simulator.family_mutants import FAMILY_MUTANTS
+from simulator.graph_mutants import GRAPH_MUTANTS
 from simulator.holder_mutants import HOLDER_MUTANTS
 from simulator.inbox_mutants import INBOX_MUTANTS
 from simulator.mutants import Mutant
@@ -27,6 +28,7 @@ _ALL = (
     *CERTAINTY_MUTANTS,
     *SAGA_MUTANTS,
     *CLAIM_MUTANTS,
+    *GRAPH_MUTANTS,
 )
 MUTANTS: dict[str, type[Mutant]] = {each.name: each for each in _ALL}
 SEEDS_ENOUGH: dict[str, int] = {name: mutant.enough for name, mutant in MUTANTS.items()}

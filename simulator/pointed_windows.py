@@ -7,7 +7,7 @@ questions are asked again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import msgspec
@@ -33,18 +33,24 @@ class Point(msgspec.Struct, frozen=True):
     crowd: tuple[tuple[str, float], ...] = ()
     policy: str = "resume"
     early: bool = False
+    env: str | None = None
 
 
 def pointed(plan: Plan, rng: Random) -> Plan:
     """One to three of these in most seeds."""
-    if rng.random() >= 0.6:
-        return plan
+    return plan if rng.random() >= 0.6 else with_points(plan, rng, _POINTS, "point")
+
+
+def with_points(plan: Plan, rng: Random, kinds: Sequence[Callable[[Random], Point]], prefix: str) -> Plan:
+    """The plan with one to three points of these kinds. Their runs are called by that prefix and a number."""
     runs, acts, strikes = list(plan.runs), list(plan.acts), list(plan.strikes)
     for number in range(1, rng.randint(2, 4)):
-        point = rng.choice(_POINTS)(rng)
-        name, at = f"point-{number}", rng.uniform(0.5, 4.0 if point.early else CHAOS_S / 3)
-        by_worker, pick = rng.random() < 0.6, rng.random()
-        run = RunPlan(name, at, point.program, is_async=True, by_worker=by_worker, twice=False, pick=pick)
+        point = rng.choice(kinds)(rng)
+        name, at = f"{prefix}-{number}", rng.uniform(0.5, 4.0 if point.early else CHAOS_S / 3)
+        by_worker, pick = rng.random() < 0.6 and point.env is None, rng.random()
+        run = RunPlan(
+            name, at, point.program, is_async=True, by_worker=by_worker, twice=False, pick=pick, env=point.env
+        )
         # A restart under other names, without a migration, has other keys.
         again = point.policy == "restart" and plan.renames
         runs.append(replace(run, policy="resume" if again else point.policy))

@@ -1,5 +1,5 @@
 """Widening: what came to plans later: scopes, sweepers, aimed crashes, schedules, windows, renamed steps, far clocks,
-lies of buckets, long windows, pointed windows, rare ends.
+lies of buckets, long windows, pointed windows, rare ends, hard cases.
 
 Invariant: each has a chance of its own, so that none of them changes what a seed is about otherwise.
 """
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from buoy.core.schedule.schedule import CatchUp
 from simulator.faults import Strike
+from simulator.hard_cases import hardened
 from simulator.long_windows import stayed
 from simulator.plan import CHAOS_S, LAB, STACKS, Blow, Plan, Post, RunPlan, Slot, TimePlan
 from simulator.pointed_windows import pointed
@@ -59,7 +60,13 @@ def widened(plan: Plan, seed: int, *, narrow: bool = False) -> Plan:
         plan = change(plan, Random(f"{name} {seed}"))
     if narrow:
         return plan
-    for name, change in (("stays", stayed), ("pointed", pointed), ("rare ends", ended_rarely)):
+    for name, change in (
+        ("stays", stayed),
+        ("pointed", pointed),
+        ("rare ends", ended_rarely),
+        # Its chance leaves alone the seeds that were kept before it came.
+        ("other programs", hardened),
+    ):
         plan = change(plan, Random(f"{name} {seed}"))
     return plan
 

@@ -180,12 +180,16 @@ def _about(seed: int) -> set[str]:
     found["policies"] = [run for run in plan.runs if run.policy != "resume"]
     found["foreign"] = [run for run in plan.runs if run.foreign]
     found["windows"] = [run for run in plan.runs if run.name.startswith("window-")]
+    found["cases"] = [run for run in plan.runs if run.name.startswith("case-")]
     found["aims"] = [strike for strike in plan.strikes if strike.call.startswith("event ")]
     return {name for name, some in found.items() if some}
 
 
 def test_seeds_are_about_everything_that_came_later_also_at_once() -> None:
-    everything = {"posts", "schedules", "strikes", "renames", "stacks", "policies", "foreign", "windows", "aims"}
+    everything = {
+        *("posts", "schedules", "strikes", "renames", "stacks"),
+        *("policies", "foreign", "windows", "cases", "aims"),
+    }
     assert set().union(*map(_about, SEEDS_IN_CI)) == everything
     assert max(len(_about(seed)) for seed in range(300)) >= 5
 
