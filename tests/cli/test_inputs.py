@@ -78,3 +78,10 @@ def test_a_name_that_is_given_twice_is_refused() -> None:
         given("cents=1", "cents=2")
     with pytest.raises(BadInput, match="--param region is given twice"):
         parameters(("region=eu", "region=us"))
+
+
+def test_what_a_model_refuses_is_told_in_one_line_with_the_field() -> None:
+    with pytest.raises(BadInput) as refused:
+        given('order={"x": "q"}')
+    said = "x: Input should be a valid integer, unable to parse string as an integer - at `$.order`"
+    assert said in str(refused.value) and "\n" not in str(refused.value)

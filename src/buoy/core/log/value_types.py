@@ -97,9 +97,20 @@ def dec_hook(kind: Any, value: object) -> object:
         (each,) = typing.get_args(kind) or (Any,)
         return msgspec.convert(value, list.__class_getitem__(each), dec_hook=dec_hook)
     if _is_model(kind):
+        return _model(kind, value)
+    raise NotImplementedError(_name(kind))
+
+
+def _model(kind: Any, value: object) -> object:
+    try:
         # As JSON, since it was written as JSON: strict models take a text for a date only then.
         return kind.model_validate_json(msgspec.json.encode(value), **_naming(kind))
-    raise NotImplementedError(_name(kind))
+    except ValueError as error:
+        details = getattr(error, "errors", None)  # pydantic's own, whose text has several lines and a link
+        if not callable(details):
+            raise
+        found = [(".".join(map(str, each["loc"])), each["msg"]) for each in details(include_url=False)]
+        raise ValueError("; ".join(": ".join(filter(None, each)) for each in found)) from error
 
 
 @lru_cache(maxsize=256)
