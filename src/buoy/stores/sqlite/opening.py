@@ -18,7 +18,7 @@ from typing import NamedTuple
 from buoy.errors import StoreUnusable
 from buoy.stores.file_identity import FileIdentity
 from buoy.stores.sqlite.errors import may_not_write, translated
-from buoy.stores.sqlite.schema import Connection, check_current, connect, connect_durably, prepare
+from buoy.stores.sqlite.schema import READER_CACHE_KIB, Connection, check_current, connect, connect_durably, prepare
 
 
 class Opened(NamedTuple):
@@ -51,6 +51,7 @@ def _open(path: Path, lock_dir: Path) -> Opened:
         # The writing lane waits for locks by itself, in shorter steps.
         writer.execute("PRAGMA busy_timeout = 0")
         reader = opened.enter_context(closing(connect_durably(path)))
+        reader.execute(f"PRAGMA cache_size = -{READER_CACHE_KIB}")
         reader.execute("PRAGMA query_only = 1")
         # SQLite opens the write-ahead log with the first read, and keeps it and its index as long as it is open.
         reader.execute("SELECT count(*) FROM sqlite_master").fetchone()

@@ -25,7 +25,10 @@ APPLICATION_ID = 0x42554F59
 # so that fewer than one of a hundred meets a checkpoint.
 CHECKPOINT_PAGES = 2_000
 WAL_BYTES_KEPT = 32 * 1024 * 1024
+# The writer meets the same pages again. A reader mostly reads a log once, and memory that is touched for the first time
+# costs more than a page that the system has.
 CACHE_KIB = 16 * 1024
+READER_CACHE_KIB = 2 * 1024
 BUSY_TIMEOUT_S = 30.0
 OPEN_PAUSE_S = 0.02
 
