@@ -11,7 +11,8 @@ import msgspec
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log import state as state_module
-from buoy.core.log.state import Leaf, State
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import State
 from buoy.engine.client import client as client_module
 from buoy.engine.run.execution import Execution
 from buoy.engine.run.ledger import Ledger

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from buoy.core.ids import LeafId, RunId, child_run_id
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf, State
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import State
 from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.run import execution as execution_module
 from buoy.engine.run import owed as duties_module

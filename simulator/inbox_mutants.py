@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core.ids import RunId
-from buoy.core.log.state import Leaf
+from buoy.core.log.leaf import Leaf
 from buoy.engine import read_log
 from buoy.engine.run.mailbox import ChildEnd, Mailbox, Reason
 from buoy.ports.records import Message, Outcome, Receipt, Write

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 from buoy.core.diagnosis import crash_loops
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.lifecycle import check_move
 from buoy.core.log.pause import Pause
-from buoy.core.log.state import Leaf
 from buoy.engine.authoring.declaration import Retry
 from buoy.engine.run import leaves as leaves_module
 from buoy.engine.run import opening

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from buoy.core.durations import seconds
@@ -13,13 +13,13 @@ from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.codec import decode, decode_events, encode, encode_events
 from buoy.core.log.document import document
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.lifecycle import TERMINAL, Status, allowed
 from buoy.core.log.lineage import hidden_at, visible
 from buoy.core.log.questions import Question, check_answer, check_question
-from buoy.core.log.state import State, fold
+from buoy.core.log.state import HANDLERS, State, fold
 from buoy.errors import BadInput, CorruptLog
 
-from .logbook import RUN, created, log, one_by_one, seqs
+from .logbook import RUN, claimed, completed, created, log, one_by_one, retrying, seqs, started
 
 LEAVES = st.sampled_from([LeafId(text) for text in ("a#1", "a#2", "b#1", "g.1/a#1", "g.2/a#1")])
 MESSAGES = st.none() | st.integers(1, 5)
@@ -134,6 +134,36 @@ def test_any_log_folds_to_a_state_that_agrees_with_itself(events: list[e.Event])
     assert (state.status == Status.PAUSED) <= (state.pause is not None)
     if state.created is not None:
         assert document(state) == document(fold(RUN, events))
+
+
+def by_transitions(events: list[e.Event]) -> State:
+    """Each event by its transition alone."""
+    state = State(run_id=RUN)
+    for event in events:
+        if not allowed(state.status, type(event.body)):
+            state.odd(f"event {event.seq}: {event.type} while {state.status or 'not created'}")
+        if not HANDLERS[type(event.body)](state, event, event.body):
+            state.settle()
+        state.head_seq, state.updated_at = event.seq, event.at
+    return state
+
+
+GROUPS = st.builds(e.StepStarted, leaf=LEAVES, name=st.just("x"), group=st.just(True))
+ENDS_WELL = st.builds(e.StepCompleted, leaf=LEAVES)
+BESIDE = [payloads(kind) for kind in (e.StepStarted, e.StepCompleted, e.RetryScheduled, e.SignalWaited)]
+STEPS = st.one_of(ENDS_WELL, GROUPS, *BESIDE)
+# `one_of` alone would draw each kind as often as every other.
+MOSTLY_STEPS = st.integers(0, 5).flatmap(lambda drawn: BODIES if drawn == 5 else STEPS)
+
+
+@given(st.builds(written, st.just(True), st.lists(MOSTLY_STEPS, max_size=25)))
+@example(log(created(), claimed(), started("a#1"), retrying("a#1"), started("a#1", 2), completed("a#1")))
+@example(log(created(), claimed(), started("a#1"), completed("a#1", message=1)))
+@settings(max_examples=300)
+def test_a_fold_adds_steps_as_their_transitions_do(events: list[e.Event]) -> None:
+    state = State(run_id=RUN)
+    state.apply_all(events)
+    assert state == by_transitions(events)
 
 
 @given(logs())

@@ -25,7 +25,7 @@ import yaml
 from buoy.core.durations import seconds
 from buoy.core.ids import check_name
 from buoy.core.log.document import Document, OpenLeaf
-from buoy.core.log.state import Leaf
+from buoy.core.log.leaf import Leaf
 from buoy.errors import BadInput
 
 Entries: TypeAlias = "Sequence[dict[str, Any]] | Script | None"

@@ -16,9 +16,10 @@ import msgspec
 from buoy.core.batch.lots import is_lot
 from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.lineage import visible
-from buoy.core.log.state import Leaf, State, fold
+from buoy.core.log.state import State, fold
 from buoy.core.spec.graph import topological
 from buoy.core.spec.plan import SpecPlan
 

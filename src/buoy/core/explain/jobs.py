@@ -14,7 +14,8 @@ from buoy.core.batch.resources import queue_resources
 from buoy.core.diagnosis.facts import Facts
 from buoy.core.explain.narrative import Narrative
 from buoy.core.explain.phrases import Wording, listed
-from buoy.core.log.state import Leaf, fold
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import fold
 from buoy.core.log.wording import counted
 from buoy.core.spec.model import Resources
 

@@ -14,9 +14,10 @@ import msgspec
 
 from buoy.core.ids import BranchId, LeafId, RunId, leaf_scope
 from buoy.core.log import events as e
+from buoy.core.log.leaf import LeafKind
 from buoy.core.log.lineage import visible
 from buoy.core.log.renames import named_now
-from buoy.core.log.state import LeafKind, fold
+from buoy.core.log.state import fold
 from buoy.core.log.transitions import compensation_leaf
 from buoy.core.log.wording import error_text
 

@@ -6,7 +6,8 @@ Invariant: as in `core.log.transitions`, nothing is read but the state and the e
 from __future__ import annotations
 
 from buoy.core.log import events as e
-from buoy.core.log.state import Handler, Leaf, State
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import Handler, State
 
 
 def _ended(state: State, event: e.Event, body: e.JobsEnded) -> None:

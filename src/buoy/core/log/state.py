@@ -9,21 +9,18 @@ Absent on purpose: the results of leaves. A replay takes them from the events.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from buoy.core.ids import ROOT_BRANCH, BranchId, LeafId, RunId, child_run_id, effect_key
 from buoy.core.log import events as e
+from buoy.core.log.events import StepCompleted, StepStarted
+from buoy.core.log.leaf import Leaf, LeafPhase
 from buoy.core.log.lifecycle import MOVES, TERMINAL, Status, allowed
 from buoy.core.log.lineage import is_plain, visible
 from buoy.core.log.pause import Pause
-from buoy.core.log.questions import Question
 from buoy.core.log.renames import NO_RENAMES, Names, read_names
-
-LeafKind: TypeAlias = Literal["step", "module", "ask", "signal", "timer", "child", "compensation", "group", "job"]
-# held: a job that failed finally and may be reset; reset: it may be offered again.
-LeafPhase: TypeAlias = Literal["open", "retrying", "completed", "failed", "cancelled", "held", "reset"]
 
 ANOMALIES_MAX = 20
 
@@ -39,26 +36,6 @@ _NONE: frozenset[int] = frozenset()
 # Filled by `core.log.transitions`, one handler for each payload. True: the status is what it has to be already.
 Handler: TypeAlias = Callable[["State", e.Event, Any], bool | None]
 HANDLERS: dict[type[e.Payload], Handler] = {}
-
-
-class Leaf(msgspec.Struct, gc=False):
-    """One leaf as the log has it so far."""
-
-    id: LeafId
-    kind: LeafKind
-    name: str
-    since: float
-    phase: LeafPhase = "open"
-    attempt: int = 1
-    due_at: float | None = None
-    question_id: str | None = None
-    question: Question | None = None
-    error: e.ErrorInfo | None = None
-    child: e.ChildStarted | None = None
-    started_seq: int = 0
-    ended_seq: int = 0
-    # Of a job: the number of the lot that it is in.
-    lot: int = 0
 
 
 class State(msgspec.Struct):
@@ -117,18 +94,37 @@ class State(msgspec.Struct):
         self.apply_all((event,))
 
     def apply_all(self, events: Sequence[e.Event]) -> None:
-        """Adds the next events. One loop without further calls: the fold of a long log takes 25 % less time so."""
+        """Adds the next events. Most of a long log are steps that start once and end well: they are added here as their
+        transitions would, without a call. A fold takes half the time so."""
+        leaves, open_now, ended, head = self.leaves, self.open, self.ended, self.head_seq
         for event in events:
-            body = event.body
+            body: Any = event.body
             kind, seq = type(body), event.seq
+            if seq != head + 1:
+                self.odd(f"event {seq} follows event {head}")
+            head = seq
+            if self.status is RUNNING:
+                if kind is StepStarted and body.leaf not in leaves and not body.group:
+                    leaves[body.leaf] = open_now[body.leaf] = Leaf(
+                        body.leaf, "step", body.name, event.at, "open", body.attempt, None, None, None, None, None, seq
+                    )
+                    self.active += 1
+                    continue
+                if kind is StepCompleted and body.message is None and self.active == len(open_now):
+                    leaf = open_now.get(body.leaf)
+                    if leaf is not None and leaf.kind == "step" and leaf.error is None:
+                        del open_now[body.leaf]
+                        self.active -= 1
+                        leaf.phase = "completed"
+                        leaf.ended_seq = seq
+                        ended["completed"] = ended.get("completed", 0) + 1
+                        continue
             if self.status not in MOVES[kind] and not allowed(self.status, kind):
                 self.odd(f"event {seq}: {event.type} while {self.status or 'not created'}")
-            if seq != self.head_seq + 1:
-                self.odd(f"event {seq} follows event {self.head_seq}")
-            self.head_seq = seq
-            self.updated_at = event.at
             if not HANDLERS[kind](self, event, body):
                 self.settle()
+        if events:
+            self.head_seq, self.updated_at = head, events[-1].at
 
     def append(self, body: e.Body, at: float, nonce: str | None) -> e.Event:
         """Adds what happens now, which must be allowed, and gives it as the log's next event."""

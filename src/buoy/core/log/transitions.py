@@ -8,9 +8,10 @@ from __future__ import annotations
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.core.log.job_transitions import JOB_HANDLERS
+from buoy.core.log.leaf import Leaf, LeafKind
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.pause import Pause
-from buoy.core.log.state import HANDLERS, RUNNING, Leaf, LeafKind, State
+from buoy.core.log.state import HANDLERS, RUNNING, State
 from buoy.core.log.takeovers import BROUGHT_BACK
 from buoy.core.log.weight import published_bytes
 
@@ -68,10 +69,6 @@ def _cancel_requested(state: State, event: e.Event, body: e.CancelRequested) -> 
     state.cancel = body
 
 
-def _jump_requested(state: State, event: e.Event, body: e.JumpRequested) -> None:
-    state.consume(event, body.message)
-
-
 def _branch_created(state: State, event: e.Event, body: e.BranchCreated) -> None:
     """Only counts: `fold` hides the events. A live state must be folded again after a branch."""
     state.branch = body.branch
@@ -103,7 +100,7 @@ def _published(state: State, event: e.Event, body: e.Published) -> bool:
     return True
 
 
-def _refused(state: State, event: e.Event, body: e.MessageRefused) -> None:
+def _consumed(state: State, event: e.Event, body: e.JumpRequested | e.MessageRefused) -> None:
     state.consume(event, body.message)
 
 
@@ -285,11 +282,11 @@ HANDLERS.update(
         e.Resumed: _resumed,
         e.Interrupted: _interrupted,
         e.CancelRequested: _cancel_requested,
-        e.JumpRequested: _jump_requested,
+        e.JumpRequested: _consumed,
         e.BranchCreated: _branch_created,
         e.WorkflowRecovered: _recovered,
         e.VersionBound: _version_bound,
-        e.MessageRefused: _refused,
+        e.MessageRefused: _consumed,
         e.Published: _published,
         e.Moved: _moved,
         e.StepStarted: _step_started,

@@ -15,7 +15,8 @@ import msgspec
 
 from buoy.core.ids import LeafId, leaf_scope
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf, State
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import State
 from buoy.core.log.transitions import compensation_leaf
 
 _WAITS = ("timer", "signal", "child", "ask")

@@ -14,9 +14,10 @@ import msgspec
 
 from buoy.core.ids import BranchId, LeafId, RunId, leaf_scope
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.lifecycle import Status
 from buoy.core.log.lineage import branches
-from buoy.core.log.state import Leaf, State, fold
+from buoy.core.log.state import State, fold
 from buoy.core.log.transitions import compensation_leaf
 from buoy.core.spec.model import is_spec
 from buoy.errors import BadInput, WrongState

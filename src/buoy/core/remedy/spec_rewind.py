@@ -13,9 +13,10 @@ from typing import TypeAlias
 
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf, LeafPhase
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.core.log.lineage import branches
-from buoy.core.log.state import Leaf, LeafPhase, State, fold
+from buoy.core.log.state import State, fold
 from buoy.core.remedy.rewind import RewindPlan, find_leaf
 from buoy.errors import WrongState
 

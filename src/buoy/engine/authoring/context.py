@@ -17,7 +17,7 @@ import msgspec
 
 from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
-from buoy.core.log.state import LeafKind
+from buoy.core.log.leaf import LeafKind
 from buoy.errors import NotAllowedHere
 from buoy.ports.host import AttemptSpan
 
@@ -47,9 +47,10 @@ class CallScope:
 
     def next_leaf(self, name: str) -> LeafId:
         """The identity of the next call of this name; taken when the call is made, not when it is awaited."""
-        occurrence = self._counts.get(name, 0) + 1
-        self._counts[name] = occurrence
-        return leaf_id(self.path, name, occurrence)
+        counts = self._counts
+        occurrence = counts[name] = counts.get(name, 0) + 1
+        # `leaf_id`, without a call more for the root scope, where most leaves are.
+        return leaf_id(self.path, name, occurrence) if self.path else LeafId(f"{name}#{occurrence}")
 
     def next_part(self) -> CallScope:
         """The scope of a concurrent part that is made here."""
@@ -80,6 +81,8 @@ class WorkflowContext(Protocol):
     """What durable calls in workflow code talk to; one for async, one for sync workflows."""
 
     run_id: RunId
+    # The scope of all code, as long as no concurrent part was made.
+    only_scope: CallScope | None
 
     def scope(self) -> CallScope: ...
 
@@ -194,7 +197,7 @@ def plain_context(step: Step[..., Any], outer: StepContext | None) -> StepContex
             f"step {step.name} is called inside step {outer.name}, which makes it a plain function: Buoy "
             f"ignores its {', '.join(given)}; call it from the workflow",
             RuntimeWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return outer.inside(step.name)
 

@@ -16,7 +16,7 @@ import msgspec
 from buoy.core.ids import LeafId, leaf_scope
 from buoy.core.limits import LOG_EVENTS_MAX, SPEC_LOG_EVENTS_MAX
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf
+from buoy.core.log.leaf import Leaf
 from buoy.core.spec.model import is_spec
 from buoy.engine.authoring.context import Request, StepContext
 from buoy.engine.authoring.definitions import Step, Workflow

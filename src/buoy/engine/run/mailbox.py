@@ -19,8 +19,8 @@ from buoy.core.ids import LeafId, RunId
 from buoy.core.limits import REWIND_HOLD_MAX_S
 from buoy.core.log import codec
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.questions import check_answer
-from buoy.core.log.state import Leaf
 from buoy.engine.code.replay import child_outcome
 from buoy.errors import BadInput
 from buoy.ports.records import Message

@@ -16,7 +16,8 @@ from buoy.core.batch.lots import job_end
 from buoy.core.ids import RunId, chain_of
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf, State, fold
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import State, fold
 from buoy.engine.batch.protocol import ended_message
 from buoy.engine.run.mailbox import ChildEnd, Reason
 from buoy.ports.records import Message

@@ -15,7 +15,7 @@ import msgspec
 from buoy.core.ids import LeafId
 from buoy.core.log import codec
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.transitions import compensation_leaf
 from buoy.engine.authoring.definitions import Step
 from buoy.engine.run.step_attempt import Failure, Success

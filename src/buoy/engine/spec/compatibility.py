@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 
 from buoy.core.ids import LeafId, RunId
 from buoy.core.log import events as e
+from buoy.core.log.leaf import Leaf
 from buoy.core.log.lineage import visible
-from buoy.core.log.state import Leaf, fold
+from buoy.core.log.state import fold
 from buoy.engine.authoring.arguments import Arguments
 from buoy.engine.authoring.context import Request
 from buoy.engine.code.replay import History

@@ -25,7 +25,7 @@ from buoy.core.batch.resources import (
 )
 from buoy.core.ids import LeafId, RunId, leaf_id
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf
+from buoy.core.log.leaf import Leaf
 from buoy.core.spec.model import Resources
 from buoy.engine.client.client import Client
 from buoy.engine.client.requests import waits_for_whom

@@ -9,7 +9,8 @@ import msgspec
 from buoy.core.batch.lots import is_lot
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
-from buoy.core.log.state import Leaf, fold
+from buoy.core.log.leaf import Leaf
+from buoy.core.log.state import fold
 
 _WAITING = ("ask", "signal", "timer", "child")
 
