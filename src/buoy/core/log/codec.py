@@ -32,7 +32,7 @@ _ENCODER = msgspec.json.Encoder(enc_hook=enc_hook)
 _EVENTS_DECODER = msgspec.json.Decoder(list[Event])
 
 
-def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX, *, verb: str = "return") -> msgspec.Raw:
+def encode(value: object, what: str, limit: int = PAYLOAD_BYTES_MAX, verb: str = "return") -> msgspec.Raw:
     """The value as JSON, or a refusal that names it. `verb`: what the caller does with it, for the advice."""
     if value is None:
         return NULL

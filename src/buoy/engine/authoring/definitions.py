@@ -18,10 +18,11 @@ from buoy.core.durations import Duration, seconds
 from buoy.core.ids import check_name
 from buoy.core.spec.model import ANY_SPEC, Recovery, is_spec
 from buoy.engine.authoring.arguments import Arguments
-from buoy.engine.authoring.calls import StepCall, call_now, child
+from buoy.engine.authoring.calls import child
 from buoy.engine.authoring.context import CURRENT, StepContext
 from buoy.engine.authoring.declaration import Retry, checked_function, checked_retry
 from buoy.engine.authoring.outline import outlines_of
+from buoy.engine.authoring.step_calls import StepCall, step_call
 from buoy.errors import BadInput, NotAllowedHere, UnknownWorkflow
 
 P = ParamSpec("P")
@@ -66,7 +67,7 @@ class Step(Generic[P, T]):
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> StepCall[T]:
         """The call without waiting for it: await it, or hand it to `buoy.gather`."""
-        return StepCall(self, args, kwargs)
+        return step_call(self, args, kwargs)
 
     @cached_property
     def remote(self) -> Workflow[..., Any]:
@@ -96,7 +97,7 @@ class AsyncStep(Step[P, T]):
 
     # None and not Any: with Any mypy cannot choose among the overloads of `asyncio.gather`, and gives Any.
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[None, None, T]:
-        call: StepCall[T] = StepCall(self, args, kwargs)
+        call: StepCall[T] = step_call(self, args, kwargs)
         if call.in_sync_workflow:
             call.refuse(f"write `{self.name}.call(...).result()`, or `buoy.gather({self.name}.call(...), ...)`")
         return call
@@ -106,7 +107,7 @@ class SyncStep(Step[P, T]):
     """A step made from a plain `def`. It runs in a thread of its own; a sync workflow waits for it."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        return cast(T, call_now(StepCall(self, args, kwargs)))
+        return cast(T, step_call(self, args, kwargs).now())
 
 
 class Workflow(Generic[P, T]):

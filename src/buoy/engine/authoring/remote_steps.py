@@ -13,7 +13,6 @@ from typing import Any
 
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
-from buoy.engine.authoring.calls import StepCall
 from buoy.engine.authoring.context import Request, StepOutcome, WorkflowContext
 from buoy.engine.authoring.definitions import Step, Workflow
 
@@ -27,7 +26,7 @@ def as_workflow(step: Step[..., Any]) -> Workflow[..., Any]:
 
     @wraps(step.fn)
     async def run_step(*args: Any, **kwargs: Any) -> Any:
-        return await StepCall(here, args, kwargs)
+        return await here.call(*args, **kwargs)
 
     return Workflow(run_step, name=f"step:{step.name}", recovery="resume", queue=step.queue)
 

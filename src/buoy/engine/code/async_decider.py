@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from asyncio import current_task
 from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
@@ -16,14 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from buoy.core.ids import LeafId, RunId
-from buoy.core.log import codec
 from buoy.core.log import events as e
+from buoy.core.log.events import StepCompleted, StepStarted
 from buoy.core.log.timeline import DELIVERED
 from buoy.engine.authoring.context import CURRENT, UNKNOWN, CallScope, Request
 from buoy.engine.code.private_loop import PrivateLoop, ScopedTask
 from buoy.engine.code.protocol import RunRecorder
 from buoy.engine.code.replay import Ended, outcome_of, replay_in_slices
-from buoy.errors import BadInput, Detached, Diverged
+from buoy.errors import Detached, Diverged
 
 if TYPE_CHECKING:
     from buoy.engine.authoring.definitions import Step
@@ -46,6 +47,7 @@ class AsyncDecider:
         self._fn = coro_fn
         self._given: tuple[list[Any], dict[str, Any]] | None = (args, kwargs)
         self._loop = PrivateLoop(self)  # type: ignore[abstract]
+        self.only_scope: CallScope | None = self._loop.root
         self._futures: dict[LeafId, asyncio.Future[Any]] = {}
         self._handles: dict[LeafId, asyncio.TimerHandle] = {}
         self._main: ScopedTask | None = None
@@ -195,22 +197,28 @@ class AsyncDecider:
         code would only wait, receive it and continue. Most calls of most workflows are like that. They skip a future, a
         turn of the loop and the execution: without that a replay takes 50 % longer (`benchmarks/speed_tricks.py`).
         """
-        if not self._ahead:
+        ahead, execution = self._ahead, self._execution
+        if not ahead:
             return UNKNOWN
-        event, execution = self._ahead[0], self._execution
-        ended = event.body
-        if type(ended) is not e.StepCompleted or ended.leaf != leaf or leaf in execution.state.open:
+        event, history = ahead[0], execution.history
+        ended, there = event.body, history.started.get(leaf)
+        if type(ended) is not StepCompleted or ended.leaf != leaf or leaf in execution.state.open:
+            return UNKNOWN
+        if type(there) is not StepStarted or there.args != args:
             return UNKNOWN
         if step.compensate is not None or step.queue is not None:
             return UNKNOWN  # it may be undone later, or runs elsewhere
-        if self._difference is not None or not self._loop.may_go_on() or not execution.history.recalls(leaf, args):
+        loop = self._loop
+        task = current_task(loop)
+        if loop.ready or task is None or task._must_cancel:  # type: ignore[attr-defined]
             return UNKNOWN
         try:
-            found = codec.decode(ended.result, step.arguments.returns, "a stored result")
-        except BadInput:
-            return UNKNOWN  # raised again where the code cannot catch it
-        self._ahead.popleft()
-        self._loop.clock = event.at
+            found = step.arguments.read_result(ended.result)
+        except BaseException:  # noqa: BLE001 - raised again where the code cannot catch it
+            return UNKNOWN
+        history.asked.add(leaf)
+        ahead.popleft()
+        loop.clock = event.at
         return found
 
     def ask_for(self, request: Request) -> asyncio.Future[Any]:
@@ -244,6 +252,7 @@ class AsyncDecider:
             self._execution.open_leaf(request)
         except Diverged as error:
             self._difference = self._difference or error
+            self._ahead = _NOTHING
             raise Detached(str(error)) from error
 
     def ask_for_all(self, requests: list[Request]) -> list[Any]:

@@ -64,8 +64,8 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self._host = host
         # While this lasts, asyncio in this thread is this loop's, and I/O is refused.
         self.entered = RunningLoop(self)
-        self._ready: deque[asyncio.Handle] = deque()
-        self._root = CallScope()
+        self.ready: deque[asyncio.Handle] = deque()
+        self.root = CallScope()
         self._timers: dict[int, LeafId] = {}
         self.seed = 0
         self._made = 0
@@ -84,7 +84,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
-        self._ready.append(handle)
+        self.ready.append(handle)
         return handle
 
     def call_later(  # type: ignore[override]
@@ -124,6 +124,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
             raise Detached("this run is no longer driven here")
         within = copy_context() if context is None else context
         task = ScopedTask(cast("Coroutine[Any, Any, Any]", coro), self, name, self.scope().next_part(), within)
+        self._host.only_scope = None
         parts = self._parts = self._parts or set()
         parts.add(task)
         task.add_done_callback(parts.discard)
@@ -160,28 +161,23 @@ class PrivateLoop(asyncio.AbstractEventLoop):
 
     def start(self, coro: Coroutine[Any, Any, Any], context: Context) -> ScopedTask:
         """The workflow's main task, in the root scope."""
-        main = self._main = ScopedTask(coro, self, "workflow", self._root, context)
+        main = self._main = ScopedTask(coro, self, "workflow", self.root, context)
         return main
 
     def scope(self) -> CallScope:
         """The scope of the code that is running now."""
         task = asyncio.current_task(self)
-        return task.buoy_scope if isinstance(task, ScopedTask) else self._root
-
-    def may_go_on(self) -> bool:
-        """Whether only the code that runs now can move, and it has not been cancelled."""
-        task = asyncio.current_task(self)
-        return not self._ready and task is not None and not task._must_cancel  # type: ignore[attr-defined]
+        return task.buoy_scope if isinstance(task, ScopedTask) else self.root
 
     def fire(self, handle: asyncio.TimerHandle) -> None:
         """A recorded timer is due."""
         self._timers.pop(id(handle), None)
         if not handle.cancelled():
-            self._ready.append(handle)
+            self.ready.append(handle)
 
     def drain(self) -> None:
         """Runs workflow code until it waits for something that is not there yet. Inside of `entered` only."""
-        ready = self._ready
+        ready = self.ready
         for _ in TURNS:
             if not ready:
                 return
@@ -213,7 +209,7 @@ class PrivateLoop(asyncio.AbstractEventLoop):
     def abandon(self) -> None:
         """Drops all code that still waits. Its `finally` parts run, but can record nothing any more."""
         self._closed = True
-        self._ready.clear()
+        self.ready.clear()
         outer = asyncio._get_running_loop()
         # Tasks that a `finally` creates here must not become tasks of the real loop.
         asyncio._set_running_loop(self)

@@ -91,14 +91,6 @@ class History:
             _compare(there, request)
         return True
 
-    def recalls(self, leaf: LeafId, args: msgspec.Raw) -> bool:
-        """Whether the log has the same call of a step. False: `match` has to look closer."""
-        there = self.started.get(leaf)
-        if type(there) is not e.StepStarted or there.args != args:
-            return False
-        self.asked.add(leaf)
-        return True
-
     def call_of(self, request: Request) -> tuple[msgspec.Raw, str]:
         """Arguments and key of a step, as the log has them. A log that was written by hand may leave them out."""
         there, here = self.started.get(request.leaf), request.started

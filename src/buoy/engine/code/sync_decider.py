@@ -39,6 +39,7 @@ class SyncDecider:
     """A sync workflow. Also the context of its durable calls, which come from its thread."""
 
     is_async = False
+    only_scope: CallScope | None = None
 
     def __init__(
         self, execution: RunRecorder, fn: Any, args: list[Any], kwargs: dict[str, Any], pool: ThreadPool | None

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from buoy.engine.authoring.calls import StepCall, _Wait
+from buoy.engine.authoring.calls import _Wait
+from buoy.engine.authoring.step_calls import StepCall
 
 _CLOCKS = frozenset({"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "localtime"})
 _DATES = frozenset({"now", "utcnow", "today"})
@@ -89,9 +90,8 @@ class CodeWatch:
 
     def made(self, call: Call) -> None:
         """Workflow code has made a call. It is kept, so that its end can be looked at."""
-        if call._context is not None:
-            caller = _users(sys._getframe(1))
-            self._calls.append((call, "" if caller is None else _place(caller)))
+        caller = _users(sys._getframe(1))
+        self._calls.append((call, "" if caller is None else _place(caller)))
 
     def note_forgotten(self) -> None:
         """At the end: the calls that no code ever awaited. One that a replay made again counts once."""
@@ -118,7 +118,6 @@ def call_patches(watch: CodeWatch) -> list[tuple[Any, str, Any]]:
 
 
 def _identity(call: Call) -> tuple[str, str]:
-    assert call._context is not None, "only calls in workflow code are kept"
     return str(call._context.run_id), str(call._leaf)
 
 
