@@ -14,7 +14,7 @@ from buoy.core.log.state import fold
 from buoy.engine.services.journal import Journal
 from buoy.ports.pace import Lanes
 from buoy.ports.records import Committed, Outcome, Write
-from tests.patience import until
+from tests.patience import turns, until
 
 from .test_pieces import NULL, created
 
@@ -22,9 +22,8 @@ from .test_pieces import NULL, created
 class Laned:
     """A store with lanes of its own choice, whose commits wait for those who hold them up."""
 
-    commits_inline = False
-
     def __init__(self, lanes: Lanes) -> None:
+        self.commits_inline = False
         self.lanes = lanes
         self.groups: list[list[str]] = []
         self.held = dict[str, asyncio.Event]()
@@ -51,6 +50,23 @@ async def test_a_slow_commit_holds_up_no_other_run_where_each_has_a_lane() -> No
     store.held["slow"].set()
     await journal.settled()
     assert told[3:] == ["slow", "slow"]
+    assert await journal.close()
+
+
+async def test_a_commit_that_began_at_once_and_has_to_wait_holds_up_no_other_run() -> None:
+    store = Laned(Lanes(groups=2, writes=3))
+    store.commits_inline = True
+    journal = Journal(store, driven=())  # type: ignore[arg-type]
+    journal.start()
+    store.held["slow"] = asyncio.Event()
+    told: list[str] = []
+    journal.submit(created("slow", "n"), lambda outcome: told.append("slow"))
+    await turns()
+    journal.submit(created("a", "n"), lambda outcome: told.append("a"))
+    await until(lambda: told == ["a"], "the other to be told")
+    store.held["slow"].set()
+    await journal.settled()
+    assert told == ["a", "slow"]
     assert await journal.close()
 
 

@@ -6,7 +6,7 @@ The schema tells the time by one function. `use_test_clock` replaces it by one t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import psycopg
@@ -51,8 +51,15 @@ class TimedSession(Connection):
         self._sent: float | None = None
 
     def run(self, name: str, values: Values = ()) -> psycopg.Cursor[tuple[Any, ...]]:
+        self._tell_time()
+        return super().run(name, values)
+
+    def send(self, name: str, values: Sequence[bytes | None]) -> None:
+        self._tell_time()
+        super().send(name, values)
+
+    def _tell_time(self) -> None:
         now = self._clock.now()
         if now != self._sent:
             self.raw.execute(_SET, (repr(now),))
             self._sent = now
-        return super().run(name, values)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Coroutine, Sized
+from typing import Any
 
 from buoy.core.ids import RunId
 from buoy.core.limits import COMMIT_BYTES_MAX
@@ -138,11 +139,14 @@ class Journal:
 
     async def _work(self) -> None:
         while True:
+            if self._begun is not None and self._lanes.groups > 1:
+                self._finish_beside(*self._begun)
             group = self._next_group()
             if group:
                 await self._carry_on(group)
             elif self._begun is not None:
                 await self._finish(*self._begun)
+                self._begun = None
             else:
                 if not self._queue and not self._carrying:
                     self._idle.set()
@@ -179,7 +183,11 @@ class Journal:
                 await asyncio.sleep(0)
             return
         self._carried.update(write.run_id for write, _ in group)
-        task = asyncio.get_running_loop().create_task(self._carry(group), name="buoy-journal-lane")
+        self._go_beside(self._carry(group))
+
+    def _go_beside(self, commit: Coroutine[Any, Any, None]) -> None:
+        """Other runs commit in the same time."""
+        task = asyncio.get_running_loop().create_task(commit, name="buoy-journal-lane")
         self._carrying.add(task)
         task.add_done_callback(self._arrived)
 
@@ -198,6 +206,11 @@ class Journal:
             if place % _DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
+    def _finish_beside(self, rest: BegunCoroutine, write: Write, done: Done) -> None:
+        self._carried.add(write.run_id)
+        self._go_beside(self._finish(rest, write, done))
+        self._begun = None
+
     async def _finish(self, rest: BegunCoroutine, write: Write, done: Done) -> None:
         """A commit that was started at once, and then had to wait."""
         try:
@@ -207,8 +220,8 @@ class Journal:
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
             self._note(error)
             outcomes = await self._commit([write], doubt=error)
-        self._begun = None
         self.commits += 1
+        self._carried.discard(write.run_id)
         self._deliver(done, outcomes[0])
 
     def _deliver(self, done: Done, outcome: Outcome) -> None:

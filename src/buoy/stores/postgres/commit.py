@@ -15,6 +15,7 @@ import psycopg
 
 from buoy.core.ids import RunId
 from buoy.core.log.codec import encode_events
+from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import TERMINAL, Status
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Outcome, Released, Write
 from buoy.stores.postgres.connection import Connection
@@ -48,6 +49,10 @@ class _Change(msgspec.Struct, omit_defaults=True):
     at_once: bool = False
 
 
+def encode_document(document: Document) -> bytes:
+    return _ENCODER.encode(document)
+
+
 def commit_work(writes: Sequence[Write]) -> Work[list[Outcome]]:
     """The work for these writes. Encoding is done here, on the caller's thread."""
     # By id, as the server locks them. A second write of one run waits for its turn.
@@ -59,7 +64,7 @@ def commit_work(writes: Sequence[Write]) -> Work[list[Outcome]]:
         turn = seen[write.run_id] = seen.get(write.run_id, -1) + 1
         if turn == len(turns):
             turns.append([])
-        turns[turn].append((place, write, _ENCODER.encode(write.document), encode_events(write.events)))
+        turns[turn].append((place, write, encode_document(write.document), encode_events(write.events)))
 
     def commit_group(connection: Connection) -> list[Outcome]:
         found: dict[int, Outcome] = {}

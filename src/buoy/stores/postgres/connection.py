@@ -7,15 +7,20 @@ setting outlives a transaction: a transaction pooler may give every transaction 
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import count
 from typing import Any, TypeAlias
 
 import psycopg
 
 Values: TypeAlias = Sequence[object] | Mapping[str, object]
 Row: TypeAlias = tuple[Any, ...]
+
+_PLACEHOLDER = re.compile(rb"%b")
+_BINARY = 1
 
 
 class Connection:
@@ -25,10 +30,21 @@ class Connection:
         self.raw = raw
         self.STATEMENTS = sql
         self._cursor = raw.cursor(binary=True)
+        # Statements as libpq takes them.
+        self._numbered: dict[str, bytes] = {}
 
     def run(self, name: str, values: Values = ()) -> psycopg.Cursor[Row]:
         """Executes a statement. The result is valid until the next one."""
         return self._cursor.execute(self.STATEMENTS[name], values or None)
+
+    def send(self, name: str, values: Sequence[bytes | None]) -> None:
+        """Sends a statement and waits for nothing. The values are in PostgreSQL's binary form, and so is the answer."""
+        text = self._numbered.get(name)
+        if text is None:
+            numbers = count(1)
+            text = _PLACEHOLDER.sub(lambda _: b"$%d" % next(numbers), self.STATEMENTS[name])
+            self._numbered[name] = text
+        self.raw.pgconn.send_query_params(text, values, None, [_BINARY] * len(values), _BINARY)
 
     def rows(self, name: str, values: Values = ()) -> list[Row]:
         return self.run(name, values).fetchall()

@@ -1,9 +1,9 @@
-"""Lanes to the database: each has a few sessions, each session a daemon thread of its own.
+"""Lanes to the database: each has a few sessions, and as many daemon threads that do its work.
 
-Invariants: a session is used by its thread only. A lane opens no more sessions than it may have, and each only when
-work waits for it. A session that failed is dropped, and the next work opens another one. Work that reads is tried
-again once on a new session; work that writes never is, since its outcome is unclear. A call that hangs keeps neither
-the event loop nor the end of the process waiting.
+Invariants: a session is used by one thread, or by one borrower, at a time. A lane opens no more sessions than it may
+have, and each only when work waits for it. A session that failed is dropped, and the next work opens another one. Work
+that reads is tried again once on a new session; work that writes never is, since its outcome is unclear. A call that
+hangs keeps neither the event loop nor the end of the process waiting.
 """
 
 from __future__ import annotations
@@ -74,6 +74,9 @@ class Lane:
         self._working = 0
         self._threads: list[threading.Thread] = []
         self._open: set[Connection] = set()
+        # Open and not in use. Each thread at work and each borrower holds a permit, so that there are never too many.
+        self._free: list[Connection] = []
+        self._permits = threading.Semaphore(sessions)
         self._closing = False
 
     async def run(self, work: Work[T], *, repeats: bool = False) -> T:
@@ -88,6 +91,24 @@ class Lane:
         self._jobs.put(job)
         found: T = await job.done
         return found
+
+    @property
+    def store_name(self) -> str:
+        return self._store_name()
+
+    def borrow(self) -> Connection | None:
+        """An open session for the caller's own thread, until `give_back`. None: the lane has work, or none is open."""
+        with self._lock:
+            if self._closing:
+                raise closed(self._store_name())
+            if self._waiting or self._working or not self._free or not self._permits.acquire(blocking=False):
+                return None
+            return self._free.pop()
+
+    def give_back(self, session: Connection) -> None:
+        """Ends a loan. A session that its borrower has closed is dropped."""
+        self._rest(session)
+        self._permits.release()
 
     async def close(self) -> None:
         """Lets the work in hand end, then closes. Twice is once."""
@@ -108,7 +129,11 @@ class Lane:
             for thread in threads:
                 thread.join(CLOSE_PATIENCE_S)
             if not any(thread.is_alive() for thread in threads):
-                return
+                break
+        with self._lock:
+            free, self._free = self._free, []
+        for session in free:
+            self._drop(session)
 
     def _add_thread(self) -> None:
         thread = threading.Thread(target=self._serve, name=f"{self._name}-{len(self._threads)}", daemon=True)
@@ -116,8 +141,7 @@ class Lane:
         thread.start()
 
     def _serve(self) -> None:
-        """The life of one session's thread."""
-        session: Connection | None = None
+        """The life of a thread."""
         while True:
             job = self._jobs.get()
             if job is None:
@@ -125,22 +149,35 @@ class Lane:
             with self._lock:
                 self._waiting -= 1
                 self._working += 1
+            answer: tuple[object, BaseException | None] = (None, None)
             try:
                 if not job.done.cancelled():
-                    session = self._do(job, session)
+                    answer = self._do_on_session(job)
             finally:
                 with self._lock:
                     self._working -= 1
-        self._drop(session)
+            # Last: who has the answer finds the session free.
+            job.answer(*answer)
 
-    def _do(self, job: _Job, session: Connection | None) -> Connection | None:
-        """Answers one job. The session to use from now on; None: a new one."""
+    def _do_on_session(self, job: _Job) -> tuple[object, BaseException | None]:
+        with self._permits:
+            with self._lock:
+                session = self._free.pop() if self._free else None
+            session, value, error = self._do(job, session)
+            if session is not None:
+                self._rest(session)
+        return value, error
+
+    def _do(
+        self, job: _Job, session: Connection | None
+    ) -> tuple[Connection | None, object, BaseException | None]:  # fmt: skip
+        """Does one job. The session to use from now on (None: a new one), and the job's answer."""
         tries = 2 if job.repeats and session is not None else 1
         for attempt in range(1, tries + 1):
             try:
                 if session is None:
                     session = self._begin()
-                value = _patiently(job.work, session)
+                return session, _patiently(job.work, session), None
             except psycopg.Error as error:
                 translate = unreachable if session is None else translated
                 if session is None or session.raw.closed or code_of(error) == READ_ONLY:
@@ -148,19 +185,25 @@ class Lane:
                     session = None
                     if attempt < tries:
                         continue
-                job.answer(None, _caused(translate(error, self._store_name()), error))
+                return session, None, _caused(translate(error, self._store_name()), error)
             except BaseException as error:  # noqa: BLE001 - it is the caller's, who waits in another thread
-                job.answer(None, error)
-            else:
-                job.answer(value, None)
-            break
-        return session
+                return session, None, error
+        raise AssertionError("the last try gives an answer")
 
     def _begin(self) -> Connection:
         session = self._connect()
         with self._lock:
             self._open.add(session)
         return session
+
+    def _rest(self, session: Connection) -> None:
+        """Keeps a session for the next work."""
+        with self._lock:
+            keep = not self._closing and not session.raw.closed
+            if keep:
+                self._free.append(session)
+        if not keep:
+            self._drop(session)
 
     def _drop(self, session: Connection | None) -> None:
         if session is not None:

@@ -18,6 +18,7 @@ from buoy.ports.pace import Lanes, Pace
 from buoy.ports.records import (
     Beat,
     Broken,
+    Committed,
     Ended,
     Evidence,
     Message,
@@ -37,6 +38,7 @@ from buoy.ports.records import (
 from buoy.stores.change_feed import ChangeFeed, wakes_others
 from buoy.stores.postgres import logs, runs, tasks
 from buoy.stores.postgres.address import address_of
+from buoy.stores.postgres.appends import Appends
 from buoy.stores.postgres.archive import PostgresArchive
 from buoy.stores.postgres.commit import commit_work
 from buoy.stores.postgres.connection import Connection
@@ -62,6 +64,7 @@ class PostgresStore:
         self._session = session
         self._writer = WriteLane(self._connect, lambda: self.name, "buoy-pg-writer", WRITERS)
         self._reader = ReadLane(self._connect, lambda: self.name, "buoy-pg-reader")
+        self._appends = Appends(self._writer, clock)
         self._met = Met()
         self._feed = ChangeFeed(lambda: 0)
         self._notifier = Notifier(self._reader, opened.address.channel)
@@ -93,7 +96,7 @@ class PostgresStore:
 
     @property
     def commits_inline(self) -> bool:
-        return False
+        return True
 
     @property
     def lanes(self) -> Lanes:
@@ -132,6 +135,8 @@ class PostgresStore:
     async def commit(self, writes: Sequence[Write]) -> list[Outcome]:
         if not writes:
             return []
+        if len(writes) == 1 and await self._appends.commit(writes[0]):
+            return [Committed(writes[0].events[-1].seq)]
         outcomes = await self._writer.write(commit_work(writes))
         if any(map(wakes_others, writes)):
             self._changed()
