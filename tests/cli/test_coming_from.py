@@ -26,7 +26,8 @@ COMMANDS = sorted({code for code in CODES if code.startswith("buoy ")})
 STAYING = {
     "buoy runner --run nightly-7c2a --time-left 2h", "buoy sweeper --interval 300", "buoy sweeper --stale-after 600",
     "buoy slurm regenerate nightly-7c2a --account bio --submit", "buoy submit nightly.yaml --slurm --account bio",
-    "buoy sync-status nightly-7c2a", "buoy watch nightly-7c2a --recover", "buoy worker flows.py --start-delay 2m",
+    "buoy sync-status nightly-7c2a", "buoy workflows sync-status nightly-7c2a", "buoy watch nightly-7c2a --recover",
+    "buoy worker flows.py --start-delay 2m",
 }  # fmt: skip
 NIGHTLY = "name: nightly\nsteps:\n  - {id: train, run: echo trained}\n"
 FLOWS = """

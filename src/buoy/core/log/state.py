@@ -95,7 +95,7 @@ class State(msgspec.Struct):
 
     def apply_all(self, events: Sequence[e.Event]) -> None:
         """Adds the next events. Most of a long log are steps that start once and end well: they are added here as their
-        transitions would, without a call. A fold takes half the time so."""
+        transitions would, without a call. A fold then takes 0.6 to 0.8 of the time."""
         leaves, open_now, ended, head = self.leaves, self.open, self.ended, self.head_seq
         for event in events:
             body: Any = event.body
