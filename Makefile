@@ -1,8 +1,8 @@
 # Everything that a person does with a clone. `make` alone says what there is.
 VENV ?= .venv
 SEEDS ?= 200
-# One more than the cores of a small machine: the tests with real processes mostly wait.
-JOBS ?= 3
+# Two more than the cores of a small machine: the tests with real processes mostly wait.
+JOBS ?= 4
 
 # The newest Python that really runs: some version managers leave commands behind that only print an error.
 PYTHON ?= $(shell for each in python3.13 python3.12 python3.11 python3; do \
