@@ -156,6 +156,19 @@ def test_a_watch_without_an_answer_changes_nothing(played: Played) -> None:
     assert tended.unknown is not None and "squeue failed" in tended.unknown
 
 
+def test_a_run_whose_allocation_is_queued_waits_and_is_not_stalled(played: Played) -> None:
+    submit(played)
+    told = []
+
+    def in_doubt() -> bool:
+        told.append(played.json("watch", "r1", "--once", code=4)["trouble"])
+        return told[-1] is not None
+
+    wait_until(in_doubt, "a look that sees no worker")
+    assert told[-1] == "waiting for Slurm: 1 allocation, 0 of them running"
+    assert played.json("jobs", "r1")["trouble"] == told[-1]
+
+
 def test_jobs_that_no_live_allocation_could_run_are_stuck_although_others_live(played: Played) -> None:
     made = spec(1)
     made["steps"].append({"id": "large", "needs": [], "run": "sleep 600", "resources": {"cpus": 3}})

@@ -10,7 +10,7 @@ from buoy.cli.terminal.output import print_json
 from buoy.cli.terminal.program import Exit, go, inspected, shared_options
 from buoy.core.batch.jobs import JobStatus
 from buoy.core.ids import RunId
-from buoy.operations.batch.jobs import Jobs, list_jobs
+from buoy.operations.batch.job_list import Jobs, list_jobs
 
 
 @click.command()

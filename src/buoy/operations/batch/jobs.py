@@ -1,4 +1,4 @@
-"""Jobs: every job of a batch run, with its status, its runner, and how it ended.
+"""Jobs: a batch run as its log has it, with every job, its status, its runner, and how it ended.
 
 Invariant: a lot that cannot be read hides no job: its jobs are shown as offered.
 """
@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
-from buoy.core.batch.jobs import JobStatus, JobView, LotFacts, brief_views, counts, job_views, open_lots, with_results
-from buoy.core.diagnosis.health import TROUBLES, judge
+from buoy.core.batch.jobs import JobView, LotFacts, job_views, open_lots
 from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.core.log.document import Document
@@ -23,7 +22,6 @@ from buoy.engine.spec.workflow import stored_workflow
 from buoy.errors import CorruptLog, Problem, UnknownRun, WrongState
 from buoy.operations.access import StoreAccess
 from buoy.ports.records import RunnerRecord
-from buoy.recovery.evidence import facts_of_page, read_fleet
 
 # Lots whose logs are read to tell which of their jobs run.
 _LOTS_READ_MAX = 256
@@ -41,18 +39,6 @@ class BatchLog(msgspec.Struct, frozen=True):
     log: list[e.Event]
     state: State
     plan: SpecPlan
-
-
-class Jobs(msgspec.Struct, frozen=True):
-    """The jobs of a run that were asked for, and how many of all have each status. `left_out`: beyond the limit."""
-
-    run_id: RunId
-    status: str
-    jobs: tuple[JobView, ...]
-    counts: dict[JobStatus, int]
-    left_out: int = 0
-    # Why the run as a whole does not continue, if it does not.
-    trouble: str | None = None
 
 
 async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None = None) -> BatchLog:
@@ -76,34 +62,6 @@ async def read_batch(access: StoreAccess, run_id: RunId, known: BatchLog | None 
     created = state.created
     plan = await asyncio.to_thread(lambda: stored_workflow(data, state.version).plan(created.input))
     return BatchLog(record.document, log, state, plan)
-
-
-async def list_jobs(
-    access: StoreAccess,
-    run_id: RunId,
-    statuses: Collection[str] = (),
-    names: Collection[str] = (),
-    limit: int | None = None,
-) -> Jobs:
-    """The jobs of a run, or those with these statuses or names; at most that many of them."""
-    batch = await read_batch(access, run_id)
-    views = brief_views(batch.plan, batch.log, await read_lots(access, batch.state), batch.state)
-    found = [
-        view for view in views if (not statuses or view.status in statuses) and (not names or view.job in names)
-    ]  # fmt: skip
-    shown = with_results(batch.log, batch.state, found[:limit])
-    left_out, trouble = len(found) - len(shown), await run_trouble(access, run_id)
-    return Jobs(run_id, str(batch.state.status), tuple(shown), counts(views), left_out, trouble)
-
-
-async def run_trouble(access: StoreAccess, run_id: RunId) -> str | None:
-    """Why a run does not continue, by the same verdict as in lists of runs; None: it is healthy."""
-    record = await access.store.run(run_id)
-    if record is None:
-        return None
-    facts = await facts_of_page(access.store, await read_fleet(access.store, access.liveness), [record])
-    verdict = judge(facts[0])
-    return f"{verdict.health}: {'; '.join(verdict.reasons)}" if verdict.health in TROUBLES else None
 
 
 async def views_of(access: StoreAccess, batch: BatchLog) -> list[JobView]:

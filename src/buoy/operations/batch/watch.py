@@ -7,7 +7,8 @@ import msgspec
 from buoy.core.batch.jobs import SETTLED, JobStatus, JobView, counts
 from buoy.core.ids import RunId
 from buoy.operations.access import StoreAccess
-from buoy.operations.batch.jobs import BatchLog, read_batch, run_trouble, views_of
+from buoy.operations.batch.job_list import run_trouble
+from buoy.operations.batch.jobs import BatchLog, read_batch, views_of
 
 _FAILURES_SHOWN = 5
 # The rate is that of the last looks.
@@ -53,7 +54,7 @@ class JobWatch:
         began = self._access.clock.monotonic()
         self._known = await read_batch(self._access, self._run_id, self._known)
         views = await views_of(self._access, self._known)
-        trouble = await run_trouble(self._access, self._run_id)
+        trouble = await run_trouble(self._access, self._known)
         self.rest_s = min(_REST_MAX_S, 9 * (self._access.clock.monotonic() - began))
         return self._progress(str(self._known.state.status), views, trouble)
 
