@@ -73,7 +73,7 @@ class NeverLookAgain(Mutant):
     enough = 60
 
     def install(self, world: World) -> None:
-        async def forgotten(runner: Runner, waiting: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
+        async def forgotten(runner: Runner, isolation: IsolationSlot) -> AsyncIterator[tuple[Task, int]]:
             found: tuple[tuple[Task, int], ...] = ()
             for each in found:
                 yield each
