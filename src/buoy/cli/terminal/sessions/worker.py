@@ -62,7 +62,7 @@ class Reporter:
             self.tell("trouble", f"trouble: {text}", trouble=text)
 
     def trouble_over(self, text: str) -> None:
-        """Said once for all that noticed it. The same trouble is then said again."""
+        """Tells the end once, however many loops notice it. The same trouble then counts as new."""
         if self._trouble:
             self._trouble = ""
             self.tell("trouble_over", text)
