@@ -43,7 +43,8 @@ from buoy.errors import BadInput
 from buoy.operations.maintenance.bundles import Imported, import_run
 from buoy.ports.records import Beat, RunRecord
 from buoy.ports.store import Store
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.stores import open_store
 from buoy.testing.clock import ManualClock

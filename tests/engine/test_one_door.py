@@ -31,7 +31,8 @@ from buoy.engine.run.saga import Saga
 from buoy.engine.run.step_attempt import StepAttempt
 from buoy.engine.services.timers import Timers
 from buoy.host.clock import SystemClock
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from tests.engine.harness import log_of, opened, outcome_of, plant, store_at, until, until_status
 
 VICTIM = "victim"

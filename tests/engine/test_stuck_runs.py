@@ -12,7 +12,8 @@ import buoy
 from buoy.core.diagnosis.diagnose import diagnose
 from buoy.core.ids import RunId
 from buoy.engine.authoring.definitions import Registry
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.wiring.local_worker import open_worker
 from tests.patience import until
 

@@ -17,7 +17,8 @@ from buoy.core.spec.model import Spec, SpecStep, spec_hash, stored_form
 from buoy.errors import Unavailable
 from buoy.ports.records import Held, Message, Released, Write
 from buoy.ports.store import Store
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.surroundings import children_of
 from tests.core.logbook import answered, asked, awaited, child, claimed, completed, started
 

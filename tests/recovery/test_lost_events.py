@@ -20,7 +20,8 @@ from buoy.core.log.state import fold
 from buoy.engine.read_log import read_log
 from buoy.operations.maintenance.doctor import Doctor, DoctorReport
 from buoy.ports.records import FencedOut, Held, Write
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import recover_run
 from buoy.recovery.sweep.sweep import SweepOptions, sweep
 from tests.core.logbook import claimed, completed, started

@@ -18,7 +18,7 @@ from buoy.host.clock import SystemClock
 from buoy.host.lock_files import LockFiles
 from buoy.operations.inspect.troubles import all_troubles
 from buoy.ports.records import Beat, RunnerInfo, RunnerRecord
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import examine
 from buoy.recovery.sweep.scan import scan
 from buoy.recovery.sweep.sweep import SweepOptions, sweep

@@ -19,7 +19,8 @@ from buoy.core.log.state import fold
 from buoy.engine.client.client import Client
 from buoy.engine.read_log import read_log
 from buoy.operations.maintenance.bundles import import_run
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.sweep.resume_paused import go_on_with_this_code
 from tests.fixtures.release_0_1_0 import flows, flows_later
 from tests.fixtures.release_0_1_0.runs import BUNDLES, STATUS, STORES, stored

@@ -13,7 +13,8 @@ from buoy.core.diagnosis.health import Health, judge
 from buoy.core.ids import LeafId
 from buoy.core.log import events as e
 from buoy.ports.records import Beat, Released
-from buoy.recovery.evidence import facts_of_page, facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_page, facts_of_run
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import examine, recover_run
 from buoy.recovery.sweep.reconcile import reconcile
 from buoy.recovery.sweep.scan import ScanOptions, scan

@@ -25,7 +25,8 @@ from buoy.engine.services.recovery_log import note_recovery
 from buoy.errors import CorruptLog, Problem, StoreUnusable, Unavailable, UserError, WrongState
 from buoy.ports.records import Broken, RunRecord
 from buoy.recovery import remedies
-from buoy.recovery.evidence import Fleet, facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import Fleet, read_fleet
 
 UNREADABLE = "R1"
 # How the names of ages in evidence end.

@@ -14,7 +14,8 @@ from buoy.core.log.wording import counted
 from buoy.operations.access import StoreAccess
 from buoy.operations.batch.jobs import BatchLog, read_batch, read_lots
 from buoy.operations.slurm.cluster_log import read_cluster
-from buoy.recovery.evidence import facts_of_page, read_fleet
+from buoy.recovery.evidence import facts_of_page
+from buoy.recovery.fleet import read_fleet
 
 
 class Jobs(msgspec.Struct, frozen=True):

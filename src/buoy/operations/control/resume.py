@@ -27,7 +27,8 @@ from buoy.engine.client.requests import unread_pause
 from buoy.errors import Problem, RecoveryFailed, WrongState
 from buoy.operations.control.recover import RecoveryView, done_text, recovery_view, strike_off
 from buoy.ports.records import RunQuery
-from buoy.recovery.evidence import facts_of_page, read_fleet
+from buoy.recovery.evidence import facts_of_page
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import Recovery, examine, recover_run
 
 _AWAITS = "it awaits an answer"

@@ -14,7 +14,7 @@ from buoy.engine.client.client import Client
 from buoy.errors import WrongState
 from buoy.operations.targets.spec_files import Target
 from buoy.operations.targets.workflow_files import AnyWorkflow
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 
 
 class Started(msgspec.Struct, frozen=True):

@@ -28,7 +28,7 @@ from buoy.engine.client.starts import create
 from buoy.engine.spec.workflow import SpecArguments, stored_workflow
 from buoy.errors import BadInput, UnknownWorkflow, WrongState
 from buoy.operations.control.start import Started
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 
 _PREFIX_CHARS = 40
 

@@ -10,7 +10,8 @@ from buoy.core.explain.phrases import Wording
 from buoy.core.limits import STALE_AFTER_S
 from buoy.engine.client.client import Client
 from buoy.errors import CorruptLog
-from buoy.recovery.evidence import facts_of_run, read_fleet, store_facts
+from buoy.recovery.evidence import facts_of_run, store_facts
+from buoy.recovery.fleet import read_fleet
 
 
 async def explain_run(client: Client, run_id: str, words: Wording, cluster: ClusterFacts | None = None) -> Explanation:

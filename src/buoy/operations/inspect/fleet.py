@@ -11,7 +11,7 @@ from buoy.core.diagnosis.facts import RunnerFacts
 from buoy.core.limits import RUNNERS_GONE_KEPT
 from buoy.engine.client.client import Client
 from buoy.errors import BadInput, UnknownWorkflow
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of
 
 

@@ -13,7 +13,8 @@ from buoy.core.log.lifecycle import Status
 from buoy.engine.client.client import Client
 from buoy.operations.inspect.leaf_views import LeafView, leaf_views
 from buoy.operations.inspect.run_view import RunView, run_view
-from buoy.recovery.evidence import facts_of_run, read_fleet
+from buoy.recovery.evidence import facts_of_run
+from buoy.recovery.fleet import read_fleet
 
 
 class BranchView(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -18,7 +18,8 @@ from buoy.operations.access import StoreAccess
 from buoy.operations.inspect.run_ids import complete_run_id
 from buoy.operations.inspect.run_view import RunView, run_view
 from buoy.ports.records import Broken, RunQuery, RunRecord
-from buoy.recovery.evidence import facts_of_page, read_fleet
+from buoy.recovery.evidence import facts_of_page
+from buoy.recovery.fleet import read_fleet
 
 # A batch run has some hundreds of open lots at most. A page without them may take several looks.
 _PAGES_MAX = 40

@@ -21,7 +21,8 @@ from buoy.engine.client.client import Client
 from buoy.errors import Problem
 from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.records import RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet, store_trouble
+from buoy.recovery.evidence import facts_of_page, store_trouble
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.recover import Examined, examine
 
 

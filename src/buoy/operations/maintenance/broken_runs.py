@@ -20,7 +20,7 @@ from buoy.engine.client.client import Client
 from buoy.engine.read_log import inbox_pages, read_log
 from buoy.errors import BadInput, CorruptLog, Problem, WrongState
 from buoy.ports.maintenance import Remains, Tombstone
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 
 # In the file that keeps the bytes.
 MANIFEST = "MANIFEST.json"

@@ -16,7 +16,7 @@ from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.maintenance import CountsRequests
 from buoy.ports.records import RunnerRecord, RunQuery, RunRecord
 from buoy.ports.store import Store
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweepers_of
 
 # A scrape reads so many logs, and so many events of each.

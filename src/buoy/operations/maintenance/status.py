@@ -19,7 +19,8 @@ from buoy.engine.client.client import Client
 from buoy.operations.inspect.runs import NOT_ENDED
 from buoy.ports.maintenance import CountsRequests
 from buoy.ports.records import ENDED, MORE, Broken, RunQuery
-from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet, store_trouble
+from buoy.recovery.evidence import facts_of_page, store_trouble
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.sweep.sweeper_health import SweeperState, sweeper_troubles, sweepers_of, swept_text
 
 __all__ = ["ENDED", "StatusReport", "store_status"]

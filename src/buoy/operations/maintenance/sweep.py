@@ -7,7 +7,7 @@ import msgspec
 from buoy.core.ids import RunId
 from buoy.core.limits import LOOKS_APART_S, SUSPECT_AFTER_S
 from buoy.operations.access import StoreAccess
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import Recovery
 from buoy.recovery.sweep.scope import Scope
 from buoy.recovery.sweep.sweep import SweepOptions

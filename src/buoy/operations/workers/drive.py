@@ -22,7 +22,8 @@ from buoy.engine.process.runner import Runner
 from buoy.engine.read_log import read_log
 from buoy.errors import StoreUnusable
 from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
-from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
+from buoy.recovery.evidence import facts_of_page
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.sweep.resume_paused import takes_input
 
 _CHILDREN_MAX = 200

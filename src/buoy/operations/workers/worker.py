@@ -24,7 +24,7 @@ from buoy.errors import BadInput
 from buoy.operations.targets.workflow_files import load_all
 from buoy.ports.host import Liveness
 from buoy.ports.records import Evidence, RunQuery, RunRecord, Task
-from buoy.recovery.evidence import read_fleet
+from buoy.recovery.fleet import read_fleet
 from buoy.recovery.recover import Recovery
 from buoy.recovery.sweep.sweeper import Sweeper
 

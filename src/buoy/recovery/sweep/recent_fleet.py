@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_SHOWN
 from buoy.engine.client.client import Client
-from buoy.recovery.evidence import Fleet, read_fleet
+from buoy.recovery.fleet import Fleet, read_fleet
 
 
 class RecentFleet:

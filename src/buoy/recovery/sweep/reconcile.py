@@ -18,7 +18,7 @@ from buoy.core.log.lifecycle import ACTIVE
 from buoy.core.times import StoreTime, run_time
 from buoy.engine.client.client import Client
 from buoy.ports.records import RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, read_fleet
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.recover import Recovery, examine, recover_run
 from buoy.recovery.sweep.scan import sweep_pages
 from buoy.recovery.sweep.scope import Scope

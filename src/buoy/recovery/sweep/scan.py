@@ -21,7 +21,7 @@ from buoy.core.remedy.policy import Lookup
 from buoy.engine.client.client import Client
 from buoy.ports.records import RunPage, RunQuery, RunRecord
 from buoy.ports.store import Store
-from buoy.recovery.evidence import Fleet, read_fleet
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.recover import Recovery, recover_run
 from buoy.recovery.sweep.found import Found, Report, hand_over
 from buoy.recovery.sweep.recent_fleet import RecentFleet

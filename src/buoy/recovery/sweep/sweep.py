@@ -22,8 +22,9 @@ from buoy.engine.services.recovery_log import note_burial, note_release
 from buoy.errors import CorruptLog, Problem
 from buoy.ports.host import Sight
 from buoy.ports.records import Evidence, Orphan, RunnerRecord, RunQuery, RunRecord
-from buoy.recovery.evidence import Fleet, facts_of_page, read_fleet
+from buoy.recovery.evidence import facts_of_page
 from buoy.recovery.failure_detector import FailureDetector, retire, strike_unregistered
+from buoy.recovery.fleet import Fleet, read_fleet
 from buoy.recovery.recover import Recovery, recover_run, ruling_of
 from buoy.recovery.sweep.left_lots import end_left, held_lots
 from buoy.recovery.sweep.recent_fleet import RecentFleet
