@@ -167,6 +167,32 @@ def test_a_run_whose_allocation_is_queued_waits_and_is_not_stalled(played: Playe
     wait_until(in_doubt, "a look that sees no worker")
     assert told[-1] == "waiting for Slurm: 1 allocation, 0 of them running"
     assert played.json("jobs", "r1")["trouble"] == told[-1]
+    listed = played.json("ps")["runs"][0]
+    assert (listed["health"], listed["reasons"]) == ("idle", ["it waits for Slurm: 1 allocation asked for"]), listed
+    told_all = played.json("why", "--all")
+    assert told_all["troubles"] == [], told_all
+    said = played.json("why", "r1")
+    assert said["health"] == "idle" and said["wrong"] == [], said
+    assert said["headline"] == "r1 waits for Slurm to start its first runner."
+    assert "1 allocation" in said["now"] and any("sync-status r1" in each for each in said["you_can"])
+    played.set(0, state="CANCELLED")
+    played("sync-status", "r1", code=1)
+    assert played.json("ps")["runs"][0]["health"] == "stalled", "nothing is on its way any more"
+    assert [each["code"] for each in played.json("why", "--all", code=1)["troubles"]] == ["Q5"]
+
+
+def test_a_run_whose_next_allocation_is_queued_waits_with_its_lots(played: Played) -> None:
+    run_one(played)
+    played.lose(0, "NODE_FAIL")
+    played("sync-status", "r1", code=1)
+    assert played.json("why", "--all", code=1)["troubles"]
+    played("slurm", "regenerate", "r1", "--submit")
+    told = played.json("why", "--all")
+    assert told["troubles"] == [], told
+    assert played.json("why", "r1")["headline"] == "r1 waits for Slurm to start its next runner."
+    listed = [*played.json("ps")["runs"], *played.json("ps", "--parent", "r1")["runs"]]
+    found = [(each["document"]["workflow"], each["health"]) for each in listed]
+    assert found == [("spec:sweep", "idle"), ("lot:", "idle")]
 
 
 def test_jobs_that_no_live_allocation_could_run_are_stuck_although_others_live(played: Played) -> None:

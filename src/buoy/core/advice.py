@@ -48,6 +48,7 @@ _KINDS: dict[str, Kind] = {
     "runner": "start_worker",
     "jobs": "look",
     "sync-status": "recover",
+    "watch": "recover",
     "slurm": "recover",
     "run": "drive",
     "purge": "purge",

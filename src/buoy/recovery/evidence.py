@@ -7,11 +7,12 @@ runners: a runner that registers in between is still found, and a concurrent app
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
 
+from buoy.core.batch.allocations import live_count
 from buoy.core.diagnosis.document_drift import difference, log_gone_text
 from buoy.core.diagnosis.facts import (
     Facts,
@@ -22,10 +23,11 @@ from buoy.core.diagnosis.facts import (
     milestones_of,
     task_ended,
 )
-from buoy.core.diagnosis.health import TROUBLES, judge
+from buoy.core.diagnosis.health import TROUBLES, Health, judge
 from buoy.core.explain.store import refusal_text
+from buoy.core.limits import INBOX_PAGE
 from buoy.core.log.document import Document, document
-from buoy.core.log.events import Event
+from buoy.core.log.events import LOT_WORKFLOW, Event
 from buoy.core.log.state import State, fold
 from buoy.core.times import StoreTime, run_time
 from buoy.engine.read_log import read_log, unread_inbox
@@ -55,10 +57,34 @@ async def store_trouble(store: Store) -> str | None:
 async def facts_of_page(
     store: Store, fleet: Fleet, records: Sequence[RunRecord], *, stale_after_s: float | None = None
 ) -> list[Facts]:
-    """The facts about many runs, from their documents alone: no log is read."""
+    """The facts about many runs, from their documents alone: no log is read.
+
+    Of a batch run that no live runner could take the inbox is read, too: nobody has read what waits there about its
+    allocations.
+    """
     now = await store.now()
-    found = [_facts(record, fleet, now) for record in records]
+    found = [await _with_allocations(store, _facts(record, fleet, now)) for record in records]
     return found if stale_after_s is None else [replace(each, stale_after_s=stale_after_s) for each in found]
+
+
+async def _with_allocations(store: Store, facts: Facts) -> Facts:
+    """With the allocations from which the next runner of a stalled batch run, or of a lot of one, may come."""
+    document = facts.document
+    lot = document.workflow == LOT_WORKFLOW and document.parent is not None
+    if not (lot or document.placement == "batch") or judge(facts).health is not Health.STALLED:
+        return facts
+    if lot and document.parent is not None:
+        parent = await store.run(document.parent.run)
+        if parent is None:
+            return facts
+        document = parent.document
+    unread = await store.inbox(document.run_id, document.consumed_count, INBOX_PAGE)
+    return replace(facts, allocations=live_allocations(document, unread))
+
+
+def live_allocations(document: Document, messages: Iterable[Message]) -> int:
+    """The allocations of a batch run that have not ended, by its document and the messages that it has not read."""
+    return live_count(document, [each.body for each in messages if each.kind == "cluster"])
 
 
 async def facts_of_run(
@@ -88,6 +114,7 @@ async def facts_of_run(
     facts = _facts(record, fleet, now, folded, milestones_of(log))
     facts = _with_log(facts, record, log, state, folded, inbox, _clock_of(record, fleet, folded))
     facts = replace(facts, stale_after_s=stale_after_s, stream_open=stream_open)
+    facts = await _with_allocations(store, facts) if facts.document.workflow == LOT_WORKFLOW else facts
     if folded is None or folded.ended:
         return facts, state
     return await _with_surroundings(store, fleet, facts, state, now), state
@@ -141,6 +168,7 @@ def _with_log(
         stored=record.document,
         foreign=folded is None,
         unread=len(unread),
+        allocations=0 if folded is None else live_allocations(folded, inbox),
         messages=unread,
         drift=None if folded is None else difference(record.document, folded),
     )

@@ -17,7 +17,9 @@ from buoy.core.batch.slurm_text import Cause, Phase, SlurmJob
 from buoy.core.log import cluster_changes as c
 from buoy.core.log import codec
 from buoy.core.log import events as e
+from buoy.core.log.document import Document
 from buoy.core.spec.model import Resources, SpecAction
+from buoy.errors import BadInput
 
 
 class AllocationStatus(StrEnum):
@@ -232,6 +234,29 @@ def read_message(body: msgspec.Raw) -> c.ChangeCluster:
     """The changes in a message."""
     found: c.ChangeCluster = codec.decode(body, c.ChangeCluster, "a message about a cluster")
     return found
+
+
+def live_count(document: Document, bodies: Iterable[msgspec.Raw]) -> int:
+    """How many allocations of a run have not ended, by its document and messages about its cluster.
+
+    A message that the document already counts, or that cannot be read, changes nothing: a list hides no other run.
+    """
+    count, number, named = document.allocations, document.cluster_number, set[str]()
+    for body in bodies:
+        try:
+            found = read_message(body)
+        except BadInput:
+            continue
+        if found.number <= number:
+            continue
+        number = found.number
+        for change in found.changes:
+            if isinstance(change, c.AllocationPlanned):
+                named.add(change.name)
+            elif isinstance(change, c.AllocationEnded):
+                count -= change.name not in named
+                named.discard(change.name)
+    return max(count, 0) + len(named)
 
 
 def cluster_event(body: msgspec.Raw, message: int, by: str | None) -> e.ClusterChanged:

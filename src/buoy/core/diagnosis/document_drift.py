@@ -18,7 +18,10 @@ _SHOWN_CHARS = 120
 # What pauses have had since version 2 of the document.
 _LATER_IN_PAUSES = ("message", "expires_at", "tried_version", "difference", "misfits")
 # Since which version of the document it has these fields.
-_SINCE = {"consumed_count": 3, "placement": 4, "lots": 4, "held_count": 4, "takeovers": 5}
+_SINCE = {
+    "consumed_count": 3, "placement": 4, "lots": 4, "held_count": 4, "takeovers": 5,
+    "allocations": 6, "cluster_number": 6,
+}  # fmt: skip
 # The fields whose names say little by themselves.
 _LABELS = {
     "open": "what is open",
@@ -29,6 +32,8 @@ _LABELS = {
     "lots": "lots on offer",
     "held_count": "number of failed jobs",
     "takeovers": "number of takeovers",
+    "allocations": "number of allocations",
+    "cluster_number": "last change of its cluster",
     "wake_at": "next wake-up (seconds since 1970)",
     "head_seq": "last event",
     "created_at": "creation (seconds since 1970)",

@@ -207,6 +207,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stale_after_s: float | None = None
     # Set if the store took no data just now. None: it did, or that was not tried.
     store: StoreFacts | None = None
+    # Of a batch run: its allocations that have not ended, by its log and its inbox. A list counts them only of runs
+    # that no live runner could take.
+    allocations: int = 0
     # Of a batch run with allocations, if its cluster was looked at.
     cluster: ClusterFacts | None = None
 

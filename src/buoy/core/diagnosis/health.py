@@ -18,6 +18,7 @@ from buoy.core.diagnosis.wakeups import lost_wakes, task_gone
 from buoy.core.durations import in_words
 from buoy.core.limits import BEAT_S, SUSPECT_AFTER_S
 from buoy.core.log.lifecycle import RESTING, Status
+from buoy.core.log.wording import counted
 
 _SHOWN_MAX = 3
 
@@ -117,6 +118,8 @@ def _judge_free(facts: Facts) -> Verdict:
         return _verdict(Health.IDLE, "the run is paused")
     if facts.due_at is not None and facts.due_at <= facts.now:
         missing = what_is_missing(document, facts.runners)
+        if missing is not None and facts.allocations:
+            return _verdict(Health.IDLE, f"it waits for Slurm: {counted(facts.allocations, 'allocation')} asked for")
         if missing is not None:
             return _verdict(Health.STALLED, f"it has been due for {in_words(facts.now - facts.due_at)}, and {missing}")
         able = next(each.id for each in facts.runners if can_run(document, each) and hindrance(each) is None)

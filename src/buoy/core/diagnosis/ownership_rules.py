@@ -102,7 +102,8 @@ def _no_taker(facts: Facts) -> Iterator[Finding]:
     if facts.holder is not None or facts.due_at is None or facts.due_at > facts.now:
         return
     missing = what_is_missing(facts.document, facts.runners)
-    if missing is not None:
+    # Its next runner comes with an allocation.
+    if missing is not None and not facts.allocations:
         since_s = facts.now - facts.due_at
         yield Finding(
             code="Q5",

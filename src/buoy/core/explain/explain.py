@@ -20,7 +20,7 @@ from buoy.core.explain.by_status import TELLERS, wait_line
 from buoy.core.explain.elsewhere import seen_from_afar
 from buoy.core.explain.evidence import about_takers, crash_count, evidence_lines
 from buoy.core.explain.findings import child_troubles, policy_words, with_findings
-from buoy.core.explain.jobs import with_cluster
+from buoy.core.explain.jobs import at_slurm, waits_for_slurm, with_cluster
 from buoy.core.explain.narrative import Narrative, answers, bring_back, signals, stops, take_up, under_way
 from buoy.core.explain.phrases import Wording
 from buoy.core.explain.stalled import stalled
@@ -96,6 +96,8 @@ def _narrative(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:
             return suspect(facts, words)
         case Health.STALLED if facts.holder is None:
             return stalled(facts, words)
+        case Health.IDLE if waits_for_slurm(facts):
+            return at_slurm(facts, words)
         case _ if _not_begun(facts):
             return _about_to_begin(facts, words)
         case _ if _taken_from_the_dead(facts):

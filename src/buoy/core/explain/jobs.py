@@ -12,6 +12,7 @@ from buoy.core.batch.allocations import AllocationStatus, ClusterState, recorded
 from buoy.core.batch.jobs import cause_of
 from buoy.core.batch.resources import queue_resources
 from buoy.core.diagnosis.facts import Facts
+from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.explain.narrative import Narrative
 from buoy.core.explain.phrases import Wording, listed
 from buoy.core.log.leaf import Leaf
@@ -53,13 +54,37 @@ def _after_pause(facts: Facts) -> str:
     return "Nothing until a job is reset or disabled. After that it needs a runner."
 
 
+def waits_for_slurm(facts: Facts) -> bool:
+    """No live runner can take it, and it has allocations that have not ended."""
+    due = facts.holder is None and facts.due_at is not None and facts.due_at <= facts.now
+    return due and facts.allocations > 0 and what_is_missing(facts.document, facts.runners) is not None
+
+
+def at_slurm(facts: Facts, words: Wording) -> Narrative:
+    """A run whose runners are still to come, with its allocations."""
+    run_id, asked = facts.document.run_id, counted(facts.allocations, "allocation")
+    begun = facts.document.claims > 0
+    return Narrative(
+        headline=f"{run_id} waits for Slurm to start {'its next runner' if begun else 'its first runner'}.",
+        now=f"It has {asked} that, by its log and its inbox, did not end. No runner works on it now.",
+        next=("The first runner that starts in an allocation takes it. Nothing is lost until then.",),
+        you_can=(
+            words.advise("see its allocations", "slurm", "allocations", run_id),
+            words.advise("compare them with Slurm", "sync-status", run_id),
+            words.advise("replace allocations that end too early", "watch", run_id, "--recover"),
+            words.advise("list its jobs", "jobs", run_id),
+            words.advise("cancel it", "cancel", run_id),
+        ),
+    )
+
+
 def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
     """A run whose jobs are on offer."""
     document, held = facts.document, held_jobs(facts)
     run_id, lots = document.run_id, sum(document.lots.values())
     open_jobs = max(0, document.open_count - lots - len(held))
     failed = f"; {counted(len(held), 'job')} failed" if held else ""
-    missing = unserved(facts)
+    missing = [] if facts.allocations else unserved(facts)
     return Narrative(
         headline=f"{run_id} has {counted(open_jobs, 'job')} on offer in {counted(lots, 'lot')}{failed}.",
         now=" ".join([*(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]), *_allocations(facts)])

@@ -2,11 +2,12 @@
 
 Invariants: as for events, names and meanings never change once stored. An allocation is planned before it is submitted,
 under a name that no other job has.
-Absent on purpose: any reading of them. `core.batch.allocations` folds.
+Absent on purpose: all but the names of live allocations. `core.batch.allocations` folds the rest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -153,3 +154,14 @@ class ChangeCluster(msgspec.Struct, frozen=True):
 
     number: int
     changes: tuple[ClusterChange, ...]
+
+
+def live_after(live: frozenset[str], changes: Iterable[ClusterChange]) -> frozenset[str]:
+    """The names of the allocations that have not ended, after these changes."""
+    left = set(live)
+    for change in changes:
+        if isinstance(change, AllocationPlanned):
+            left.add(change.name)
+        elif isinstance(change, AllocationEnded):
+            left.discard(change.name)
+    return frozenset(left)

@@ -20,8 +20,8 @@ from buoy.core.log.state import State
 from buoy.errors import CorruptLog
 
 # The form of documents that this code writes. 1: a pause names neither its message, its end nor what code was tried.
-# Before 4: nothing about jobs. Before 5: nothing about takeovers.
-DOCUMENT_VERSION = 5
+# Before 4: nothing about jobs. Before 5: nothing about takeovers. Before 6: nothing about allocations.
+DOCUMENT_VERSION = 6
 _TAKEOVERS_SINCE = 5
 
 
@@ -78,6 +78,9 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     held_count: int = 0
     # Claims after the death of a runner, and those of recoveries.
     takeovers: int = 0
+    # Of a batch run: its allocations that have not ended, and the number of the last change of its cluster.
+    allocations: int = 0
+    cluster_number: int = 0
 
     @property
     def may_have_recovered(self) -> bool:
@@ -129,6 +132,8 @@ def document(state: State, open_max: int = DOCUMENT_LIST_MAX) -> Document:
         dict(state.open_lots) if state.open_lots else {},
         state.held,
         state.takeovers,
+        len(state.allocations),
+        state.cluster_number,
     )
 
 

@@ -5,6 +5,7 @@ Invariant: as in `core.log.transitions`, nothing is read but the state and the e
 
 from __future__ import annotations
 
+from buoy.core.log import cluster_changes as c
 from buoy.core.log import events as e
 from buoy.core.log.leaf import Leaf
 from buoy.core.log.state import Handler, State
@@ -33,8 +34,11 @@ def _stopped(state: State, event: e.Event, body: e.JobsStopped) -> None:
 
 
 def _cluster_changed(state: State, event: e.Event, body: e.ClusterChanged) -> None:
-    """Only consumes the message: a run's status does not depend on its allocations."""
+    """A run's status does not depend on its allocations. Of two changes with one number only the first counts."""
     state.consume(event, body.message)
+    if body.number > state.cluster_number:
+        state.cluster_number = body.number
+        state.allocations = c.live_after(state.allocations, body.changes)
 
 
 def _offered(state: State, event: e.Event, body: e.JobOffered) -> None:

@@ -58,11 +58,8 @@ async def run_trouble(access: StoreAccess, batch: BatchLog) -> str | None:
         return None
     facts = await facts_of_page(access.store, await read_fleet(access.store, access.liveness), [record])
     verdict = judge(facts[0])
-    if verdict.health not in TROUBLES:
-        return None
-    cluster = await read_cluster(access, batch) if verdict.health is Health.STALLED else None
-    live = [] if cluster is None else [each for each in cluster.allocations.values() if each.live]
-    if live:
+    if verdict.health is Health.IDLE and facts[0].allocations:
+        live = (await read_cluster(access, batch)).live
         active = sum(each.status is AllocationStatus.ACTIVE for each in live)
         return f"waiting for Slurm: {counted(len(live), 'allocation')}, {active} of them running"
-    return f"{verdict.health}: {'; '.join(verdict.reasons)}"
+    return f"{verdict.health}: {'; '.join(verdict.reasons)}" if verdict.health in TROUBLES else None

@@ -22,5 +22,8 @@ async def explain_run(client: Client, run_id: str, words: Wording, cluster: Clus
         return explain_broken(run_id, str(error), words)
     fleet = await read_fleet(client.store, client.liveness)
     facts, _ = await facts_of_run(client.store, fleet, record, stale_after_s=STALE_AFTER_S)
-    facts = replace(facts, store=await store_facts(client.store), cluster=cluster)
+    # What the scheduler says is newer than the log.
+    ended = () if cluster is None else {each.allocation for each in cluster.orphans if each.code in ("J1", "J2")}
+    allocations = max(facts.allocations - len(ended), 0)
+    facts = replace(facts, store=await store_facts(client.store), cluster=cluster, allocations=allocations)
     return explain(facts, words)
