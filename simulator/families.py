@@ -80,8 +80,8 @@ def branches_keep_what_stands(found: Evidence) -> Iterator[str]:
             asked = old_name(body.to)
         elif isinstance(body, e.BranchCreated):
             if body.cause in ("jump", "retry", "recovery"):
-                keep = found.keeps.get(body.branch)
-                yield from _wrong_branch(event, body, before, parts_of(seen), asked, keep)
+                keep, cancel = found.keeps.get(body.branch), _cancel_left(found.log, event)
+                yield from _wrong_branch(event, body, before, parts_of(seen), asked, keep, cancel)
             asked = None
         before = parts_of(seen) if _before_branch(found.log, event) else before
 
@@ -91,11 +91,22 @@ def _before_branch(log: list[e.Event], event: e.Event) -> bool:
     return event.seq < len(log) and isinstance(log[event.seq].body, e.BranchCreated)
 
 
+def _cancel_left(log: list[e.Event], branch: e.Event) -> int:
+    """The first cancel request that a branch leaves behind with the end that met it. What began later was clean-up."""
+    ends = [event.seq for event in log[: branch.seq] if isinstance(event.body, e.ENDINGS)]
+    turns = [event.seq for event in log[: branch.seq - 1] if isinstance(event.body, e.BranchCreated)]
+    if not ends or (turns and turns[-1] > ends[-1]):
+        return branch.seq
+    since = ends[-2] if len(ends) > 1 else 0
+    asked = (each.seq for each in log[since : ends[-1]] if isinstance(each.body, e.CancelRequested))
+    return next(asked, branch.seq)
+
+
 def _wrong_branch(
     event: e.Event, branch: e.BranchCreated, before: dict[str, Part], after: dict[str, Part], asked: str | None,
-    keep: bool | None,
+    keep: bool | None, cancel: int,
 ) -> Iterator[str]:  # fmt: skip
-    """`keep`: whether a person wanted answers to be kept; None: that is not known."""
+    """`keep`: whether a person wanted answers to be kept; None: that is not known. `cancel`: what the branch left."""
     hidden = {leaf: part for leaf, part in before.items() if leaf not in after or after[leaf].begun != part.begun}
     undone = {leaf for leaf in before if f"{leaf}!compensation" in before}
     again = {leaf: part for leaf, part in hidden.items() if not leaf.endswith("!compensation")}
@@ -103,16 +114,18 @@ def _wrong_branch(
     for leaf, part in again.items():
         stands = part.outcome == "completed" and leaf not in undone and leaf != asked
         others = [_end(other) for other in again.values() if other is not part and other.ended is not None]
-        if stands and not any(end < part.begun.seq for end in others):
+        if stands and not any(end < part.begun.seq for end in others) and part.begun.seq < cancel:
             yield f"event {event.seq} hides {leaf}, which completed and rests on nothing that runs again"
         answer = isinstance(part.begun.body, e.InteractionRequested) and part.outcome == "completed"
-        if keep and answer and leaf != asked:
+        if keep and answer and leaf != asked and part.begun.seq < cancel:
             yield f"event {event.seq} hides the answer to {leaf}, which was to be kept"
     for leaf, part in after.items():
         answered = isinstance(part.begun.body, e.InteractionRequested) and keep is not False
         late = horizon is not None and part.begun.seq > horizon and part.begun.seq < event.seq
         if late and not answered and not leaf.endswith("!compensation"):
             yield f"event {event.seq} keeps {leaf}, which rests on what runs again"
+        if cancel < part.begun.seq < event.seq and branch.cause in ("jump", "retry"):
+            yield f"event {event.seq} keeps {leaf}, which cleaned up after a cancel that the branch leaves behind"
         fresh = branch.cutoff_seq < part.begun.seq < event.seq and branch.cause in ("jump", "retry")
         if fresh and part.outcome != "completed" and not leaf.endswith("!compensation"):
             yield f"event {event.seq} keeps {leaf}, which began after the cut and is {part.outcome}"

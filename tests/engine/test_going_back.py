@@ -91,6 +91,49 @@ async def test_a_cancelled_run_that_is_brought_back_is_not_cancelled_again(workf
         assert await (await app.get("r")).result() == "on"
 
 
+GATES: list[asyncio.Event] = []
+
+
+@buoy.step
+async def clean_up() -> None:
+    RAN.append("clean-up")
+    await GATES[-1].wait()
+
+
+@buoy.workflow
+async def cleans_up() -> str:
+    """Waits for a signal in a part of its own; a cancel begins a step while it still waits."""
+    waiting = asyncio.create_task(buoy.wait_signal("go"))
+    try:
+        return f"{await asyncio.shield(waiting)} {await slow('a')}"
+    except asyncio.CancelledError:
+        await clean_up()
+        raise
+
+
+async def test_what_cleaned_up_after_a_cancel_is_not_kept_by_a_branch_without_the_cancel(url: str) -> None:
+    GATES.append(asyncio.Event())
+    async with buoy.open(url, workflows=[cleans_up]) as app:
+        await app.start_as("r", cleans_up)
+        await reached(app, "r", "waiting_signal")
+        await app.cancel("r")
+        await reached(app, "r", "running")
+        await app.signal("r", "go", "on")
+        await until(lambda: _received(app), "the signal")
+        GATES[-1].set()
+        await reached(app, "r", "cancelled")
+        wait = next(event.body.leaf for event in await app.store.events("r") if isinstance(event.body, e.SignalWaited))
+        # The clean-up began before the signal came: by the order of events it does not rest on it.
+        plan = await app.jump("r", wait)
+        assert plan.again == (wait, "clean_up#1") and plan.kept == ()
+        assert await (await app.get("r")).result() == "on a"
+        assert RAN == ["clean-up", "a"]
+
+
+async def _received(app: Any) -> bool:
+    return any(isinstance(event.body, e.SignalReceived) for event in await app.store.events("r"))
+
+
 @buoy.workflow
 async def asks_twice() -> list[Any]:
     return [await buoy.ask("First?", kind="confirm"), await buoy.ask("Second?", kind="choose", options=["fish", "veg"])]

@@ -74,9 +74,13 @@ def plan_return(
         again |= {target.id} | {leaf.id for leaf in leaves if _holds(target, leaf)}
     # Without a step to run again only the end is hidden: the code itself failed, and continues from where it was.
     cutoff = min((leaf.started_seq for leaf in leaves if leaf.id in again), default=state.ending_seq) - 1
-    _check_before_cancel(state, events, target, cutoff)
+    cancelled = _cancel_met(state, events)
+    _check_before_cancel(state, cancelled, target, cutoff)
     later = [leaf for leaf in leaves if max(leaf.started_seq, leaf.ended_seq) > cutoff]
     under_way = [leaf for leaf in leaves if leaf.phase in ("open", "retrying") and leaf.started_seq <= cutoff]
+    if cancelled is not None and state.ending_seq:
+        # The branch leaves the cancel behind with the end. So it has none of the clean-up that the cancel began.
+        again |= {leaf.id for leaf in later if leaf.started_seq > cancelled}
     dropped = _dependent(later, again, keep_answers=keep_answers)
     return RewindPlan(
         to=LeafId("the code") if target is None else target.id,
@@ -95,12 +99,18 @@ def plan_return(
     )
 
 
-def _check_before_cancel(state: State, events: Sequence[e.Event], target: Leaf | None, cutoff: int) -> None:
-    """What came after a cancel request was clean-up: going on there would need the request again."""
+def _cancel_met(state: State, events: Sequence[e.Event]) -> int | None:
+    """The event of the first cancel request that the run has met since it last went on after an end."""
     if state.cancel is None:
-        return
-    asked = max(event.seq for event in events if isinstance(event.body, e.CancelRequested))
-    if cutoff >= asked:
+        return None
+    ends = [event.seq for event in events if isinstance(event.body, e.ENDINGS) and event.seq != state.ending_seq]
+    since = max(ends, default=0)
+    return min(event.seq for event in events if isinstance(event.body, e.CancelRequested) and event.seq > since)
+
+
+def _check_before_cancel(state: State, asked: int | None, target: Leaf | None, cutoff: int) -> None:
+    """What came after a cancel request was clean-up: going on there would need the request again."""
+    if asked is not None and cutoff >= asked:
         place = "its code" if target is None else target.id
         raise BadInput(
             f"{place} belongs to what run {state.run_id} did after it was cancelled (event {asked}); "
