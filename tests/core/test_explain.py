@@ -42,6 +42,18 @@ def facts(status: Status, *open: OpenLeaf, **more: Any) -> Facts:
 
 TABLE: list[tuple[str, Facts, list[str]]] = [
     (
+        "running in an allocation of Slurm, elsewhere",
+        facts(Status.RUNNING, STEP, holder=runner(beat_age_s=None, pid=7, host="n1", allocation="41")),
+        ["If process 7 on n1 lives:", "it is in job 41 of Slurm", "`buoy sync-status r` declare the runner dead",
+         "or ask Slurm whether its allocation has ended: buoy sync-status r"],
+    ),
+    (
+        "pending, with allocations that are queued",
+        facts(Status.PENDING, due_at=NOW, allocations=2),
+        ["r waits for Slurm to start its first runner.", "It has 2 allocations that, by its log and its inbox,",
+         "compare them with Slurm: buoy sync-status r"],
+    ),
+    (
         "pending, with a worker",
         facts(Status.PENDING, due_at=NOW, runners=ABLE),
         ["r is queued and has not begun.", "queue 'default' for a worker that knows 'order', since t9900 (1 min ago)",

@@ -80,6 +80,7 @@ def _runner_facts(record: RunnerRecord, sight: Sight, now: StoreTime | None) -> 
         stopped=record.gone_at is None and sight.stopped,
         loop=_loop(record, 0.0 if now is None else _beat_age_s(record, now)),
         stuck=record.beat.stuck,
+        allocation=info.allocation.job_id if info.allocation is not None and info.proof == "allocation" else None,
         queues=info.queues,
         workflows=info.workflows,
         unable=info.unable,

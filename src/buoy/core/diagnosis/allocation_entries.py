@@ -23,7 +23,7 @@ ALLOCATION_ENTRIES = (
     Entry(
         code="J2",
         word="allocation vanished",
-        title="An allocation ended or vanished before a runner started in it",
+        title="An allocation ended or vanished, and no look saw it run",
         how="It was cancelled while it waited, or Slurm lost it. One look that does not find it proves nothing.",
         remedy="The allocation is complete, so that it no longer counts as help on its way.",
         you_can=_SYNC,

@@ -39,7 +39,7 @@ def _reason(orphan: ClusterOrphan) -> str:
         case "J1":
             return f"allocation {orphan.allocation} ended: {orphan.cause}{state}{lost}"
         case "J2":
-            return f"allocation {orphan.allocation} ended before a runner started: {orphan.cause}{state}"
+            return f"allocation {orphan.allocation} ended, and no look saw it run: {orphan.cause}{state}"
         case "J3":
             place = f" with allocation {orphan.allocation}" if orphan.allocation else ""
             return f"runner {', '.join(orphan.runners)} was lost{place}{lost}"

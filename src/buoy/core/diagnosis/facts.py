@@ -62,6 +62,8 @@ class RunnerFacts(msgspec.Struct, frozen=True, kw_only=True):
     # Why nothing shows whether it lives: its lock cannot be looked at from here, or its record cannot be read.
     doubt: str | None = None
     unreadable: str | None = None
+    # The job of a batch scheduler that it is in. Then only that scheduler proves its end, not silence.
+    allocation: str | None = None
     queues: tuple[str, ...] = ("default",)
     workflows: dict[str, tuple[str, ...]] = {}
     unable: tuple[str, ...] = ()
