@@ -36,6 +36,11 @@ def _parsed(command: str) -> click.Context:
     parent = click.Context(main, **main.context_settings)  # a command keeps the help option of its first context
     found = main.get_command(parent, verb)
     assert found is not None, verb
+    if isinstance(found, click.Group):
+        parent = click.Context(found, parent)
+        verb, *rest = rest
+        found = found.get_command(parent, verb)
+        assert found is not None, verb
     return found.make_context(verb, list(rest), parent)
 
 
@@ -97,6 +102,8 @@ def test_the_kind_follows_from_the_command_and_not_from_the_text() -> None:
     assert WORDS.advise("start a worker", "pause", "r").kind == "pause"
     assert WORDS.advise("pause it", "retry", "r", "--dry-run").kind == "look"
     assert WORDS.advise("look", "doctor", "--fix").kind == "repair"
+    assert WORDS.advise("ask for one", "slurm", "allocations", "r").kind == "look"
+    assert WORDS.advise("see them", "slurm", "regenerate", "r").kind == "recover"
 
 
 def test_variables_that_a_command_needs_are_apart_from_it() -> None:

@@ -14,6 +14,7 @@ from .conftest import FLOWS, Buoy
 
 COMMANDS = (
     "run start worker why events answer signal pause resume cancel retry migrate release recover doctor result purge"
+    " jobs slurm sync-status watch"
 )
 
 

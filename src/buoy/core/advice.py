@@ -31,7 +31,7 @@ Kind: TypeAlias = Literal[
     # Something that no command of Buoy does: correct the code, free some space...
     "act",
 ]
-# By the verb of the command.
+# By the verb of the command, or by its two words.
 _KINDS: dict[str, Kind] = {
     "answer": "answer",
     "signal": "signal",
@@ -50,6 +50,7 @@ _KINDS: dict[str, Kind] = {
     "sync-status": "recover",
     "watch": "recover",
     "slurm": "recover",
+    "slurm allocations": "look",
     "run": "drive",
     "purge": "purge",
     "why": "look",
@@ -114,7 +115,9 @@ def kind_of(words: tuple[str, ...]) -> Kind:
     """What a command does, by its own words."""
     if "--dry-run" in words:
         return "look"
-    return "repair" if "--fix" in words else _KINDS[words[0]]
+    if "--fix" in words:
+        return "repair"
+    return _KINDS.get(" ".join(words[:2])) or _KINDS[words[0]]
 
 
 def each_once(found: list[Advice]) -> tuple[Advice, ...]:

@@ -59,8 +59,8 @@ async def facts_of_page(
 ) -> list[Facts]:
     """The facts about many runs, from their documents alone: no log is read.
 
-    Of a batch run that no live runner could take the inbox is read, too: nobody has read what waits there about its
-    allocations.
+    Of a batch run that no live runner could take the inbox is read, too: it can hold facts about allocations that no
+    owner has read yet.
     """
     now = await store.now()
     found = [await _with_allocations(store, _facts(record, fleet, now)) for record in records]

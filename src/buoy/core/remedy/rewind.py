@@ -100,7 +100,7 @@ def plan_return(
 
 
 def _cancel_met(state: State, events: Sequence[e.Event]) -> int | None:
-    """The event of the first cancel request that the run has met since it last went on after an end."""
+    """The event of the first cancel request that the run has met since it last continued after an end."""
     if state.cancel is None:
         return None
     ends = [event.seq for event in events if isinstance(event.body, e.ENDINGS) and event.seq != state.ending_seq]
