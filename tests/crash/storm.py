@@ -76,11 +76,16 @@ class Storm:
         while time.monotonic() < ends or self.hits < hits_min:
             await self._work_for_all(client)
             await asyncio.sleep(self._chance.uniform(*KILL_EVERY_S))
-            await until(self._a_worker_executes, f"one of {self.living} to execute a run")
+            await until(lambda: self._a_worker_executes(client), f"one of {self.living} to execute a run")
             await self._strike()
 
-    def _a_worker_executes(self) -> bool:
-        return not set(self.living).isdisjoint(self.harness.latest())
+    async def _a_worker_executes(self, client: Client) -> bool:
+        """Whether one did. If none did, the store may have refused the work, or the workers have ended by themselves."""
+        if not set(self.living).isdisjoint(self.harness.latest()):
+            return True
+        self._replace_the_missing()
+        await self._work_for_all(client)
+        return False
 
     async def _work_for_all(self, client: Client) -> None:
         """Starts so many runs that every blow hits a worker that executes something."""
