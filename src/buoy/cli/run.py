@@ -9,6 +9,7 @@ import click
 from buoy.cli.terminal.lines.outcomes import print_outcome
 from buoy.cli.terminal.live import Lines, LiveView, RunDisplay
 from buoy.cli.terminal.options.targets import arg_option, input_option, named_target, param_option
+from buoy.cli.terminal.outlets import outlive_readers
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, calls_option, go, shared_options, wording
 from buoy.cli.terminal.render import local
@@ -54,6 +55,7 @@ def run(
 
     Exit code: 0 completed, 1 failed, 2 bad input, 3 cancelled, 4 released before its end, 5 store unusable.
     """
+    outlive_readers()
     with results_alone(as_json=as_json):
         found = named_target(target, given, pairs, params, prefixes)
         done, left = go(_run(found, run_id, store, ask=ask, as_json=as_json))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from buoy.cli.terminal.outlets import outlive_readers
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, check_store, go, machines, shared_options, size, span
 from buoy.cli.terminal.signals import end_at_once
@@ -38,6 +39,7 @@ def runner(**given: object) -> int:
     from buoy.cli.terminal.sessions.runner import run_jobs
 
     url = check_store(options.store)
+    outlive_readers()
     with results_alone(as_json=options.as_json) as out:
         left, code = go(run_jobs(url, options.run_id, options.capacity, options.nodes, out, as_json=options.as_json))
     if left:

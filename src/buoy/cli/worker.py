@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 import msgspec
 
+from buoy.cli.terminal.outlets import outlive_readers
 from buoy.cli.terminal.output import results_alone
 from buoy.cli.terminal.program import Exit, calls_option, duration, go, shared_options, span
 from buoy.cli.terminal.sessions.pool import process_count, run_pool
@@ -55,6 +56,7 @@ def worker(**given: object) -> int:
         raise BadInput("--no-sweeper and --start-delay contradict each other; give one of them")
     for each in options.queues:
         check_name(each, "queue")
+    outlive_readers()
     if options.processes is not None and options.member is None:
         return go(run_pool(_words(options), options.processes, until_idle=options.until_idle, as_json=options.as_json))
     return _drive(options)

@@ -10,6 +10,8 @@ from typing import TextIO
 
 import click
 
+from buoy.cli.terminal.outlets import outlet
+
 
 def print_json(value: object) -> None:
     """One JSON document on standard output."""
@@ -43,7 +45,7 @@ def results_alone(*, as_json: bool) -> Iterator[TextIO]:
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
-        with open(kept, "w", closefd=False) as out, contextlib.redirect_stdout(sys.stderr):
+        with outlet(kept, like=real) as out, contextlib.redirect_stdout(sys.stderr):
             yield out
     finally:
         os.dup2(kept, 1)

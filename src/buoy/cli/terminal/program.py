@@ -8,11 +8,10 @@ that only some commands need are inside of functions.
 from __future__ import annotations
 
 import importlib
-import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from buoy.cli.terminal.border import check_words, hear_interrupts, open_streams
+from buoy.cli.terminal.outlets import outlive_readers, silence
 from buoy.cli.terminal.output import print_json
 from buoy.errors import BadInput, Problem, RunCancelled, StoreUnusable, Unavailable, Unclear, UnknownQuestion, UserError
 
@@ -77,6 +77,14 @@ class Program(click.Group):
         found = {name: self.get_command(None, name) for name in self._verbs}
         return {name: command for name, command in found.items() if command is not None}
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _read_to_the_end():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _read_to_the_end():
+            return super().invoke(ctx)
+
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any
     ) -> None:
@@ -101,12 +109,22 @@ class Program(click.Group):
         except BrokenPipeError:
             # The reader closed the pipe. Python would complain when it flushes at exit.
             code = Exit.OK
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            silence(sys.stdout.fileno())
         sys.exit(code)
 
 
+@contextmanager
+def _read_to_the_end() -> Iterator[None]:
+    """Ends a command whose reader left (`| head -1`) without an error. Click would end it with code 1."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise click.exceptions.Exit(Exit.OK) from error
+
+
 def tell(error: Problem, *, as_json: bool) -> Exit:
-    """Prints what is wrong in one line, and returns the exit code."""
+    """Prints what is wrong in one line, and returns the exit code, which counts even if the text has no reader."""
+    outlive_readers()
     if as_json:
         print_json({"error": {"type": type(error).__name__, "message": str(error), **_facts(error)}})
     else:
@@ -125,6 +143,7 @@ def _facts(error: Problem) -> dict[str, str]:
 
 
 def print_usage(error: click.ClickException, *, as_json: bool) -> int:
+    outlive_readers()
     if as_json:
         print_json({"error": {"type": "Usage", "message": error.format_message()}})
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
