@@ -17,9 +17,7 @@ def test_a_wrong_answer_is_refused_and_the_question_stays_open(buoy: Buoy) -> No
     waiting_ship(buoy)
     assert "expected yes or no, found 'perhaps'" in buoy("answer", "s1", "perhaps", code=2).stderr
     assert buoy.json("show", "s1")["document"]["status"] == "awaiting_input"
-    assert (
-        "no live worker knows workflow ship: start one with `buoy worker FILE.py`" in buoy("answer", "s1", "yes").stdout
-    )
+    assert "no worker is alive; start one with `buoy worker FILE.py`" in buoy("answer", "s1", "yes").stdout
     buoy.drive()
     assert buoy("result", "s1").stdout == '"2 lamp"\n'
 

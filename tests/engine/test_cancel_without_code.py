@@ -99,7 +99,9 @@ async def test_a_cancellation_that_needs_code_waits_for_it_and_says_so(url: str)
     await begun(url, reserved)
     async with opened(url, changed) as app:
         await held_for_code(app)
-        assert not (await app.cancel("run")).done
+        asked = await app.cancel("run")
+        assert not asked.done
+        assert "no live worker has code that fits it; it is cancelled as soon as one has" in asked.text
         await until_event(app, "run", "paused", count=3)
         await released(app)
         told = await explain_run(app, RunId("run"), Wording())
@@ -112,3 +114,10 @@ async def test_a_cancellation_that_needs_code_waits_for_it_and_says_so(url: str)
     async with opened(url, reserved) as app:
         assert await outcome_of(app, await app.get("run")) == ("cancelled", None)
     assert UNDONE == ["reserve"]
+
+
+async def test_a_worker_that_serves_another_queue_is_not_said_to_take_the_run(url: str) -> None:
+    """A worker that is stopping serves no queue at all."""
+    await begun(url, reserved)
+    async with buoy.open(url, workflows=[reserved], queues=("elsewhere",)) as app:
+        assert "no live worker that knows workflow 'trip' serves queue 'default'" in (await app.cancel("run")).text

@@ -29,7 +29,7 @@ from buoy.engine.authoring.definitions import Registry, Workflow
 from buoy.engine.client import rewind
 from buoy.engine.client.migrate import Migration, migrate
 from buoy.engine.client.questions import find_question
-from buoy.engine.client.requests import Requested, check_pause, direct_request, waits_for_whom
+from buoy.engine.client.requests import Requested, cancel_waits_for, check_pause, direct_request, waits_for_whom
 from buoy.engine.client.run import LOOK_AGAIN_S, Run
 from buoy.engine.client.starts import check_same, create
 from buoy.engine.process.runner import Runner
@@ -267,7 +267,8 @@ class Client:
         if done is not None:
             return done
         await self.request(run_id, kind, body, dedupe)
-        return Requested(done=False, text=f"requested; {await waits_for_whom(self, record)}")
+        waits = cancel_waits_for if kind == "cancel" else waits_for_whom
+        return Requested(done=False, text=f"requested; {await waits(self, record)}")
 
     async def request(self, run_id: str, kind: str, body: Reason, dedupe: str | None = None) -> Receipt:
         """Sends a request to pause, resume or cancel through the inbox, for the run's owner to consume."""

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from buoy.core.batch.jobs import open_lots
+from buoy.core.diagnosis.facts import RunnerFacts
+from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
 from buoy.core.log.append import append
@@ -57,12 +59,46 @@ async def waits_for_whom(client: Client, record: RunRecord) -> str:
     runners = await live_runners(client)
     if any(each.info.id == record.holder for each in runners):
         return f"runner {record.holder} drives the run and will handle it"
-    if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
-        return "a live worker will take the run and see to it"
     if doc.placement == "batch":
+        if any(knows(each.info.workflows, doc.workflow) and doc.workflow not in each.info.unable for each in runners):
+            return "a live runner will take the run and handle it"
         return f"no live runner serves the run: start one with `buoy runner --run {doc.run_id}`"
+    missing = what_is_missing(doc, [_facts(each) for each in runners])
+    if missing is None:
+        return "a live worker will take the run and handle it"
     code = "" if is_spec(doc.workflow) else " FILE.py"
-    return f"no live worker knows workflow {doc.workflow}: start one with `buoy worker{code}`"
+    return f"{missing}; start one with `buoy worker{code}`"
+
+
+def _facts(runner: RunnerRecord) -> RunnerFacts:
+    """What decides which runs it takes. A worker that is stopping serves no queue."""
+    info = runner.info
+    return RunnerFacts(
+        id=info.id,
+        role=info.role,
+        queues=info.queues,
+        workflows=info.workflows,
+        unable=info.unable,
+        stack=info.stack,
+        env=info.env,
+    )
+
+
+async def cancel_waits_for(client: Client, record: RunRecord) -> str:
+    """Words for what has to happen before a request to cancel takes effect."""
+    doc, runners = record.document, await live_runners(client)
+    held = any(each.info.id == record.holder for each in runners)
+    if (
+        doc.pause is None
+        or doc.pause.reason not in CODE_REASONS
+        or held
+        or any(_has_code(each, doc) for each in runners)
+    ):
+        return await waits_for_whom(client, record)
+    return (
+        "the run needs its code to undo what it has done, and no live worker has code that fits it; it is cancelled as "
+        f"soon as one has: see `buoy why {doc.run_id}`"
+    )
 
 
 async def check_pause(client: Client, doc: Document, kind: str) -> None:
