@@ -90,6 +90,16 @@ TABLE: list[tuple[str, Facts, list[str]]] = [
          "at once: buoy doctor --fix"],
     ),
     (
+        "a document that lies, of a run that moved 2 min ago: sweeps compare runs that have not moved for 10 min",
+        facts_of(BUSY, stored=lying(BUSY, queue="x"), drift="its document says queue", now=BUSY[-1].at + 120, **DUE),
+        ["at a whole sweep of a live worker, within 13 min"],
+    ),
+    (
+        "the same without a worker",
+        facts_of(BUSY, stored=lying(BUSY, queue="x"), drift="its document says it", now=BUSY[-1].at + 120, runners=()),
+        ["as soon as you start a worker or a sweeper and the run has not moved for 10 min; none is alive"],
+    ),
+    (
         "a document that is ahead of its log",
         facts_of(BUSY, stored=lying(BUSY, head_seq=8), drift="its document is at event 8", **DUE),
         ["R2 (wrong summary): its document is at event 8, its log ends at 3: events 4 to 8 may have been lost",

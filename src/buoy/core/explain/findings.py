@@ -18,7 +18,7 @@ from buoy.core.explain import phrases
 from buoy.core.explain.compensation import fate
 from buoy.core.explain.narrative import Narrative, served
 from buoy.core.explain.phrases import Wording
-from buoy.core.limits import SWEEP_S
+from buoy.core.limits import STALE_AFTER_S, SWEEP_S
 from buoy.core.log.lifecycle import Status
 from buoy.core.remedy.policy import POLICIES, decide
 
@@ -28,6 +28,8 @@ _EXPLAINED_HERE = frozenset(
     | {"J1", "J2", "J3", "J5", "J6", "J7"}
 )
 _ASLEEP = frozenset({"Q1", "Q2", "Q4"})
+# Codes that only a comparison with the log shows.
+_SEEN_IF_STALE = frozenset({"A1", "A2", "A3", "A4", "D2", "R2"})
 # Codes whose cause a person could not guess.
 _CAUSE_SHOWN = frozenset({"A1", "A2", "A3", "A4", "D2"})
 _BY_POLICY = {
@@ -138,10 +140,19 @@ def policy_words(finding: Finding, facts: Facts) -> tuple[str, ...]:
 def _when(finding: Finding, facts: Facts) -> tuple[str, ...]:
     if finding.remedy in ("none", "report", "adopt"):
         return ()
+    rest_s = _unseen_s(finding, facts)
     if any(each.role in ("worker", "sweeper") for each in facts.runners):
-        return (f"When: at the next whole sweep of a live worker, within {in_words(SWEEP_S)}.",)
+        return (f"When: at a whole sweep of a live worker, within {in_words(SWEEP_S + rest_s)}.",)
     more = "Nothing more" if "lost_to" in finding.evidence else "Nothing"
-    return (f"When: as soon as you start a worker or a sweeper; none is alive. {more} is lost until then.",)
+    still = f" and the run has not moved for {in_words(STALE_AFTER_S)}" if rest_s else ""
+    return (f"When: as soon as you start a worker or a sweeper{still}; none is alive. {more} is lost until then.",)
+
+
+def _unseen_s(finding: Finding, facts: Facts) -> float:
+    """How long no sweep compares the run with its log: it does so for runs that have not moved for long."""
+    if finding.code not in _SEEN_IF_STALE:
+        return 0.0
+    return max(facts.document.updated_at + STALE_AFTER_S - facts.now, 0.0)
 
 
 def finding_text(finding: Finding) -> str:
