@@ -47,3 +47,14 @@ def test_foreign_and_changed_triggers_are_told_and_views_are_only_named(buoy: Bu
     connection.execute("CREATE TRIGGER go_on INSTEAD OF INSERT ON going_on BEGIN DELETE FROM log; END")
     assert 'trigger "go_on" was changed' in buoy("doctor", code=1).stdout
     connection.close()
+
+
+def test_what_cannot_be_repaired_is_told_as_that_also_beside_what_was_repaired(buoy: Buoy) -> None:
+    for name in ("o1", "o2"):
+        buoy("start", f"{FLOWS}:parts", "--arg", f"witness={buoy.witness}", "--id", name)
+    with sqlite3.connect(buoy.folder / "buoy.db") as connection:
+        connection.execute("UPDATE log SET body = x'7b7d' WHERE run = (SELECT run FROM tasks WHERE run_id = 'o1')")
+        connection.execute("DELETE FROM tasks WHERE run_id = 'o2'")
+    connection.close()
+    assert "repair them: buoy doctor --fix" in buoy("doctor", code=1).stdout
+    assert "none of these can be repaired here" in buoy("doctor", "--fix", code=1).stdout

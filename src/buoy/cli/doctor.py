@@ -120,7 +120,9 @@ def _show(report: DoctorReport, *, repaired: bool) -> None:
 def _end(report: DoctorReport, *, repaired: bool) -> str:
     if not report.left:
         return f"{counted(report.fixed, 'trouble')} repaired, none left"
-    if all(code in NEVER_MENDED for code in report.counts):
+    # Of more troubles than are listed, only the codes are known.
+    left = set(report.counts) if report.untold else {each.code for each in report.unrepaired}
+    if left <= NEVER_MENDED:
         advice = (
             "none of these can be repaired here; keep a copy of the store; about a run: `buoy why RUN`; "
             "to give such a run up: `buoy purge RUN --broken`"
