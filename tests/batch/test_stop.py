@@ -58,3 +58,44 @@ def test_jobs_of_the_same_lot_that_have_not_begun_are_given_back_at_once(batch: 
     # The log has them as returned, so an owner that takes over in between has them free, too.
     bodies = [each["body"] for each in batch.json("events", "r1")["events"]]
     assert sum(len(each.get("returned", ())) for each in bodies if each["type"] == "jobs_ended") == 29
+
+
+# Asked to stop, it takes until the test lets it go.
+_SLOW = (
+    "trap 'until test -e let-go; do sleep 0.02; done; echo ended >> witness; exit 1' TERM; echo begun >> witness; "
+    "until test -e ok; do sleep 0.02; done; echo done >> witness"
+)
+
+
+def test_a_lot_stays_with_a_runner_that_stops_as_long_as_a_cancelled_job_of_it_runs(batch: Batch) -> None:
+    steps = [
+        {"id": "slow", "run": _SLOW, "supports_termination": True},
+        {"id": "other", "needs": [], "run": "echo other >> witness; test -e second || sleep 600"},
+        # Only the second runner has that much memory: it shows that this runner takes what it may.
+        {"id": "probe", "needs": [], "run": "echo probe >> witness", "resources": {"memory": "64MiB"}},
+    ]
+    batch.submit({"name": "stop", "steps": steps})
+    first = batch.runner("--cpus", "2", "--memory", "32MiB")
+    wait_until(lambda: sorted(batch.seen()) == ["begun", "other"])
+    (batch.folder / "second").touch()
+    batch("cancel", "r1", "slow")
+    lot = _lot_of(batch, "slow")
+    wait_until(lambda: "leaf_cancelled" in batch("events", lot), "the stop of the job")
+    batch("reset", "r1", "slow")
+    first.send_signal(signal.SIGTERM)
+    wait_until(lambda: "stopping" in batch.said(), "the stop of the runner")
+    second = batch.runner("--cpus", "2", "--memory", "128MiB")
+    wait_until(lambda: "probe" in batch.seen(), "the second runner")
+    assert "interrupted" not in batch("events", lot)
+    (batch.folder / "ok").touch()
+    (batch.folder / "let-go").touch()
+    assert first.wait(PATIENCE_S) == 0
+    assert second.wait(PATIENCE_S) == 0
+    assert [each for each in batch.seen() if each in ("begun", "ended", "done")] == ["begun", "ended", "begun", "done"]
+    # It was given back, and not found by the death of its runner.
+    assert "interrupted" in batch("events", lot)
+
+
+def _lot_of(batch: Batch, job: str) -> str:
+    lots = [each["document"]["run_id"] for each in batch.json("ps", "--all", "--parent", "r1")["runs"]]
+    return next(str(each) for each in lots if job in batch("events", each))

@@ -57,7 +57,8 @@ class LotDecider:
 
     @property
     def busy(self) -> bool:
-        return False
+        """Whether something of a job that was stopped may still run: until then no other runner may have the lot."""
+        return bool(self._stopping)
 
     def begin(self, at: float) -> None:
         self._listen()

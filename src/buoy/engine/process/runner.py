@@ -117,8 +117,9 @@ class Runner:
             execution.leaves.call_back()
         deadline = self.clock.monotonic() + (self.options.stop_grace_s if grace_s is None else grace_s)
         await self._give_back(signal, deadline)
-        cancelled = [task for each in self.executions.values() for task in each.leaves.cancel_async()]
-        if cancelled:
+        for execution in self.executions.values():
+            execution.leaves.cancel_async()
+        if cancelled := self.step_tasks.cancelled():
             until = self.clock.monotonic() + self.options.cancel_s
             await self._give_back(signal, until, cancelled)
             await asyncio.wait(cancelled, timeout=max(0.0, until - self.clock.monotonic()))
@@ -197,8 +198,7 @@ class Runner:
         if run_id in self.executions:
             return self.waiters.second_creation(run_id)
         made = self.waiters.creation(run_id)
-        execution = Execution(self, workflow, run_id)
-        self.executions[run_id] = execution
+        execution = self.executions[run_id] = Execution(self, workflow, run_id)
         execution.after_commit(lambda: self.waiters.created(run_id, True))
         # The run is bound to the code that drives it, not to the code that asked for it.
         execution.create(msgspec.structs.replace(created, version=workflow.version))

@@ -289,18 +289,15 @@ class Leaves:
                 del self._bodies[leaf]
                 self._execution.has_undelivered = True
 
-    def cancel_async(self) -> list[asyncio.Task[None]]:
+    def cancel_async(self) -> None:
         """Cancels the async bodies; each counts as executing until its task has really ended."""
-        tasks = []
         for leaf, body in list(self._bodies.items()):
             if body.call_back():
                 del self._bodies[leaf]
                 continue
             body.give_up()
             if body.task is not None:
-                tasks.append(body.task)
                 body.task.add_done_callback(lambda _, leaf=leaf: self._bodies.pop(leaf, None))  # type: ignore[misc]
-        return tasks
 
     def drop_all(self) -> None:
         for leaf in [*self._bodies, *self._timers]:

@@ -48,6 +48,8 @@ class StepTasks:
         self._takers: set[asyncio.Task[None]] = set()
         self._shift = 0
         self._called = 0
+        # Tasks whose bodies wait.
+        self._carrying: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
@@ -59,6 +61,10 @@ class StepTasks:
         """Has work done on the loop of the runner, for a body in any thread. After the loop's end it is left undone."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(work)
+
+    def cancelled(self) -> list[asyncio.Task[None]]:
+        """Tasks that were cancelled and have not ended: a job, for example, that has time to save its work."""
+        return [task for task in self._carrying if task.cancelling()]
 
     def add(self, body: Carried) -> None:
         """Runs the body soon. Its `task` is set when it begins."""
@@ -115,7 +121,7 @@ class StepTasks:
                 except Exception as error:  # noqa: BLE001 - reported to the body's run; the next body is not affected
                     body.crashed(error)
                 else:
-                    rest = self._rest_of(body, resume_coroutine(coro, waits_for, context))
+                    rest = self._rest_of(body, task, resume_coroutine(coro, waits_for, context))
                     break
         finally:
             self._takers.discard(task)
@@ -127,8 +133,13 @@ class StepTasks:
         if rest is not None:
             yield from rest
 
-    def _rest_of(self, body: Carried, rest: Generator[Any, Any, None]) -> Generator[Any, Any, None]:
+    def _rest_of(
+        self, body: Carried, task: asyncio.Task[None], rest: Generator[Any, Any, None]
+    ) -> Generator[Any, Any, None]:
+        self._carrying.add(task)
         try:
             yield from rest
         except Exception as error:  # noqa: BLE001 - reported to the body's run
             body.crashed(error)
+        finally:
+            self._carrying.discard(task)
