@@ -37,18 +37,13 @@ def job_work(lot: Lot, job: LotJob, kit: JobKit, *, again: bool = False) -> Work
     return Work(job.leaf, run, _NO_ARGUMENTS, is_async=True, retry=retry, timeout_s=None)
 
 
-async def _shape() -> dict[str, Any]:
+async def _shape() -> msgspec.Raw:
     """What the body of every job looks like from outside."""
     raise NotImplementedError
 
 
 # Reading the hints of a function takes longer than the rest of a short job.
 _NO_ARGUMENTS = Arguments(_shape, "a job")
-
-
-def place_key(lot: Lot, job: LotJob) -> str:
-    """Under which name a job has its place in the room."""
-    return lot.key(job)
 
 
 def shares_place(lot: Lot, job: LotJob) -> bool:
@@ -63,6 +58,7 @@ class JobBody:
     def __init__(self, lot: Lot, job: LotJob, kit: JobKit, *, again: bool) -> None:
         self._lot = lot
         self._job = job
+        self._key = lot.key(job)
         self._again = again
         self._commander = kit.commander
         self._room = kit.room
@@ -70,46 +66,54 @@ class JobBody:
         limits = [each for each in (job.timeout_s, lot.resources.time_s) if each is not None]
         self._limit_s = min(limits, default=None)
 
-    async def run(self) -> dict[str, Any]:
-        """Runs the job's command. The arguments of a job are in the input of its lot."""
-        attempt = step_context("a job").attempt
-        key, shared = place_key(self._lot, self._job), shares_place(self._lot, self._job)
-        async with self._room.place(key, self._lot.resources, shared=shared) as place:
-            if self._again and (kept := await self._kept(attempt)) is not None:
-                return kept
-            if self._job.inputs:
-                missing = await self._commander.missing(self._lot.directory, self._job.inputs)
-                need_files(missing, self._lot.directory)
-            try:
-                result = await self._command(attempt, place)
-            except CommandFailed as error:
-                if self._room.allocation:
-                    error.facts["allocation"] = self._room.allocation
-                judged = await self._judged(error, attempt, place)
-                self._keep_failure(judged, attempt)
-                raise judged from error
-            self._room.short.measure(self._lot.resources, result["duration_s"])
-            self._keep(SpooledEnd(self._lot.key(self._job), codec.encode(result, "the result of a job")), attempt)
-            return result
+    async def run(self) -> msgspec.Raw:
+        """Runs the job's command. The arguments of a job are in the input of its lot.
 
-    async def _kept(self, attempt: int) -> dict[str, Any] | None:
+        The result is JSON already: the spool, the log and the message to the owner share one text.
+        """
+        attempt, shared = step_context("a job").attempt, shares_place(self._lot, self._job)
+        place = await self._room.enter(self._key, self._lot.resources, shared=shared)
+        try:
+            return await self._attempt(attempt, place)
+        finally:
+            self._room.release(self._key)
+
+    async def _attempt(self, attempt: int, place: JobPlace) -> msgspec.Raw:
+        if self._again and (kept := await self._kept(attempt)) is not None:
+            return kept
+        if self._job.inputs:
+            missing = await self._commander.missing(self._lot.directory, self._job.inputs)
+            need_files(missing, self._lot.directory)
+        try:
+            result = await self._command(attempt, place)
+        except CommandFailed as error:
+            if self._room.allocation:
+                error.facts["allocation"] = self._room.allocation
+            judged = await self._judged(error, attempt, place)
+            self._keep_failure(judged, attempt)
+            raise judged from error
+        self._room.short.measure(self._lot.resources, result["duration_s"])
+        stored = codec.encode(result, "the result of a job")
+        self._keep(SpooledEnd(self._key, stored), attempt)
+        return stored
+
+    async def _kept(self, attempt: int) -> msgspec.Raw | None:
         """The result of this attempt, if its runner died before the store had it. A kept failure is raised."""
         data = await self._spool.read(self._lot.run, self._job.leaf, attempt)
-        end = None if data is None else codec.decode(data, SpooledEnd, "the kept end of a job")
-        if end is None or end.key != self._lot.key(self._job):
+        end: SpooledEnd | None = None if data is None else codec.decode(data, SpooledEnd, "the kept end of a job")
+        if end is None or end.key != self._key:
             return None
         if end.error is not None:
             make = CommandFailed if end.again else NotRetried
             raise make(end.error.message, type=end.error.type, kind=end.error.kind, facts=end.error.facts)
-        found: dict[str, Any] = codec.decode(end.result, dict[str, Any], "the kept result of a job")
-        return found
+        return end.result
 
     def _keep_failure(self, error: CommandFailed, attempt: int) -> None:
         if error.type == GUARD_LOST:
             return  # nothing is known about the job itself
         info = e.ErrorInfo(type=error.type, message=str(error), kind=error.kind, facts=error.facts)
         again = not isinstance(error, NotRetried)
-        self._keep(SpooledEnd(self._lot.key(self._job), error=info, again=again), attempt)
+        self._keep(SpooledEnd(self._key, error=info, again=again), attempt)
 
     def _keep(self, end: SpooledEnd, attempt: int) -> None:
         self._spool.keep(self._lot.run, self._job.leaf, attempt, msgspec.json.encode(end))
@@ -133,7 +137,7 @@ class JobBody:
 
     def _order(self, command: str, attempt: int, place: JobPlace) -> Command:
         lot, job = self._lot, self._job
-        own = identity(lot.run, job.leaf, attempt, lot.key(job))
+        own = identity(lot.run, job.leaf, attempt, self._key)
         if self._room.capacity.gpus:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
         if place.nodes:

@@ -18,10 +18,9 @@ import msgspec
 from buoy.core.batch.lots import RETURNED, JobEnd, JobsMessage, Lot, LotJob, StopJobs, job_end
 from buoy.core.ids import LeafId
 from buoy.core.limits import JOBS_SEND_S, JOBS_SENT_MAX
-from buoy.core.log import codec
 from buoy.core.log import events as e
 from buoy.engine.authoring.context import Request
-from buoy.engine.batch.job_body import job_work, place_key, shares_place
+from buoy.engine.batch.job_body import job_work, shares_place
 from buoy.engine.batch.protocol import JobExecution, cancelled, ended_message, step_of
 from buoy.engine.code.replay import replay_in_slices
 from buoy.engine.services.timers import Timer
@@ -38,6 +37,8 @@ class LotDecider:
         self._kit = kit
         self._room = kit.room
         self._jobs = {job.leaf: job for job in lot.jobs}
+        # Under which name each job has its place in the room.
+        self._keys = {job.leaf: lot.key(job) for job in lot.jobs}
         self._waiting: deque[LotJob] = deque(lot.jobs)
         self._begun: set[LeafId] = set()
         self._ends: dict[LeafId, JobEnd] = {}
@@ -76,9 +77,9 @@ class LotDecider:
             error = known.error or cancelled(str(outcome))
             self._note(JobEnd(leaf, known.attempt, error=msgspec.structs.replace(error, traceback=None)))
         else:
-            self._note(JobEnd(leaf, known.attempt, codec.encode(outcome, "the result of a job")))
+            self._note(JobEnd(leaf, known.attempt, outcome))
         self._execution.after_commit(partial(self._kit.spool.confirmed, self._lot.run, leaf))
-        self._go()
+        self._go_soon()
 
     def receive(self, number: int, body: JobsMessage, by: str | None) -> None:
         """A message about jobs. A lot is only ever asked to stop some."""
@@ -107,7 +108,7 @@ class LotDecider:
             return
         self._stopping[leaf] = reason or "it was cancelled"
         self._execution.cancel_leaf(leaf)
-        key, loop = place_key(self._lot, self._jobs[leaf]), asyncio.get_running_loop()
+        key, loop = self._keys[leaf], asyncio.get_running_loop()
         left = partial(loop.call_soon, self._execution.turn, self._left, leaf)
         self._execution.after_commit(partial(self._room.when_left, key, left))
 
@@ -128,7 +129,7 @@ class LotDecider:
         if self._timer is not None:
             self._timer.cancel()
         for leaf in self._begun:
-            self._room.give_up(place_key(self._lot, self._jobs[leaf]))
+            self._room.give_up(self._keys[leaf])
 
     def check_pending(self) -> None:
         """A lot waits for exactly what it began."""
@@ -136,8 +137,13 @@ class LotDecider:
     # ---- jobs
 
     def _freed(self) -> None:
-        """Something became free in the room. Not at once: the turn of another run may be under way."""
-        if self._waiting and not self._called:
+        """Something became free in the room."""
+        if self._waiting:
+            self._go_soon()
+
+    def _go_soon(self) -> None:
+        """In the next turn of the loop: this one may be another run's, and may bring more ends."""
+        if not self._called:
             self._called = True
             asyncio.get_running_loop().call_soon(self._execution.turn, self._go)
 
@@ -151,7 +157,7 @@ class LotDecider:
                 self._waiting.popleft()
                 continue
             shared = shares_place(self._lot, job)
-            if not self._room.reserve(place_key(self._lot, job), self._lot.resources, shared=shared):
+            if not self._room.reserve(self._keys[job.leaf], self._lot.resources, shared=shared):
                 break
             self._waiting.popleft()
             self._open(job)
@@ -161,7 +167,7 @@ class LotDecider:
     def _open(self, job: LotJob, *, again: bool = False) -> None:
         self._begun.add(job.leaf)
         work = job_work(self._lot, job, self._kit, again=again)
-        key, name = self._lot.key(job), step_of(job.leaf)
+        key, name = self._keys[job.leaf], step_of(job.leaf)
         started = e.StepStarted(leaf=job.leaf, name=name, attempt=job.attempt, args=msgspec.Raw(b"{}"), key=key)
         self._execution.open_leaf(Request(job.leaf, "step", started, work))
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -163,17 +162,13 @@ class Room:
         else:
             left()
 
-    @asynccontextmanager
-    async def place(self, key: str, resources: Resources, *, shared: bool = False) -> AsyncIterator[JobPlace]:
-        """The place of a job, for as long as it runs. A further attempt may have to wait for it."""
+    async def enter(self, key: str, resources: Resources, *, shared: bool = False) -> JobPlace:
+        """The place of a job, until `release`. A further attempt may have to wait for it."""
         place = JobPlace(resources, shared=shared)
         if key not in self.short and key not in self._places:
             await self._wait(key, place)
         self._begun.add(key)
-        try:
-            yield self._places.get(key, place)
-        finally:
-            self.release(key)
+        return self._places.get(key, place)
 
     async def _wait(self, key: str, place: JobPlace) -> None:
         if fits(place.resources, self._now()) and not self._waiting:
