@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import NewType
 
 from buoy.core.limits import DEDUPE_CHARS_MAX, NAME_CHARS_MAX, RUN_ID_CHARS_MAX
@@ -79,6 +80,7 @@ def effect_key(run: RunId, leaf: LeafId, epoch: int) -> str:
     return f"{run}/{leaf}/{epoch}"
 
 
+@lru_cache(maxsize=256)
 def child_run_id(run: RunId, leaf: LeafId, epoch: int) -> RunId:
     """The id of a child run: readable, and the same at every replay, since it is made of its parent's leaf."""
     digest = hashlib.sha256(effect_key(run, leaf, epoch).encode()).hexdigest()[:12]
