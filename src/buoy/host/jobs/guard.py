@@ -6,18 +6,18 @@ its group becomes a child of the guard, and ends with its command. The log of a 
 or any process of the command has it. A guard that finds an earlier log of the same attempt kills what is left of it,
 if the guard of that process is dead.
 
-A process of its own with the standard library only, so that a command's peak memory is not the guard's. Input: frames
-of four bytes of length and JSON. Output: one line of JSON for each end. See `host.jobs.shell`.
+A process of its own with the standard library only, so that a command's peak memory is not the guard's. Input: orders
+(`guard_input`). Output: one line of JSON for each end (`guard_output`). See `host.jobs.shell`.
 """
 
 import ctypes
-import json
 import os
 import select
 import signal
 import sys
 import time
 
+from buoy.host.jobs.guard_input import GuardInput
 from buoy.host.jobs.guard_output import SAY_MS, GuardOutput
 from buoy.host.jobs.guarded_job import GuardedJob
 from buoy.host.jobs.lanes import JobLanes
@@ -57,7 +57,9 @@ class JobGuard:
         # Commands that began a moment ago, in order, whose logs have no name yet.
         self._nameless: dict[int, GuardedJob] = {}
         self._environment = dict(os.environb)
-        self._input = b""
+        # The input of all commands.
+        self._nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        self._input = GuardInput()
         self._output = GuardOutput(1)
         self._closed = False
         self._wake_read, wake_write = os.pipe()
@@ -109,24 +111,21 @@ class JobGuard:
             self._closed = True
             self._terminate()
             return
-        self._input += data
-        while len(self._input) >= 4:
-            size = int.from_bytes(self._input[:4], "big")
-            if len(self._input) < 4 + size:
-                return
-            frame, self._input = self._input[4 : 4 + size], self._input[4 + size :]
-            order = json.loads(frame)
-            if "command" in order:
-                job = GuardedJob(order)
-                self._jobs[job.id] = self._numbers[str(job.id)] = job
-                if self._lanes.admit(job):
-                    self._begin(job)
-            elif "hold" in order:
-                self._lanes.held = True
-            elif "bye" in order:
-                self._recent = RecentEnds()
-            elif order["id"] in self._jobs:
-                self._stop(self._jobs[order["id"]])
+        for order in self._input.orders(data):
+            self._obey(order)
+
+    def _obey(self, order: "dict[str, object]") -> None:
+        if "command" in order:
+            job = GuardedJob(order)
+            self._jobs[job.id] = self._numbers[str(job.id)] = job
+            if self._lanes.admit(job):
+                self._begin(job)
+        elif "hold" in order:
+            self._lanes.held = True
+        elif "bye" in order:
+            self._recent = RecentEnds()
+        elif order["id"] in self._jobs:
+            self._stop(self._jobs[order["id"]])
 
     def _stop(self, job: GuardedJob) -> None:
         job.stopped = True
@@ -178,7 +177,7 @@ class JobGuard:
         os.chdir(job.directory)
         job.began_at = time.monotonic()
         files = [
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, self._nothing, 0),
             (os.POSIX_SPAWN_DUP2, job.output.handle, 1),
             (os.POSIX_SPAWN_DUP2, job.output.handle, 2),
         ]
@@ -257,10 +256,11 @@ class JobGuard:
         assert job.status is not None
         signalled = os.WIFSIGNALED(job.status)
         number = os.WTERMSIG(job.status) if signalled else os.WEXITSTATUS(job.status)
-        report: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
-        report["result"] = os.path.lexists(job.result)
         now = time.monotonic()
+        report: dict[str, object] = {"kind": "signal" if signalled else "code", "number": number}
         report["duration_s"] = round(now - job.began_at, 4)
+        if os.path.lexists(job.result):
+            report["result"] = True
         job.trim_log()
         if job.status:
             report["tail"] = job.name_log()
@@ -273,8 +273,7 @@ class JobGuard:
             self._ending.remove(job)
         if job.output is not None:
             self._logs.close(job.output, failed=bool(job.status))
-        flags = {"stopped": job.stopped, "over_memory": job.over_memory}
-        report = {"id": job.id, "peak_bytes": job.peak_bytes, **flags, **report}
+        report.update(job.facts())
         self._output.add(report)
         following = None if queued else self._lanes.left(job)
         if following is not None:

@@ -1,7 +1,7 @@
 """One command as the guard of jobs sees it. Standard library only: the guard imports nothing else."""
 
 from buoy.host.jobs.logs import JobLog
-from buoy.host.jobs.process_tree import GUARD
+from buoy.host.jobs.process_tree import GUARD, RESULT
 
 
 class GuardedJob:
@@ -15,7 +15,7 @@ class GuardedJob:
         self.result = str(order["result"])
         self.variables: dict[str, str] = dict(order["variables"])  # type: ignore[call-overload]
         self.grace_s = float(order["grace_s"])  # type: ignore[arg-type]
-        self.memory_max = int(order["memory_max"])  # type: ignore[call-overload]
+        self.memory_max = int(order.get("memory_max", 0))  # type: ignore[call-overload]
         self.log_max = int(order.get("log_max", 0))  # type: ignore[call-overload]
         # Commands of one lane share places; empty: it begins at once.
         self.lane = str(order.get("lane", ""))
@@ -38,7 +38,18 @@ class GuardedJob:
     def environment(self, base: "dict[bytes, bytes]", guard: str) -> "dict[bytes, bytes]":
         """The variables of the command; what it starts is known by them."""
         own = {name.encode(): value.encode() for name, value in self.variables.items()}
-        return {**base, **own, GUARD.encode(): f"{guard}:{self.id}".encode()}
+        own[RESULT] = self.result.encode()
+        own[GUARD] = f"{guard}:{self.id}".encode()
+        return {**base, **own}
+
+    def facts(self) -> "dict[str, object]":
+        """What every report has. Flags only if they are true: there are many reports, and most are short."""
+        found = {"id": self.id, "peak_bytes": self.peak_bytes}
+        if self.stopped:
+            found["stopped"] = True
+        if self.over_memory:
+            found["over_memory"] = True
+        return found
 
     def trim_log(self) -> bool:
         """Whether its log was longer than it may be."""

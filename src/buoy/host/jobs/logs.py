@@ -114,7 +114,7 @@ class JobLogs:
             return JobLog(path, os.open(path, _FLAGS), fresh=False, named=True)
         except FileNotFoundError:
             pass
-        folder = os.path.dirname(path)
+        folder = path.rpartition("/")[0]
         spare = self._spare.get(folder)
         if spare:
             return self._nameless_log(path, spare.pop())
@@ -138,7 +138,7 @@ class JobLogs:
         if self._young.get(log.path) is log:
             del self._young[log.path]
         if not log.named and not failed and not os.fstat(log.handle).st_size:
-            self._spare.setdefault(os.path.dirname(log.path), []).append(log.handle)
+            self._spare.setdefault(log.path.rpartition("/")[0], []).append(log.handle)
             return
         log.name()
         os.close(log.handle)

@@ -8,11 +8,14 @@ import os
 import signal
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# The system gives at most a page at once, filled up to the last number that fits: a shorter answer is the end.
+_SHORT_BYTES = _PAGE_BYTES // 2
 
 
 # In the environment of each command: the guard that started it, and a number.
-GUARD = "BUOY_GUARD"
-_RESULT = b"BUOY_RESULT_FILE="
+GUARD = b"BUOY_GUARD"
+# And the file that it may write a result to.
+RESULT = b"BUOY_RESULT_FILE"
 
 
 def identity(process: int) -> str:
@@ -32,7 +35,7 @@ def kill_left_behind(result: str) -> bool:
     found = False
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         variables = environment(int(name)) if name.isdecimal() else []
-        if _RESULT + os.fsencode(result) not in variables:
+        if RESULT + b"=" + os.fsencode(result) not in variables:
             continue
         guard = _value(variables, GUARD).rpartition(":")[0]
         if guard and identity(int(guard.partition(":")[0])) != guard:
@@ -63,8 +66,8 @@ def started_by(process: int) -> str:
     return _value(environment(process), GUARD)
 
 
-def _value(variables: "list[bytes]", name: str) -> str:
-    head = name.encode() + b"="
+def _value(variables: "list[bytes]", name: bytes) -> str:
+    head = name + b"="
     return next((os.fsdecode(each[len(head) :]) for each in variables if each.startswith(head)), "")
 
 
@@ -98,9 +101,10 @@ class OwnChildren:
 
     def look(self) -> "list[int]":
         data = b""
-        # The system gives at most a page at once, so only an empty answer is the end.
         while self._handle >= 0 and (more := os.pread(self._handle, 1 << 16, len(data))):
             data += more
+            if len(more) < _SHORT_BYTES:
+                break
         return [int(each) for each in data.split()]
 
 

@@ -10,7 +10,6 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -31,6 +30,26 @@ _LAUNCH = (
 _PACKAGE = str(Path(__file__).parents[2])
 _READ_MAX = 1 << 16
 _KILL_ROUNDS = 10
+# Jobs of one commit begin within so many turns of the loop, or fewer (`engine.services.step_tasks`).
+_TURNS_MAX = 8
+
+
+class _Order(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A command for the guard."""
+
+    id: int
+    command: str
+    directory: str
+    variables: dict[str, str]
+    log: str
+    result: str
+    mark: str
+    grace_s: float
+    memory_max: int = 0
+    log_max: int = 0
+    again: bool = False
+    lane: str = ""
+    places: int = 0
 
 
 class _EndReport(msgspec.Struct, frozen=True):
@@ -65,6 +84,7 @@ class _Guard:
         self._identity = identity(process.pid)
         self._number = 0
         self._frames: list[bytes] = []
+        self._encoder = msgspec.json.Encoder()
         self._decoder = msgspec.json.Decoder(_EndReport)
         self._listening = asyncio.ensure_future(self._listen())
 
@@ -72,12 +92,12 @@ class _Guard:
     def lost(self) -> bool:
         return self._listening.done()
 
-    async def run(self, order: dict[str, Any]) -> _EndReport:
+    async def run(self, command: Command, log: str, result: str, mark: str) -> _EndReport:
         """How the command ended. A cancellation stops it, and is passed on, unless the command had ended before."""
         self._number += 1
         number, end = self._number, asyncio.get_running_loop().create_future()
         self._ends[number] = end
-        self._send({"id": number, **order})
+        self._send(_order(number, command, log, result, mark))
         try:
             report: _EndReport = await end
             return report
@@ -97,7 +117,7 @@ class _Guard:
         """Ends the guard, and with it what it still runs. This process has recorded, or spooled, all that it heard."""
         assert self._process.stdin is not None
         self._send({"bye": True})
-        self._write()
+        self._write_now()
         self._process.stdin.close()
         await asyncio.wait([self._listening])
         await self._process.wait()
@@ -106,14 +126,21 @@ class _Guard:
         """What waits in lanes does not begin any more."""
         self._send({"hold": True})
 
-    def _send(self, frame: dict[str, Any]) -> None:
-        """All that one turn of the loop sends is one write."""
-        data = msgspec.json.encode(frame)
+    def _send(self, frame: _Order | dict[str, int | bool]) -> None:
+        """What a few turns of the loop send in a row is one write, which wakes the guard once."""
+        data = self._encoder.encode(frame)
         if not self._frames:
-            asyncio.get_running_loop().call_soon(self._write)
+            asyncio.get_running_loop().call_soon(self._write, 0, 1)
         self._frames += (len(data).to_bytes(4, "big"), data)
 
-    def _write(self) -> None:
+    def _write(self, before: int, turn: int) -> None:
+        """Writes after the first turn that sent nothing more. `before`: what was there at the turn before this one."""
+        if len(self._frames) > before and turn < _TURNS_MAX:
+            asyncio.get_running_loop().call_soon(self._write, len(self._frames), turn + 1)
+        else:
+            self._write_now()
+
+    def _write_now(self) -> None:
         data, self._frames = b"".join(self._frames), []
         assert self._process.stdin is not None
         try:
@@ -172,7 +199,7 @@ class JobShell:
         report = await asyncio.to_thread(_earlier_report, Path(result), mark) if command.again else None
         if report is None:
             guard = await self._live_guard()
-            report = await guard.run({**_order(command, log, result), "mark": mark})
+            report = await guard.run(command, log, result, mark)
         if report.kind == "error":
             raise _refused(command, report)
         return CommandEnd(
@@ -218,20 +245,15 @@ class JobShell:
             return self._guard
 
 
-def _order(command: Command, log: str, result: str) -> dict[str, Any]:
-    return {
-        "command": command.command,
-        "directory": command.directory,
-        "variables": {**command.variables, "BUOY_RESULT_FILE": result},
-        "log": log,
-        "result": result,
-        "grace_s": command.grace_s,
-        "memory_max": command.memory_max_bytes,
-        "log_max": command.log_max_bytes,
-        "again": command.again,
-        "lane": command.lane,
-        "places": command.places,
-    }
+def _order(number: int, command: Command, log: str, result: str, mark: str) -> _Order:
+    return _Order(
+        number, command.command, command.directory, command.variables, log, result, mark, command.grace_s,
+        memory_max=command.memory_max_bytes,
+        log_max=command.log_max_bytes,
+        again=command.again,
+        lane=command.lane,
+        places=command.places,
+    )  # fmt: skip
 
 
 def _earlier_report(result: Path, mark: str) -> _EndReport | None:
