@@ -70,6 +70,55 @@ async def test_a_commit_that_began_at_once_and_has_to_wait_holds_up_no_other_run
     assert await journal.close()
 
 
+async def test_the_write_that_an_outcome_causes_is_committed_where_it_is_submitted() -> None:
+    store = Laned(Lanes(groups=2, writes=3))
+    store.commits_inline = True
+    journal = Journal(store, driven=("lone",))  # type: ignore[arg-type]
+    journal.start()
+    store.held["first"] = asyncio.Event()
+    told: list[str] = []
+    at_once: list[bool] = []
+
+    def next_write() -> None:
+        journal.submit(created("next", "n"), lambda outcome: told.append("next"))
+        at_once.append("next" in told)
+
+    loop = asyncio.get_running_loop()
+
+    def first(outcome: Outcome) -> None:
+        # As a step does it: its body begins in a later turn of the loop, before the journal's task has come to rest.
+        loop.call_soon(next_write)
+
+    journal.submit(created("first", "n"), first)
+    await turns()
+    store.held["first"].set()
+    await until(lambda: bool(at_once), "the next write to be submitted")
+    assert at_once == [True]
+    await journal.settled()
+    assert await journal.close()
+
+
+async def test_a_commit_that_an_outcome_begins_is_finished_where_the_store_has_one_lane() -> None:
+    store = Laned(Lanes())
+    store.commits_inline = True
+    journal = Journal(store, driven=("lone",))  # type: ignore[arg-type]
+    journal.start()
+    store.held = {"first": asyncio.Event(), "next": asyncio.Event()}
+    told: list[str] = []
+
+    def first(outcome: Outcome) -> None:
+        journal.submit(created("next", "n"), lambda outcome: told.append("next"))
+
+    journal.submit(created("first", "n"), first)
+    await turns()
+    store.held["first"].set()
+    await until(lambda: store.groups == [["first"], ["next"]], "the next commit to begin")
+    store.held["next"].set()
+    await journal.settled()
+    assert told == ["next"]
+    assert await journal.close()
+
+
 async def test_no_more_groups_are_under_way_than_the_store_has_lanes() -> None:
     store = Laned(Lanes(groups=2, writes=3))
     journal = Journal(store)  # type: ignore[arg-type]

@@ -48,6 +48,9 @@ class Journal:
         self._at_it = False
         self._begun: tuple[BegunCoroutine, Write, Done] | None = None
         self._queue: deque[tuple[Write, Done]] = deque()
+        # Writes that were handed to the journal's task and have no outcome yet. The last outcome may cause the next
+        # write: the task is not idle then, but no other write is left to join.
+        self._pending = 0
         # Groups under way beside each other, where the store has several lanes, and whose runs they are.
         self._carrying: set[asyncio.Task[None]] = set()
         self._carried: set[RunId] = set()
@@ -70,7 +73,7 @@ class Journal:
 
     def submit(self, write: Write, done: Done) -> None:
         """Queues a write. `done` is called on the loop, once, when its outcome is certain."""
-        if self._prompt and not self._at_it and len(self._driven) <= 1 and self._idle.is_set():
+        if self._prompt and not self._at_it and len(self._driven) <= 1 and not self._pending:
             self._at_once(write, done)
         else:
             self._enqueue(write, done)
@@ -86,6 +89,7 @@ class Journal:
 
     def _enqueue(self, write: Write, done: Done) -> None:
         self._queue.append((write, done))
+        self._pending += 1
         self.hold(write)
         self._idle.clear()
         self._wake.set()
@@ -108,6 +112,7 @@ class Journal:
             self._enqueue(write, done)
         else:
             self._begun = (BegunCoroutine(commit, waits_for), write, done)
+            self._pending += 1
             self._idle.clear()
             self._wake.set()
         finally:
@@ -145,8 +150,9 @@ class Journal:
             if group:
                 await self._carry_on(group)
             elif self._begun is not None:
-                await self._finish(*self._begun)
-                self._begun = None
+                # Before its outcome is delivered: that may begin another one.
+                begun, self._begun = self._begun, None
+                await self._finish(*begun)
             else:
                 if not self._queue and not self._carrying:
                     self._idle.set()
@@ -202,6 +208,7 @@ class Journal:
         # wait.
         self._carried.difference_update(write.run_id for write, _ in group)
         for place, ((_, done), outcome) in enumerate(zip(group, outcomes, strict=True), 1):
+            self._pending -= 1
             self._deliver(done, outcome)
             if place % _DELIVERED_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -222,6 +229,7 @@ class Journal:
             outcomes = await self._commit([write], doubt=error)
         self.commits += 1
         self._carried.discard(write.run_id)
+        self._pending -= 1
         self._deliver(done, outcomes[0])
 
     def _deliver(self, done: Done, outcome: Outcome) -> None:
