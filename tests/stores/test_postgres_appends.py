@@ -17,7 +17,7 @@ from buoy.core.ids import LeafId, RunId, RunnerId
 from buoy.core.log import events as e
 from buoy.errors import Unavailable
 from buoy.ports.records import Beat, Committed, FencedOut, Held, Write
-from buoy.stores.postgres.appends import BYTES_MAX
+from buoy.stores.postgres.appends import BYTES_MAX, PREPARE_AFTER
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.store import PostgresStore
 from buoy.testing.contracts.harness import StoreHarness, claimed, register, started
@@ -195,3 +195,40 @@ def test_an_append_that_does_not_fit_into_the_socket_is_sent_by_the_loop() -> No
         assert await commit == [Committed(3)]
 
     appending(body)
+
+
+def prepared_by(session: Connection) -> list[tuple[object, ...]]:
+    """The statements that the server keeps for this session, each with how often it was planned for all values."""
+    with session.raw.cursor() as cursor:
+        return cursor.execute("SELECT generic_plans > 0 FROM pg_prepared_statements").fetchall()
+
+
+def test_a_session_that_appends_often_prepares_the_append_once() -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        runner = await register(store, "r1")
+        author = await harness.author("run-0").create(store, Held(runner))
+        # The server plans a prepared statement again for each of the first five values.
+        for number in range(1, PREPARE_AFTER + 10):
+            assert prepared_by(free_session(store)) == [] or number > PREPARE_AFTER
+            await author.append(store, started(number))
+        assert prepared_by(free_session(store)) == [(True,)]
+        assert len(await store.events(RunId("run-0"))) == PREPARE_AFTER + 10
+
+    play(test)
+
+
+def test_an_append_whose_prepared_statement_is_lost_commits_and_sends_its_text_from_then_on() -> None:
+    async def test(harness: StoreHarness, store: PostgresStore) -> None:
+        runner = await register(store, "r1")
+        author = await harness.author("run-0").create(store, Held(runner))
+        for number in range(1, PREPARE_AFTER + 3):
+            await author.append(store, started(number))
+        session = free_session(store)
+        session.raw.execute("DEALLOCATE ALL")
+        for number in range(PREPARE_AFTER + 3, 3 * PREPARE_AFTER):
+            await author.append(store, started(number))
+        assert free_session(store) is session, "the session is of further use"
+        assert prepared_by(session) == []
+        assert len(await store.events(RunId("run-0"))) == 3 * PREPARE_AFTER
+
+    play(test)

@@ -10,10 +10,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 import buoy
 from buoy.host.clock import SystemClock
+from buoy.stores.postgres.appends import PREPARE_AFTER
 from buoy.stores.postgres.store import PostgresStore
 from tests.patience import wait_until
 from tests.postgres_server import UNPRIVILEGED, fresh_schema, server
@@ -65,6 +67,13 @@ async def asked(number: int) -> int:
     return number
 
 
+@buoy.workflow
+async def many(count: int) -> int:
+    for number in range(count):
+        await double(number)
+    return count
+
+
 def test_runs_signals_and_timers_work_through_a_transaction_pooler(pooler: Path) -> None:
     url = f"postgresql:///postgres?host={pooler}&port=6432&user=postgres&schema={fresh_schema()}"
 
@@ -77,5 +86,18 @@ def test_runs_signals_and_timers_work_through_a_transaction_pooler(pooler: Path)
             for run in runs:
                 await other.signal(run.id, "go")
             assert [await run.result() for run in runs] == [8 * number for number in range(40)]
+
+    asyncio.run(main())
+
+
+def test_nothing_is_prepared_behind_a_pooler(pooler: Path) -> None:
+    url = f"postgresql:///postgres?host={pooler}&port=6432&user=postgres&schema={fresh_schema()}"
+
+    async def main() -> None:
+        async with buoy.open(url, workflows=[many]) as app:
+            assert await (await app.start(many, 3 * PREPARE_AFTER)).result() == 3 * PREPARE_AFTER
+        # The sessions of the pooler stay open and serve this one, too.
+        with psycopg.connect(url.partition("&schema")[0], autocommit=True) as session:
+            assert session.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
 
     asyncio.run(main())

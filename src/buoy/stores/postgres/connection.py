@@ -1,11 +1,12 @@
 """Connection: one session of a PostgreSQL store, and the statements of its schema.
 
-Invariants: autocommit, so that one statement is one transaction in one round trip. No statement is prepared and no
-setting outlives a transaction: a transaction pooler may give every transaction another session.
+Invariants: autocommit, so that one statement is one transaction in one round trip. No setting outlives a transaction,
+and nothing is prepared behind a pooler: that may give every transaction another session.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import socket
@@ -15,6 +16,7 @@ from itertools import count
 from typing import Any, TypeAlias
 
 import psycopg
+from psycopg import pq
 
 Values: TypeAlias = Sequence[object] | Mapping[str, object]
 Row: TypeAlias = tuple[Any, ...]
@@ -32,6 +34,8 @@ class Connection:
         self._cursor = raw.cursor(binary=True)
         # Statements as libpq takes them.
         self._numbered: dict[str, bytes] = {}
+        # Under which name the server keeps a statement. None: it does not, and is not asked again.
+        self._kept: dict[str, bytes | None] = {}
 
     def run(self, name: str, values: Values = ()) -> psycopg.Cursor[Row]:
         """Executes a statement. The result is valid until the next one."""
@@ -39,12 +43,41 @@ class Connection:
 
     def send(self, name: str, values: Sequence[bytes | None]) -> None:
         """Sends a statement and waits for nothing. The values are in PostgreSQL's binary form, and so is the answer."""
+        formats, kept = [_BINARY] * len(values), self._kept.get(name)
+        if kept is None:
+            self.raw.pgconn.send_query_params(self._text(name), values, None, formats, _BINARY)
+        else:
+            self.raw.pgconn.send_query_prepared(kept, values, formats, _BINARY)
+
+    def undecided(self, name: str) -> bool:
+        """Whether `prepare` has not been called for this statement."""
+        return name not in self._kept
+
+    def prepare(self, name: str) -> None:
+        """Has the server parse and plan a statement once, for `send`. Behind a pooler this does nothing."""
+        self._kept[name] = None
+        pid = self.row("backend_pid")
+        # A pooler invents the process id that libpq is given.
+        if pid is None or pid[0] != self.raw.info.backend_pid:
+            return
+        text = self._text(name)
+        # By its text: where a pooler escapes notice, a statement of this name from another process is the same one.
+        kept = b"buoy_" + hashlib.sha256(text).hexdigest()[:32].encode()
+        if self.raw.pgconn.prepare(kept, text).status == pq.ExecStatus.COMMAND_OK:
+            self._kept[name] = kept
+
+    def forget(self, name: str) -> None:
+        """Sends the text of a statement again from now on: the server does not know its name."""
+        self._kept[name] = None
+
+    def _text(self, name: str) -> bytes:
+        """The statement as libpq takes it."""
         text = self._numbered.get(name)
         if text is None:
             numbers = count(1)
             text = _PLACEHOLDER.sub(lambda _: b"$%d" % next(numbers), self.STATEMENTS[name])
             self._numbered[name] = text
-        self.raw.pgconn.send_query_params(text, values, None, [_BINARY] * len(values), _BINARY)
+        return text
 
     def rows(self, name: str, values: Values = ()) -> list[Row]:
         return self.run(name, values).fetchall()

@@ -18,6 +18,8 @@ from buoy.errors import Problem, StoreUnusable, Unavailable
 _COLLIDED = frozenset({"40001", "40P01"})
 # A server that only reads: a standby, or a primary that was demoted.
 READ_ONLY = "25006"
+# The server has no prepared statement of that name: nothing was executed.
+UNPREPARED = "26000"
 _FOR_A_PERSON = {
     "28000": "refuses this user; correct the user, or pg_hba.conf",
     "28P01": "refuses the password; correct it, best in a password file or a service file",
@@ -28,7 +30,7 @@ _FOR_A_PERSON = {
     "3F000": "has lost the schema of this store; restore it, or name another schema",
     "42P01": "has lost a table of this store; restore it, or name another schema",
     "42883": "has lost a function of this store; restore it, or name another schema",
-    "26000": "sits behind a pooler that keeps statements of its own; switch that off",
+    UNPREPARED: "sits behind a pooler that keeps statements of its own; switch that off",
 }
 _WAITING_HELPS = {
     "53300": "has no free connection; raise max_connections, or put a pooler before it, see docs/postgres.md",

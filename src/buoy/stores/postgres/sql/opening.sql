@@ -9,6 +9,9 @@ SELECT current_setting('fsync'), current_setting('full_page_writes'), current_se
     EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE n.nspname = %s AND c.relname = 'migrations');
 
+-- name: backend_pid
+SELECT pg_backend_pid();
+
 -- name: applied
 SELECT number, additive FROM {schema}.migrations ORDER BY number;
 
