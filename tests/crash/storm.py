@@ -80,7 +80,7 @@ class Storm:
             await self._strike()
 
     async def _a_worker_executes(self, client: Client) -> bool:
-        """Whether one did. If none did, the store may have refused the work, or the workers have ended by themselves."""
+        """Whether one did. If none did, the store may have refused the work, or the workers ended by themselves."""
         if not set(self.living).isdisjoint(self.harness.latest()):
             return True
         self._replace_the_missing()
