@@ -22,6 +22,7 @@ __all__ = [
     "Found",
     "NotAllowedHere",
     "NotJson",
+    "NotWritten",
     "Problem",
     "Reconciled",
     "Recovery",

@@ -17,6 +17,7 @@ Problem
 │  └─ NotAllowedHere         the call is not possible at this place (I/O in workflow code...)
 ├─ Fenced                    another runner took this run over: stop, do not write again
 ├─ Unavailable               no answer: the write may or may not have happened; read before you retry
+│  ├─ NotWritten             the store takes no write now, and has written nothing: try later
 │  └─ Unclear                a request may or may not have been recorded: make it again with `key`
 ├─ StoreUnusable             this store cannot be used as it is; a person must act
 │  └─ StoreLost              its files were removed or replaced under this process: stop, nothing can be recorded
@@ -137,6 +138,10 @@ class Fenced(Problem):
 
 class Unavailable(Problem):
     """No answer: the write may or may not have happened. Read before you retry."""
+
+
+class NotWritten(Unavailable):
+    """The store takes no write now, and has written nothing: a standby, a server that cannot be reached. Try later."""
 
 
 class Unclear(Unavailable):

@@ -36,7 +36,8 @@ LOOKS = (("ps",), ("ps", "--all"), ("status",), ("why", "--all"), ("doctor",))
 # A statement's work, in steps of SQLite's machine.
 STEPS = 1_000
 RUNS = 3
-SLACK = {"statements": 10, "requests": 10, "steps": 10 * STEPS}
+# A busy machine draws a sweep out, and a sweep looks now and then at what its own process does.
+SLACK = {"statements": 100, "requests": 100, "steps": 100 * STEPS}
 
 
 @pytest.fixture
@@ -152,7 +153,7 @@ def test_commands_cost_the_same_however_many_processes_ended_before(
     few, many = (costs(kind, tmp_path / f"{number}", counts, number, gone=True) for number in (FEW, MANY))
     # SQLite's own check of the file reads all of it.
     few["doctor"]["steps"] = many["doctor"]["steps"] = 0
-    # A sweep that lasts longer may look once more at what its own process does; 8,000 others may not show.
+    # A look at each of the others would cost thousands more.
     assert few.keys() == many.keys()
     for name, found in many.items():
         assert all(abs(found[each] - few[name][each]) <= SLACK[each] for each in found), (name, few[name], found)

@@ -17,7 +17,7 @@ from buoy.core.log.state import fold
 from buoy.engine.authoring.definitions import Registry
 from buoy.engine.client.client import Client
 from buoy.engine.services.commits import commit_all_surely, commit_surely
-from buoy.errors import InboxFull, StoreUnusable, Unavailable, Unclear, WrongState
+from buoy.errors import InboxFull, NotWritten, StoreUnusable, Unavailable, Unclear, WrongState
 from buoy.host.clock import SystemClock
 from buoy.host.ids import SystemIds
 from buoy.operations.control.schedules import Times, add_schedule
@@ -147,6 +147,35 @@ async def test_an_outcome_that_cannot_be_known_is_told_as_such(url: str) -> None
         with pytest.raises(Unavailable):
             await commit_surely(app.store, created("r", "mine"))
         assert store.left == 0
+
+
+async def test_a_store_that_takes_no_writes_is_told_as_such(url: str) -> None:
+    async with client_at(url) as (app, store):
+        store.fail("commit", "before", error=NotWritten("a standby"), times=UNCLEAR_TRIES_MAX)
+        with pytest.raises(NotWritten, match="a standby"):
+            await app.start_as("r", order)
+        assert store.left == 0
+
+
+async def test_a_refusal_says_nothing_about_an_unclear_try_before_it(url: str) -> None:
+    async with client_at(url) as (app, store):
+        store.fail("commit", "after")
+        store.fail("landed", "before", error=NotWritten("a standby"), times=UNCLEAR_TRIES_MAX - 1)
+        with pytest.raises(Unclear, match="a standby"):
+            await app.start_as("r", order)
+        assert store.left == 0
+
+
+async def test_a_signal_to_a_store_that_takes_no_writes_is_not_unclear(url: str) -> None:
+    await waiting(url)
+    async with client_at(url) as (app, store):
+        store.fail("send", "before", error=NotWritten("a standby"), times=UNCLEAR_TRIES_MAX)
+        with pytest.raises(NotWritten, match="a standby"):
+            await app.signal("r", "go")
+        store.fail("send", "before")
+        store.fail("send", "before", error=NotWritten("a standby"), times=UNCLEAR_TRIES_MAX - 1)
+        with pytest.raises(Unclear, match="a standby"):
+            await app.signal("r", "go")
 
 
 async def test_an_error_that_a_person_must_mend_is_not_tried_again(url: str) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 
 import pytest
 
 import buoy
+from buoy import NotWritten
 from buoy.core.ids import RunId
 from buoy.host.clock import SystemClock
+from buoy.stores.postgres import silence
 from buoy.stores.postgres.store import PostgresStore
-from tests.patience import wait_until
+from tests.patience import PATIENCE_S, wait_until
 from tests.postgres_server import Server, fresh_schema, query, start_replica, start_server
 from tests.stores.test_postgres import doubled
 
@@ -72,6 +75,8 @@ def test_a_fail_over_to_a_synchronous_replica_loses_nothing_and_the_doctor_tells
     assert "set synchronous_standby_names" in said
     wait_until(lambda: query(spare, "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (name,)) == [(1,)])
     assert checked(spare, "access").startswith("a standby, which only reads")
+    with pytest.raises(NotWritten, match="only reads now"):
+        completed(spare, "refused")
 
     query(url, f"ALTER SYSTEM SET synchronous_standby_names = '{SPARE}'")
     query(url, "SELECT pg_reload_conf()")
@@ -84,3 +89,28 @@ def test_a_fail_over_to_a_synchronous_replica_loses_nothing_and_the_doctor_tells
     assert [steps_of(spare, run_id) for run_id in ("before", "after")] == [3, 3]
     completed(f"{url.replace(f'host={primary.folder}', f'host={primary.folder},{replica.folder}')}", "moved")
     assert steps_of(spare, "moved") == 3
+
+
+def test_commits_that_wait_for_a_missing_replica_are_told_of(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(silence, "SILENT_S", 0.2)
+    primary = start_server(18)
+    try:
+        url = primary.url(fresh_schema())
+        completed(url, "before")
+        assert checked(url, "replicas") == "no replicas"
+        query(url, "ALTER SYSTEM SET synchronous_standby_names = 'missing'")
+        query(url, "SELECT pg_reload_conf()")
+        wait_until(lambda: checked(url, "replicas").startswith("every commit waits: "), "the setting")
+        waiting = threading.Thread(target=completed, args=(url, "waits"))
+        waiting.start()
+        wait_until(lambda: "this process waits for it; `buoy doctor` may know why" in caplog.text, "the warning")
+        query(url, "ALTER SYSTEM RESET synchronous_standby_names")
+        query(url, "SELECT pg_reload_conf()")
+        waiting.join(PATIENCE_S)
+        assert not waiting.is_alive()
+        assert caplog.records[-1].getMessage().endswith("answers again")
+        assert steps_of(url, "waits") == 3
+    finally:
+        primary.stop()

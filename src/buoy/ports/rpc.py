@@ -235,6 +235,7 @@ ERRORS: dict[str, type[errors.Problem]] = {
         errors.NotAllowedHere,
         errors.Fenced,
         errors.Unavailable,
+        errors.NotWritten,
         errors.StoreUnusable,
         errors.StoreLost,
         errors.CorruptLog,

@@ -37,7 +37,7 @@ from buoy.engine.read_log import inbox_pages, read_log
 from buoy.engine.run.mailbox import AnswerMessage, Reason, Signal
 from buoy.engine.services.commits import send_surely
 from buoy.engine.spec.workflow import SpecWorkflow
-from buoy.errors import BadInput, QuestionAnswered, Unavailable, Unclear, WrongState
+from buoy.errors import BadInput, NotWritten, QuestionAnswered, Unavailable, Unclear, WrongState
 from buoy.ports.host import Clock, Ids, Liveness
 from buoy.ports.records import Message, Receipt, RunPage, RunQuery, RunRecord
 from buoy.ports.store import Store
@@ -193,6 +193,8 @@ class Client:
                     return Receipt(twin.number, duplicate=True)
         try:
             return await self._send(doc, "signal", f"signal:{key}", body)
+        except NotWritten:
+            raise
         except Unavailable as error:
             text = (
                 f"it is not known whether run {doc.run_id} has the signal ({error}); send it again with dedupe id {key}"

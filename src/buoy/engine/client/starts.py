@@ -14,7 +14,7 @@ from buoy.core.log.append import append
 from buoy.engine.absence import absent_run
 from buoy.engine.authoring.arguments import Arguments, same_call
 from buoy.engine.services.commits import commit_surely, write_of
-from buoy.errors import Unavailable, Unclear, WrongState
+from buoy.errors import NotWritten, Unavailable, Unclear, WrongState
 from buoy.ports.records import Released
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ async def create(client: Client, run_id: RunId, created: e.WorkflowCreated) -> b
     new = append(run_id, (), [created], now, client.ids.nonce())
     try:
         return await commit_surely(client.store, write_of(new, Released(due_at=now, now=now, cause="created")))
+    except NotWritten:
+        raise
     except Unavailable as error:
         text = f"it is not known whether run {run_id} was started ({error}); start it again under that very id"
         raise Unclear(text, key=run_id) from error

@@ -2,8 +2,8 @@
 
 Invariants: after an unclear answer the store is asked what is in the log, by number and nonce, before anything is
 written again or concluded. What is written again is the same write, with the same nonce: it is at most once.
-`Unavailable` is raised only if the outcome cannot be known. The error of a store that a person must repair is raised
-without further tries, if the write does not stand.
+`Unavailable` is raised only if the outcome cannot be known, `NotWritten` if no try can have written. The error of a
+store that a person must repair is raised without further tries, if the write does not stand.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import count
 
 from buoy.core.limits import UNCLEAR_PAUSE_MAX_S, UNCLEAR_PAUSE_S, UNCLEAR_TRIES_MAX
 from buoy.core.log.append import Appended
-from buoy.errors import Unavailable
+from buoy.errors import NotWritten, Unavailable
 from buoy.ports.records import Committed, Message, Outcome, Receipt, TaskChange, Write
 from buoy.ports.store import Store
 
@@ -44,6 +44,7 @@ async def commit_all_surely(
     """The certain outcome of each write. `doubt`: why an earlier try is unclear. `tries` None: as many as it takes."""
     known: dict[int, Outcome] = {}
     pause_s = UNCLEAR_PAUSE_S
+    unclear = doubt is not None and not isinstance(doubt, NotWritten)
     for attempt in count(1):
         try:
             if doubt is not None:
@@ -54,6 +55,7 @@ async def commit_all_surely(
             return [known[place] for place in range(len(writes))]
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unclear, and is read back
             doubt = error
+            unclear = unclear or not isinstance(error, NotWritten)
             if note is not None:
                 note(error)
             if attempt == tries:
@@ -62,7 +64,12 @@ async def commit_all_surely(
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, UNCLEAR_PAUSE_MAX_S)
     assert doubt is not None, "only an error ends the loop"
-    raise doubt
+    raise _of_all_tries(doubt, unclear=unclear)
+
+
+def _of_all_tries(last: Exception, *, unclear: bool) -> Exception:
+    """The last error of several tries. That it wrote nothing says nothing about an earlier, unclear one."""
+    return Unavailable(str(last)) if unclear and isinstance(last, NotWritten) else last
 
 
 async def _try(store: Store, writes: Sequence[Write], known: dict[int, Outcome]) -> None:
@@ -87,16 +94,17 @@ async def _read_back(store: Store, writes: Sequence[Write], known: dict[int, Out
 
 async def send_surely(store: Store, message: Message) -> Receipt:
     """Sends a message. A twin that an unclear try of this call left in the inbox is no duplicate, but this message."""
-    pause_s = UNCLEAR_PAUSE_S
+    pause_s, unclear = UNCLEAR_PAUSE_S, False
     for attempt in count(1):
         try:
             receipt = await store.send(message)
             if attempt > 1 and receipt.duplicate and await _is_there(store, message, receipt.number):
                 return Receipt(receipt.number)
             return receipt
-        except Unavailable:
+        except Unavailable as error:
+            unclear = unclear or not isinstance(error, NotWritten)
             if attempt == UNCLEAR_TRIES_MAX:
-                raise
+                raise _of_all_tries(error, unclear=unclear) from error
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, UNCLEAR_PAUSE_MAX_S)
     raise AssertionError("the last try returns or raises")

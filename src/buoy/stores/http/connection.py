@@ -18,7 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from buoy.core.urls import shown_url
-from buoy.errors import BadInput, Unavailable
+from buoy.errors import BadInput, NotWritten, Unavailable
 from buoy.ports.host import Clock
 
 # One call each: a group of commits, reads beside it, the look for changes.
@@ -170,7 +170,7 @@ class Connections:
                 connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             connection.close()
-            raise Unavailable(f"{self._shown} cannot be reached: {error}; is `buoy serve` running there?") from error
+            raise NotWritten(f"{self._shown} cannot be reached: {error}; is `buoy serve` running there?") from error
         return connection
 
 

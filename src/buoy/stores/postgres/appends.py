@@ -78,7 +78,8 @@ class Appends:
     async def _wait(self, answer: Answer) -> None:
         began = self._clock.monotonic()
         if not answer.came(QUICK_S if self._average_s < QUICK_S else 0.0):
-            await answer.arrival()
+            with self._lane.silence.watch():
+                await answer.arrival()
         self._average_s += _AVERAGE_WEIGHT * (self._clock.monotonic() - began - self._average_s)
 
 

@@ -1,8 +1,8 @@
 """The border to PostgreSQL: its error codes as Buoy's errors, each with what a person can do.
 
-Invariant: `Unavailable` where the outcome may be unclear or waiting may help, `StoreUnusable` where nothing was
-written and only a person can change that. What libpq says is shown, and it never holds a password. Its text is only
-shortened for the reader: an unknown form is shown as it is.
+Invariants: `Unavailable`: the outcome may be unclear. `NotWritten`: nothing was written, and waiting may help.
+`StoreUnusable`: nothing was written, and only a person can change that. What libpq says is shown, and it never holds a
+password. Its text is only shortened for the reader: an unknown form is shown as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import psycopg
 
-from buoy.errors import Problem, StoreUnusable, Unavailable
+from buoy.errors import NotWritten, Problem, StoreUnusable, Unavailable
 
 # The server rolled back to let another transaction through: nothing was written, and the same may be tried again.
 _COLLIDED = frozenset({"40001", "40P01"})
@@ -67,7 +67,7 @@ def translated(error: psycopg.Error, name: str) -> Problem:
         return StoreUnusable(f"{name} {advice} (PostgreSQL says: {said})")
     waiting = _WAITING_HELPS.get(code)
     if waiting is not None:
-        return Unavailable(f"{name} {waiting} (PostgreSQL says: {said})")
+        return NotWritten(f"{name} {waiting} (PostgreSQL says: {said})")
     return Unavailable(f"{name} gave no clear answer: {said}; read before you write again")
 
 
@@ -76,7 +76,7 @@ def unreachable(error: psycopg.Error, name: str) -> Problem:
     if code_of(error):
         return translated(error, name)
     said = "; ".join(_shortened(str(error))) or type(error).__name__
-    return Unavailable(f"no connection to {name}: {said}; check the server, the address, the user and the password")
+    return NotWritten(f"no connection to {name}: {said}; check the server, the address, the user and the password")
 
 
 def _shortened(text: str) -> Iterator[str]:

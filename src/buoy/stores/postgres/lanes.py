@@ -21,6 +21,7 @@ from buoy.errors import Problem
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.errors import READ_ONLY, closed, code_of, collided, translated, unreachable
 from buoy.stores.postgres.read_groups import ReadGroups, ReadMany
+from buoy.stores.postgres.silence import Silence
 
 _LOG = logging.getLogger("buoy.stores")
 
@@ -63,9 +64,9 @@ class _Job:
 class Lane:
     """Up to `sessions` sessions that share one queue of work."""
 
-    def __init__(self, connect: Connect, store_name: Callable[[], str], name: str, sessions: int = 1) -> None:
+    def __init__(self, connect: Connect, silence: Silence, name: str, sessions: int = 1) -> None:
         self._connect = connect
-        self._store_name = store_name
+        self._silence = silence
         self._name = name
         self._sessions_max = sessions
         self._lock = threading.Lock()
@@ -84,23 +85,28 @@ class Lane:
         job = _Job(work, asyncio.get_running_loop(), repeats=repeats)
         with self._lock:
             if self._closing:
-                raise closed(self._store_name())
+                raise closed(self.store_name)
             self._waiting += 1
             if self._waiting > len(self._threads) - self._working and len(self._threads) < self._sessions_max:
                 self._add_thread()
         self._jobs.put(job)
-        found: T = await job.done
+        with self._silence.watch():
+            found: T = await job.done
         return found
 
     @property
+    def silence(self) -> Silence:
+        return self._silence
+
+    @property
     def store_name(self) -> str:
-        return self._store_name()
+        return self._silence.store_name()
 
     def borrow(self) -> Connection | None:
         """An open session for the caller's own thread, until `give_back`. None: the lane has work, or none is open."""
         with self._lock:
             if self._closing:
-                raise closed(self._store_name())
+                raise closed(self.store_name)
             if self._waiting or self._working or not self._free or not self._permits.acquire(blocking=False):
                 return None
             return self._free.pop()
@@ -185,7 +191,7 @@ class Lane:
                     session = None
                     if attempt < tries:
                         continue
-                return session, None, _caused(translate(error, self._store_name()), error)
+                return session, None, _caused(translate(error, self.store_name), error)
             except BaseException as error:  # noqa: BLE001 - it is the caller's, who waits in another thread
                 return session, None, error
         raise AssertionError("the last try gives an answer")
@@ -215,8 +221,8 @@ class Lane:
 class ReadLane(Lane):
     """Work that only reads."""
 
-    def __init__(self, connect: Connect, store_name: Callable[[], str], name: str, sessions: int = 1) -> None:
-        super().__init__(connect, store_name, name, sessions)
+    def __init__(self, connect: Connect, silence: Silence, name: str, sessions: int = 1) -> None:
+        super().__init__(connect, silence, name, sessions)
         self._groups = ReadGroups(self.read)
 
     async def read(self, query: Work[T]) -> T:

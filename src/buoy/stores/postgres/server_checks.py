@@ -48,8 +48,14 @@ def _access(*, standby: bool, read_only: bool, writer: bool) -> StoreCheck:
 
 
 def _replicas(connection: Connection, standbys: str) -> StoreCheck:
-    """A fail-over to an asynchronous replica loses what the replica had not received."""
+    """Without a synchronous replica that the server demands, no commit returns. An asynchronous one may be behind."""
     rows = connection.rows("replicas")
+    if standbys and all(state not in ("sync", "quorum", "unknown") for _, state, _ in rows):
+        text = (
+            f"every commit waits: synchronous_standby_names is {standbys!r}, and no such replica is connected; start "
+            "one, or reset the setting"
+        )
+        return StoreCheck("replicas", False, text)
     late = [(name, behind) for name, state, behind in rows if state not in ("sync", "quorum")]
     if not late:
         text = f"all synchronous: {', '.join(name for name, *_ in rows[:5])}" if rows else "no replicas"

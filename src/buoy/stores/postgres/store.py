@@ -47,6 +47,7 @@ from buoy.stores.postgres.integrity import PostgresIntegrity
 from buoy.stores.postgres.lanes import ReadLane, WriteLane
 from buoy.stores.postgres.opening import Opened, Session, connect, open_database
 from buoy.stores.postgres.schedules import PostgresSchedules
+from buoy.stores.postgres.silence import Silence
 from buoy.stores.postgres.tokens import PostgresTokens
 from buoy.stores.unreadable import Met
 
@@ -62,8 +63,9 @@ class PostgresStore:
         self._opened = opened
         self._clock = clock
         self._session = session
-        self._writer = WriteLane(self._connect, lambda: self.name, "buoy-pg-writer", WRITERS)
-        self._reader = ReadLane(self._connect, lambda: self.name, "buoy-pg-reader")
+        self._silence = Silence(lambda: self.name)
+        self._writer = WriteLane(self._connect, self._silence, "buoy-pg-writer", WRITERS)
+        self._reader = ReadLane(self._connect, self._silence, "buoy-pg-reader")
         self._appends = Appends(self._writer, clock)
         self._met = Met()
         self._feed = ChangeFeed(lambda: 0)
