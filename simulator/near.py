@@ -88,7 +88,7 @@ NEAR: dict[str, dict[str, int]] = {
     "sweep-outside-the-scope": {"objects": 14},
     "take-any-answer": {"objects": 1, "sqlite": 5},
     "task-ends-before-duties": {"sqlite": 21},
-    "timer-begins-anew": {"sqlite": 113},
+    "timer-starts-over": {"sqlite": 113},
     "undo-key-by-attempt": {"objects": 1, "sqlite": 1},
     "undo-without-result": {"objects": 1, "sqlite": 1},
 }
@@ -136,7 +136,7 @@ UNSHOWN: dict[str, dict[str, str]] = {
     "suspects-not-alone": {"sqlite": NOT_HUNTED},
     "sweep-outside-the-scope": {"sqlite": "no seed of 60 shows it"},
     "task-ends-before-duties": {"objects": NOT_HUNTED},
-    "timer-begins-anew": {"objects": "no seed of 10 shows it"},
+    "timer-starts-over": {"objects": "no seed of 10 shows it"},
 }
 
 # Planted, and shown by no seed on any store: a test of its own finds each of them.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class BeginWaitAgain(Mutant):
     """A wait begins again when another process takes it over."""
 
-    name = "timer-begins-anew"
+    name = "timer-starts-over"
     rules = ("waits end in time",)
     enough = 60
 

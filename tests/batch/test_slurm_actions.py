@@ -65,6 +65,34 @@ def test_each_trigger_fires_its_commands_once_in_order(played: Played) -> None:
     assert "command 2 failed with exit code 1" in played("slurm", "actions", "r1")
 
 
+def test_a_dry_run_shows_what_actions_would_ask_for(played: Played) -> None:
+    played.submit(
+        spec(
+            nodes("on_workflow_start", jobs=["job_{k}"], allocations=2, walltime="2h"),
+            nodes("on_jobs_ready", jobs=["last"], walltime="3h"),
+        )
+    )
+    shown = played("submit", "spec.yaml", "--slurm", "--dry-run").splitlines()
+    assert [line.partition(": ")[2] for line in shown] == [
+        "2 jobs; 2 allocations of 02:00:00",
+        "1 job; 1 allocation of 03:00:00, when any of them is ready",
+    ]
+    found = played.json("submit", "spec.yaml", "--slurm", "--dry-run")
+    assert found["pending"] == 3
+    assert [(each["trigger"], each["allocations"]) for each in found["groups"]] == [
+        ("on_workflow_start", 2),
+        ("on_jobs_ready", 1),
+    ]
+    made = played.json("submit", "spec.yaml", "--id", "r1", "--slurm")
+    assert len(made["slurm"]["submitted"]) == 2, "as many as were shown"
+
+
+def test_an_action_that_no_partition_can_serve_is_refused_before_anything_is_stored(played: Played) -> None:
+    played.submit(spec(nodes("on_jobs_ready", partition="nowhere")), "r0")
+    assert "nowhere" in played("submit", "spec.yaml", "--id", "r1", "--slurm", code=2)
+    assert "r1" not in played("ps", "--json")
+
+
 def test_a_claim_whose_process_was_killed_is_shown_and_not_fired_again(played: Played) -> None:
     made = spec(commands("on_workflow_start", "echo begun >> notes; sleep 600; echo ended >> notes"))
     played.submit(made)

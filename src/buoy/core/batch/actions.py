@@ -12,7 +12,7 @@ import msgspec
 
 from buoy.core.batch.allocations import ClusterAction, ClusterState
 from buoy.core.batch.jobs import SETTLED, JobStatus
-from buoy.core.batch.regenerate import PendingJob, scheduler_name
+from buoy.core.batch.regenerate import PendingJob, PlannedGroup, scheduler_name
 from buoy.core.batch.resources import group_name
 from buoy.core.batch.sizing import Wishes, allocations_needed, scheduler_for
 from buoy.core.batch.slurm_text import Partition
@@ -78,16 +78,35 @@ def fired(
     Empty: live allocations suffice for its jobs that are ready, and it waits for others.
     """
     assert action.given is not None
-    names = set(action_jobs(plan, action.given))
-    groups: dict[Resources, int] = {}
-    for job in jobs:
-        if job.view.job in names and job.pending:
-            groups[job.resources] = groups.get(job.resources, 0) + 1
     changes: list[c.ClusterChange] = [c.ActionExecuted(action.action)]
-    for resources, count in groups.items():
+    for resources, count in _pending_shapes(jobs, plan, action.given).items():
         changes += _nodes(action, resources, count, cluster.after(changes), request)
     planned = any(isinstance(each, c.AllocationPlanned) for each in changes)
     return changes if planned or action.trigger != "on_jobs_ready" else []
+
+
+def foreseen(jobs: Sequence[PendingJob], plan: SpecPlan, request: NodeRequest) -> list[PlannedGroup]:
+    """What the actions of a spec would ask for if their triggers held now, with nothing at Slurm."""
+    found = []
+    for action in ClusterState((), plan.spec.actions).actions.values():
+        if action.given is None or action.kind != "schedule_nodes":
+            continue
+        for resources, count in _pending_shapes(jobs, plan, action.given).items():
+            changes = _nodes(action, resources, count, ClusterState(()), request)
+            for made in (each for each in changes if isinstance(each, c.SchedulerAdded)):
+                planned, seconds = len(changes) - 1, made.walltime_s
+                group = PlannedGroup(made.name, made.group, made.deferred, count, 0, planned, seconds, action.trigger)
+                found.append(group)
+    return found
+
+
+def _pending_shapes(jobs: Sequence[PendingJob], plan: SpecPlan, given: SpecAction) -> dict[Resources, int]:
+    """How many pending jobs of an action need which resources."""
+    names, found = set(action_jobs(plan, given)), dict[Resources, int]()
+    for job in jobs:
+        if job.view.job in names and job.pending:
+            found[job.resources] = found.get(job.resources, 0) + 1
+    return found
 
 
 def _nodes(

@@ -29,7 +29,10 @@ _OVER = frozenset({JobStatus.COMPLETED, JobStatus.DISABLED})
 
 
 class PlannedGroup(msgspec.Struct, frozen=True):
-    """What one group of jobs gets. `served`: jobs for which live allocations suffice."""
+    """What one group of jobs gets. `served`: jobs for which live allocations suffice.
+
+    `trigger`: when an action of the spec asks for them; None: the plan itself does.
+    """
 
     scheduler: str
     group: str
@@ -38,6 +41,7 @@ class PlannedGroup(msgspec.Struct, frozen=True):
     served: int
     allocations: int
     walltime_s: float
+    trigger: c.Trigger | None = None
 
 
 class Regenerated(msgspec.Struct, frozen=True):

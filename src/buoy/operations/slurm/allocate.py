@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from buoy.core.batch.actions import covered_jobs
+from buoy.core.batch.actions import NodeRequest, covered_jobs, foreseen
 from buoy.core.batch.allocations import AllocationStatus, ClusterState
 from buoy.core.batch.jobs import JobStatus, JobView
 from buoy.core.batch.regenerate import PendingJob, PlannedGroup, Regenerated, regenerate
@@ -94,14 +94,16 @@ async def partitions_of(site: Site, wishes: Wishes) -> Sequence[Partition]:
 
 
 def preview(plan: SpecPlan, partitions: Sequence[Partition], wishes: Wishes) -> Regenerated:
-    """What a run of that spec would get, before it is stored."""
+    """What a run of that spec would get, before it is stored: now, and when its actions fire."""
     jobs = []
     for number, planned in enumerate(plan.steps):
         needs = tuple(plan.steps[each].id for each in plan.needs[number])
         status = JobStatus.BLOCKED if needs else JobStatus.UNINITIALIZED
         jobs.append(PendingJob(JobView(job=planned.id, status=status), planned.step.resources or ONE_CPU, needs))
     covered = covered_jobs(plan)
-    return regenerate(jobs, ClusterState(()), partitions, wishes, str, recovery=False, covered=covered)
+    made = regenerate(jobs, ClusterState(()), partitions, wishes, str, recovery=False, covered=covered)
+    later = foreseen(jobs, plan, NodeRequest(partitions, wishes, str))
+    return Regenerated(len(jobs), (*made.groups, *later), made.changes)
 
 
 def _plan(

@@ -117,10 +117,13 @@ def allocated_lines(found: Allocated) -> list[str]:
     return [*lines, *(action_end_line(each) for each in found.actions)]
 
 
+_WHEN = {"on_jobs_ready": ", when any of them is ready", "on_jobs_complete": ", when all of them are complete"}
+
+
 def group_line(group: PlannedGroup) -> str:
     """What one group of jobs gets."""
     served = f", {group.served} served already" if group.served else ""
-    later = ", when any of them is ready" if group.deferred else ""
+    later = _WHEN.get(group.trigger or ("on_jobs_ready" if group.deferred else ""), "")
     return (
         f"{group.scheduler}: {counted(group.jobs, 'job')}{served}; {counted(group.allocations, 'allocation')} of "
         f"{span_text(group.walltime_s)}{later}"
