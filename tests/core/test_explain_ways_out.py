@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from buoy.core import limits
 from buoy.core.diagnosis.facts import Facts, MessageFacts, RunnerFacts, TaskFacts, milestones_of
 from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.explain.explain import explain
@@ -194,3 +195,20 @@ def test_a_question_that_nobody_can_wake_for_does_not_deny_its_messages() -> Non
 def test_a_lost_compensation_is_executed_again() -> None:
     events = log(created(), claimed(), started("a#1"), completed("a#1"), failed("b#1"), compensating("a#1"))
     assert planned(facts_of(events, holder=DEAD), "H1").again
+
+
+def test_a_request_to_cancel_that_waits_is_not_advised_again() -> None:
+    waits = facts(Status.WAITING_SIGNAL, SIGNAL)
+    assert "buoy cancel r" in text_of(explain(waits))
+    asked_to = MessageFacts(kind="cancel", about="", sent_at=waits.now - 2.0, by="ann")
+    found = explain(msgspec.structs.replace(waits, messages=(asked_to,), unread=1))
+    assert "buoy cancel r" not in text_of(found) and "not read yet: " in text_of(found)
+    assert "signal" in {each.kind for each in found.advice}
+
+
+def test_a_signal_is_not_advised_while_the_inbox_refuses_signals() -> None:
+    full = msgspec.structs.replace(facts(Status.WAITING_SIGNAL, SIGNAL), unread=limits.INBOX_UNREAD_MAX)
+    found = explain(full)
+    assert "Its inbox is full: 10,000 messages wait." in text_of(found)
+    assert not {"signal"} & {each.kind for each in found.advice}
+    assert "buoy cancel r" in text_of(found), "requests have room of their own"
