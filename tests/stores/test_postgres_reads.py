@@ -113,7 +113,7 @@ def test_a_lost_store_tells_every_caller_and_the_next_read_gets_an_answer() -> N
             raise psycopg.OperationalError("the server refuses")
 
         await store._reader.close()
-        store._reader = type(store._reader)(refused, lambda: store.name, "refused")
+        store._reader = type(store._reader)(refused, store._silence, "refused")
         found = await asyncio.gather(*(store.events(RunId("run")) for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in found] == [Unavailable] * 3
         store._reader._connect = connect
