@@ -13,7 +13,7 @@ import pytest
 import buoy
 from buoy.core.ids import RunId
 from buoy.core.log import events as e
-from buoy.errors import CorruptLog, Unavailable
+from buoy.errors import CorruptLog, NotWritten
 from buoy.host.clock import SystemClock
 from buoy.ports.records import Held
 from buoy.stores.postgres.connection import Connection, Values
@@ -115,7 +115,7 @@ def test_a_lost_store_tells_every_caller_and_the_next_read_gets_an_answer() -> N
         await store._reader.close()
         store._reader = type(store._reader)(refused, store._silence, "refused")
         found = await asyncio.gather(*(store.events(RunId("run")) for _ in range(3)), return_exceptions=True)
-        assert [type(each) for each in found] == [Unavailable] * 3
+        assert [type(each) for each in found] == [NotWritten] * 3
         store._reader._connect = connect
         assert len(await store.events(RunId("run"))) == 1
 
