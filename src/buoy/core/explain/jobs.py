@@ -21,6 +21,9 @@ from buoy.core.log.wording import counted
 from buoy.core.spec.model import Resources
 
 _SHOWN_MAX = 5
+_NEXT_RUNNER = (
+    "The next runner that has what they need runs them, those that a lost runner began too. Nothing is lost until then."
+)
 CAUSES = {
     "oom": "ran out of memory",
     "timeout": "met its time limit",
@@ -90,7 +93,7 @@ def jobs_waiting(facts: Facts, words: Wording) -> Narrative:
         now=" ".join([*(_failed_text(each, facts, words) for each in held[:_SHOWN_MAX]), *_allocations(facts)])
         + _more(held),
         wrong=tuple(missing),
-        next=("It continues as runners tell how their jobs ended.",),
+        next=(_NEXT_RUNNER if missing else "It continues as runners tell how their jobs ended.",),
         you_can=(
             *(_help(facts, words) if missing else []),
             words.advise("list its jobs", "jobs", run_id),
