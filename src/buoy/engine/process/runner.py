@@ -114,7 +114,7 @@ class Runner:
         await self._say_that_it_stops()
         for execution in list(self.executions.values()):
             execution.stopping = True
-            execution.leaves.call_back()
+            execution.call_back()
         deadline = self.clock.monotonic() + (self.options.stop_grace_s if grace_s is None else grace_s)
         await self._give_back(signal, deadline)
         for execution in self.executions.values():

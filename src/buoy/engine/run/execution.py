@@ -80,6 +80,12 @@ class Execution:
         """Whether outcomes are withheld from the code."""
         return self.stopping or self.state.pause is not None
 
+    def call_back(self) -> None:
+        """Takes back every body that was about to start."""
+        self.leaves.call_back()
+        if self._saga is not None:
+            self._saga.call_back()
+
     @property
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""

@@ -285,9 +285,16 @@ class Leaves:
     def call_back(self) -> None:
         """Takes back the steps that were about to start."""
         for leaf in [each for each in self._bodies if each in self._steps and each in self._execution.state.open]:
-            if self._bodies[leaf].call_back():
-                del self._bodies[leaf]
-                self._execution.has_undelivered = True
+            self.take_back(leaf)
+
+    def take_back(self, leaf: LeafId) -> bool:
+        """Whether that body was about to start, and will not."""
+        body = self._bodies.get(leaf)
+        if body is None or not body.call_back():
+            return False
+        del self._bodies[leaf]
+        self._execution.has_undelivered = True
+        return True
 
     def cancel_async(self) -> None:
         """Cancels the async bodies; each counts as executing until its task has really ended."""

@@ -278,7 +278,7 @@ class Mailbox:
                 expires_at=ends_at,
             )
             self._execution.record(paused)
-            self._execution.leaves.call_back()
+            self._execution.call_back()
             if ends_at is not None:
                 over = partial(self._execution.turn, self._hold_over, message.number)
                 self._execution.host.timers.set(self._execution.ledger.here(ends_at), over)

@@ -75,6 +75,11 @@ class Saga:
         else:  # a process ended in the middle of this attempt
             self._take_up(leaf)
 
+    def call_back(self) -> None:
+        """Takes back a compensation that was about to start; `advance` starts it later."""
+        if self._under_way is not None and self._execution.leaves.take_back(compensation_leaf(self._under_way)):
+            self._under_way = None
+
     def _start(self, leaf: LeafId, attempt: int) -> None:
         self._execution.record(e.CompensationStarted(leaf=leaf, key=self._key(leaf), attempt=attempt))
         self._take_up(leaf)
