@@ -6,8 +6,6 @@ can type every command as it stands, apart from placeholders in capitals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import msgspec
 
 from buoy.core.advice import Advice, act
@@ -23,13 +21,22 @@ from buoy.core.explain.elsewhere import seen_from_afar
 from buoy.core.explain.evidence import about_takers, crash_count, evidence_lines
 from buoy.core.explain.findings import child_troubles, policy_words, with_findings
 from buoy.core.explain.jobs import at_slurm, waits_for_slurm, with_cluster
-from buoy.core.explain.narrative import Narrative, answers, bring_back, signals, stops, take_up, under_way
+from buoy.core.explain.narrative import (
+    Narrative,
+    answers,
+    bring_back,
+    full_inbox,
+    signals,
+    stops,
+    take_up,
+    under_way,
+    useful,
+)
 from buoy.core.explain.phrases import Wording
 from buoy.core.explain.stalled import stalled
 from buoy.core.explain.standstill import suspect, with_standstill
 from buoy.core.explain.store import with_store
 from buoy.core.limits import POISON_CAP
-from buoy.core.log.inbox_room import may_be_full
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.core.log.wording import counted
 from buoy.core.remedy.policy import decide
@@ -65,7 +72,7 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         narrative = seen_from_afar(with_standstill(narrative, facts, words), facts, words)
         narrative = with_cluster(with_store(narrative, facts, verdict.health), facts, words)
     document = facts.document
-    advice = (*_useful(narrative.you_can, facts, words), *_events(facts, words))
+    advice = useful(narrative.you_can, facts, words)
     return Explanation(
         run_id=document.run_id,
         status=document.status,
@@ -74,32 +81,11 @@ def explain(facts: Facts, wording: Wording | None = None) -> Explanation:
         now=narrative.now,
         wrong=narrative.wrong,
         evidence=(*narrative.evidence, *evidence_lines(facts, verdict, words)),
-        next=(*narrative.next, *_full_inbox(facts), *about_takers(facts)),
+        next=(*narrative.next, *full_inbox(facts), *about_takers(facts)),
         you_can=tuple(each.line for each in advice),
         advice=advice,
         findings=tuple(findings),
     )
-
-
-def _useful(advice: Iterable[Advice], facts: Facts, words: Wording) -> Iterator[Advice]:
-    """Without a second request to cancel while the first waits, and without signals that a full inbox refuses."""
-    cancels = any(each.kind == "cancel" for each in facts.messages)
-    again, full = words.command("cancel", facts.document.run_id), bool(_full_inbox(facts))
-    for each in advice:
-        if not (cancels and each.command == again) and not (full and each.kind == "signal"):
-            yield each
-
-
-def _full_inbox(facts: Facts) -> tuple[str, ...]:
-    if facts.document.ended or not may_be_full(facts.unread):
-        return ()
-    return (f"Its inbox is full: {facts.unread:,} messages wait. Signals are refused until it has consumed some.",)
-
-
-def _events(facts: Facts, words: Wording) -> tuple[Advice, ...]:
-    """How to see the log, if it is readable."""
-    run_id = facts.document.run_id
-    return () if facts.unreadable is not None else (words.advise("see all that happened", "events", run_id),)
 
 
 def _narrative(facts: Facts, verdict: Verdict, words: Wording) -> Narrative:

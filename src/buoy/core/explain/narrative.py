@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -12,6 +12,7 @@ from buoy.core.diagnosis.takers import what_is_missing
 from buoy.core.explain import phrases
 from buoy.core.explain.phrases import REMOTE_STEP, Wording
 from buoy.core.log.document import OpenLeaf
+from buoy.core.log.inbox_room import may_be_full
 from buoy.core.spec.model import is_spec
 
 
@@ -67,6 +68,27 @@ def signals(facts: Facts, words: Wording) -> tuple[Advice, ...]:
     """How to send the signals that it waits for."""
     waits = [each for each in facts.document.open if each.kind == "signal"]
     return tuple(words.advise("send it", "signal", facts.document.run_id, each.name) for each in waits)
+
+
+def useful(advice: Iterable[Advice], facts: Facts, words: Wording) -> tuple[Advice, ...]:
+    """Without a second request to cancel while the first waits, and without signals that a full inbox refuses.
+
+    With how to see the log, if it is readable.
+    """
+    run_id = facts.document.run_id
+    cancels = any(each.kind == "cancel" for each in facts.messages)
+    again, full = words.command("cancel", run_id), bool(full_inbox(facts))
+    kept = [each for each in advice if not (cancels and each.command == again) and not (full and each.kind == "signal")]
+    if facts.unreadable is None:
+        kept.append(words.advise("see all that happened", "events", run_id))
+    return tuple(kept)
+
+
+def full_inbox(facts: Facts) -> tuple[str, ...]:
+    """That signals are refused, if they are."""
+    if facts.document.ended or not may_be_full(facts.unread):
+        return ()
+    return (f"Its inbox is full: {facts.unread:,} messages wait. Signals are refused until it has consumed some.",)
 
 
 def bring_back(facts: Facts, words: Wording, action: str = "resume") -> tuple[Advice, ...]:

@@ -90,13 +90,7 @@ class Execution:
     def settled(self) -> bool:
         """Nothing of this run is executing or being written."""
         executes = self.leaves.executing or self.code.busy or (self._saga is not None and self._saga.busy)
-        return (
-            not executes
-            and not self.children.busy
-            and not self.replaying
-            and not self._opening.under_way
-            and self.ledger.idle
-        )
+        return not (executes or self.children.busy or self.replaying or self._opening.under_way) and self.ledger.idle
 
     @property
     def opening(self) -> bool:

@@ -107,9 +107,8 @@ class Leaves:
         """A step that would have to be undone, whether it is to be run or its outcome is known."""
         if request.step is None or request.step.compensate is None or request.leaf in self.compensable:
             return
-        history = self._execution.history
-        result = history.results.get(request.leaf, e.NULL)
-        self.compensable[request.leaf] = Compensable(request.step, history.call_of(request)[0], result)
+        (args, _), results = self._execution.history.call_of(request), self._execution.history.results
+        self.compensable[request.leaf] = Compensable(request.step, args, results.get(request.leaf, e.NULL))
 
     def resume(self) -> None:
         """The run was paused: everything starts when the events recorded so far, `resumed` among them, are durable."""
@@ -130,9 +129,8 @@ class Leaves:
 
     def _start(self, leaf: Leaf, attempt: int) -> None:
         execution, which, kind = self._execution, leaf.id, leaf.kind
-        if which not in execution.state.open or which in self._bodies or which in self._timers:
-            return
-        if leaf.attempt != attempt:
+        moves = which in self._bodies or which in self._timers
+        if moves or leaf.attempt != attempt or which not in execution.state.open:
             return
         if kind == "child":
             self._start_child(which)  # no user code runs for it, so not even a pause or a stop keeps it back
@@ -289,8 +287,7 @@ class Leaves:
 
     def take_back(self, leaf: LeafId) -> bool:
         """Whether that body was about to start, and will not."""
-        body = self._bodies.get(leaf)
-        if body is None or not body.call_back():
+        if leaf not in self._bodies or not self._bodies[leaf].call_back():
             return False
         del self._bodies[leaf]
         self._execution.has_undelivered = True
@@ -299,8 +296,7 @@ class Leaves:
     def cancel_async(self) -> None:
         """Cancels the async bodies; each counts as executing until its task has really ended."""
         for leaf, body in list(self._bodies.items()):
-            if body.call_back():
-                del self._bodies[leaf]
+            if self.take_back(leaf):
                 continue
             body.give_up()
             if body.task is not None:
