@@ -117,6 +117,11 @@ ONCE_BROKEN: list[tuple[str, int, str]] = [
 ]
 
 
+def test_a_run_is_not_given_back_before_all_its_effects_are_done() -> None:
+    """A step that ended at once let the run rest, and the cancellation of a child that it had given up was dropped."""
+    assert run_seed(942099, "sqlite").violations == []
+
+
 @pytest.mark.parametrize(("store", "seed", "only"), ONCE_BROKEN)
 def test_stories_that_once_broke_a_promise_keep_it_now(store: str, seed: int, only: str) -> None:
     verdict = run_seed(seed, store, only=only.split(",") if only else None, narrow=True)

@@ -61,6 +61,8 @@ class Ledger:
         self._buffer: list[e.Event] = []
         self._effects: list[Callable[[], None]] = []
         self._in_flight: list[Callable[[], None]] | None = None
+        # Effects that are being done. One of them may end a step, and so a turn, before the others had theirs.
+        self._doing = 0
         self._ahead_s = 0.0
         # All that one turn of the loop records is one commit: ends of jobs come many at a time.
         self.gathers = False
@@ -69,8 +71,8 @@ class Ledger:
 
     @property
     def idle(self) -> bool:
-        """Nothing is being written, and nothing waits to be."""
-        return self._in_flight is None and not self._buffer and not self._effects
+        """Nothing is being written or done, and nothing waits to be."""
+        return self._in_flight is None and not self._buffer and not self._effects and not self._doing
 
     @property
     def in_flight(self) -> bool:
@@ -172,13 +174,17 @@ class Ledger:
         self._do(effects)
 
     def _do(self, effects: Sequence[Callable[[], None]]) -> None:
-        for effect in effects:
-            if self.closed:
-                return
-            try:
-                effect()
-            except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due anyway
-                self._owner.held(error)
+        self._doing += 1
+        try:
+            for effect in effects:
+                if self.closed:
+                    return
+                try:
+                    effect()
+                except Exception as error:  # noqa: BLE001 - recorded as a pause; the other effects are due anyway
+                    self._owner.held(error)
+        finally:
+            self._doing -= 1
 
     def start_over(self, state: State) -> None:
         """Drops what was recorded and not yet handed over, after a replay that diverged."""
