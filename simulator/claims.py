@@ -20,11 +20,11 @@ _LETS_GO = e.Paused | e.Resumed | e.BranchCreated | e.Interrupted
 def takeovers_are_called_so(found: Evidence) -> Iterator[str]:
     """Who takes a run in which a step executes has it from an owner that is gone, unless that one let it go."""
     owner: str | None = None
-    excused = True
+    excused, paused = True, False
     for event, seen in walked(found.log):
         body = event.body
         if isinstance(body, _LETS_GO):
-            excused = True
+            excused, paused = True, isinstance(body, e.Paused)
         if not isinstance(body, e.Claimed):
             continue
         if body.cause in _IN_PASSING:
@@ -35,8 +35,8 @@ def takeovers_are_called_so(found: Evidence) -> Iterator[str]:
         executes = [part.leaf for part in parts_of(seen[:-1]).values() if part.executes]
         if executes and not excused and body.runner != owner and body.cause != "taken_over":
             yield f"event {event.seq}: {body.runner} takes the run ({body.cause}), and {owner} executes {executes}"
-        # A sweep that claims a run of a dead owner leaves it to the next runner.
-        owner, excused = body.runner, "finding" in body.evidence
+        # A sweep that claims a run of a dead owner leaves it to the next runner. Who claims a paused run executes nothing.
+        owner, excused = body.runner, paused or "finding" in body.evidence
 
 
 def only_what_executes_is_interrupted(found: Evidence) -> Iterator[str]:
