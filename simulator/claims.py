@@ -35,7 +35,8 @@ def takeovers_are_called_so(found: Evidence) -> Iterator[str]:
         executes = [part.leaf for part in parts_of(seen[:-1]).values() if part.executes]
         if executes and not excused and body.runner != owner and body.cause != "taken_over":
             yield f"event {event.seq}: {body.runner} takes the run ({body.cause}), and {owner} executes {executes}"
-        # A sweep that claims a run of a dead owner leaves it to the next runner. Who claims a paused run executes nothing.
+        # A sweep that claims a run of a dead owner leaves it to the next runner. The owner of a paused run executes
+        # nothing.
         owner, excused = body.runner, paused or "finding" in body.evidence
 
 
