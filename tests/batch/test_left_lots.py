@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import pytest
+
 from tests.batch.conftest import Batch
 from tests.patience import PATIENCE_S, wait_until
 
@@ -108,3 +110,23 @@ def test_a_cancelled_lot_tells_what_had_ended_before_it_ends(batch: Batch) -> No
     batch("retry", "r1", "--from", "long", "--yes")
     assert batch.runner("--cpus", "2").wait(PATIENCE_S) == 0
     assert sorted(batch.seen()) == ["long", "long", "quick"]
+
+
+@pytest.mark.parametrize("on_failure", ["hold", "fail"])
+def test_jobs_that_ran_when_their_run_was_cancelled_run_again_when_it_is_retried(batch: Batch, on_failure: str) -> None:
+    steps: list[dict[str, Any]] = [
+        {"id": name, "needs": [], "run": f"echo {name} >> witness; test -e ok || sleep 600"} for name in ("a", "b", "c")
+    ]
+    batch.submit({"name": "left", "on_failure": on_failure, "steps": steps})
+    runner = batch.runner("--cpus", "2")
+    wait_until(lambda: sorted(batch.seen()) == ["a", "b"])
+    batch("cancel", "r1")
+    assert runner.wait(PATIENCE_S) == 3
+    assert _lots(batch) == ["cancelled"]
+    (batch.folder / "ok").touch()
+    # The lot reported a and b as cancelled, and its run has not read that yet.
+    batch("retry", "r1", "--from", "c", "--yes")
+    assert batch.runner("--cpus", "2").wait(PATIENCE_S) == 0
+    assert sorted(batch.seen()) == ["a", "a", "b", "b", "c"]
+    assert {job["status"] for job in batch.jobs().values()} == {"completed"}
+    assert "job_held" not in batch("events", "r1")

@@ -188,7 +188,8 @@ class JobLimits(msgspec.Struct, frozen=True, omit_defaults=True):
 class JobsEnded(Payload, frozen=True, tag="jobs_ended", kw_only=True):
     """A lot reported how jobs ended; the leaf events of these jobs follow in the same commit.
 
-    `returned`: jobs that it gave back before they began, and that are to be offered again.
+    `returned`: jobs that are to be offered again. The lot gave them back before they began, or it was cancelled with
+    the run before a branch continued the run.
     `stopped`: jobs that were stopped before, and of which nothing runs any more.
     """
 

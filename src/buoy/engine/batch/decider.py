@@ -128,7 +128,8 @@ class BatchDecider(SpecDecider):
         """A message about jobs."""
         match body:
             case EndedJobs():
-                returned = tuple(end.leaf for end in body.ends if end.returned and self._has(body.lot, end.leaf))
+                here = {self._plan.index[step_of(end.leaf)]: end for end in body.ends if self._has(body.lot, end.leaf)}
+                returned = tuple(end.leaf for node, end in here.items() if self._offered.frees(node, end))
                 stopped = tuple(end.leaf for end in body.ends if self._was_stopped(body.lot, end.leaf))
                 ended = e.JobsEnded(lot=body.lot, message=number, returned=returned, stopped=stopped)
                 self._execution.record(ended)
@@ -160,7 +161,7 @@ class BatchDecider(SpecDecider):
         if not self._has(lot, end.leaf):
             return  # known already, or of a lot that was given up
         execution, node = self._execution, self._plan.index[step_of(end.leaf)]
-        if end.returned:
+        if self._offered.frees(node, end):
             self._free(node)
         elif end.error is None:
             execution.record(e.StepCompleted(end.leaf, end.result, end.attempt))
@@ -277,10 +278,10 @@ class BatchDecider(SpecDecider):
             case e.ChildStarted(workflow=e.LOT_WORKFLOW):
                 self._lots[body.leaf] = body
                 self._execution.history.asked.add(body.leaf)
-            case e.ChildFinished() if is_lot(body.leaf):
+            case e.ChildFinished() | e.LeafCancelled() if is_lot(body.leaf):
                 self._lot_over(body.leaf, None)
-            case e.LeafCancelled() if is_lot(body.leaf):
-                self._lot_over(body.leaf, None)
+            case e.BranchCreated():
+                self._offered.branched()
             case e.JobOffered():
                 self._replay_offer(event, body)
             case e.JobsEnded():
