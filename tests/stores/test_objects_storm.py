@@ -19,8 +19,8 @@ from buoy.errors import Unavailable
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Released, RunQuery, TaskChange, Wants, Write
 from buoy.stores.objects.buckets.memory import MemoryBucket, MemoryData
 from buoy.stores.objects.store import ObjectStore
-from buoy.testing.clock import ManualClock
 from buoy.testing.contracts.harness import Author, claimed, message, register
+from buoy.testing.skipping import Outside, SkippingClock, skipping_time
 
 from .object_world import Crash
 
@@ -35,7 +35,8 @@ class Storm:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.clock = ManualClock()
+        # Also the loop's: a sender that pauses waits for rounds of the sweeper, however quick the machine is.
+        self.clock = SkippingClock()
         self.data = MemoryData()
         self.calm = False
         self.names = iter(range(10**6))
@@ -173,6 +174,11 @@ async def _patiently(call):  # type: ignore[no-untyped-def]
 
 async def _play(seed: int) -> None:
     storm = Storm(seed)
+    with skipping_time(asyncio.get_running_loop(), storm.clock, Outside(), lambda: False, lambda: None):
+        await _blow(storm)
+
+
+async def _blow(storm: Storm) -> None:
     storm.calm = True
     store = await storm.process(crashes=False)
     names = [RunId(f"run-{number}") for number in range(RUNS)]
