@@ -98,12 +98,14 @@ def test_a_claim_whose_process_was_killed_is_shown_and_not_fired_again(played: P
     played.submit(made)
     words = ["submit", "spec.yaml", "--id", "r1", "--slurm", "--store", played.store]
     killed = subprocess.Popen([sys.executable, "-m", "buoy", *words], cwd=played.folder, env=dict(os.environ))
-    wait_until((played.folder / "notes").exists, "the command of the action")
+    notes = played.folder / "notes"
+    # The shell makes the file before `echo` writes to it.
+    wait_until(lambda: notes.exists() and notes.read_text(), "the command of the action")
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert "its end is not recorded" in played("slurm", "actions", "r1")
     assert "spec-1 was begun before" in played.watch()
-    assert (played.folder / "notes").read_text() == "begun\n"
+    assert notes.read_text() == "begun\n"
     assert played.actions()["spec-1"]["ended_at"] is None
     played("slurm", "reinitialize", "r1")
     assert not played.actions()["spec-1"]["executed"]
