@@ -237,7 +237,7 @@ def person() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError):
-        return "somebody"
+        return "unknown user"
 
 
 def aws_setting(*names: str) -> str | None:

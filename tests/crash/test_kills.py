@@ -213,7 +213,7 @@ def test_nobody_takes_over_from_a_worker_that_only_stands_still(harness: CrashHa
     for _ in range(2):
         third = harness.worker()
         harness.kill(third.pid)
-        wait_until(lambda pid=third.pid: pid not in asyncio.run(runners_of(harness.url)), "the dead to be buried")
+        wait_until(lambda pid=third.pid: pid not in asyncio.run(runners_of(harness.url)), "the dead to be retired")
     before = asyncio.run(logs_of(harness.url, ["run"]))["run"]
     assert [event.type for event in before].count("claimed") == 1
     assert len(harness.seen()) == 1

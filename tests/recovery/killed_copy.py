@@ -27,7 +27,11 @@ from buoy.stores.sqlite.archive import SqliteArchive
 from buoy.stores.sqlite.schedules import SqliteSchedules
 from buoy.stores.sqlite.store import SqliteStore
 
-_STORE, _ARCHIVE, _SCHEDULES = ("commit", "send", "define", "release"), ("import_run", "bury"), ("save_schedule",)
+_STORE, _ARCHIVE, _SCHEDULES = (
+    ("commit", "send", "define", "release"),
+    ("import_run", "add_tombstone"),
+    ("save_schedule",),
+)
 _BUCKET = ("create", "replace", "put", "delete", "delete_many")
 _WRITES: dict[type, tuple[str, ...]] = {
     FolderBucket: _BUCKET, S3Bucket: _BUCKET, SqliteStore: _STORE, PostgresStore: _STORE, SqliteArchive: _ARCHIVE,

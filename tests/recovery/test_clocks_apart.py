@@ -128,7 +128,7 @@ def test_the_runs_of_a_killed_worker_go_on(
             first.kill()
             first.wait()
         second.send_signal(signal.SIGCONT)
-        asyncio.run(buried(url))
+        asyncio.run(declared_dead(url))
         asyncio.run(signalled(url))
         for run_id in ("works", "naps", "append_commit"):
             wait_until(lambda run_id=run_id: types_of(url, run_id)[-1] == "workflow_completed")  # type: ignore[misc]
@@ -148,7 +148,7 @@ async def looked_at(url: str) -> dict[str, object]:
         return {each.info.host: await detector.proof(each) for each in await client.store.runners()}
 
 
-async def buried(url: str) -> None:
+async def declared_dead(url: str) -> None:
     """By two looks of a third machine, which has less patience than a real one."""
     async with buoy.connect(url) as client:
 

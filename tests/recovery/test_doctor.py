@@ -343,7 +343,7 @@ def test_a_clock_that_was_set_back_is_told(tmp_path: Path, kind: str) -> None:
     played(test, tmp_path, kind)
 
 
-def test_a_dead_runner_that_nobody_buried_is_buried(tmp_path: Path) -> None:
+def test_a_dead_runner_that_is_still_registered_is_declared_dead(tmp_path: Path) -> None:
     async def test(harness: DoctorHarness) -> None:
         async with buoy.open(harness.store.name) as app:
             assert app.runner is not None

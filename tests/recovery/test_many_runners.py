@@ -138,7 +138,7 @@ def test_sweeps_remove_all_records_but_the_newest(entries: bool) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "file"])
-def test_a_sweep_removes_the_lock_files_of_those_that_it_buried(tmp_path: Path, kind: str) -> None:
+def test_a_sweep_removes_the_lock_files_of_those_that_it_declared_dead(tmp_path: Path, kind: str) -> None:
     async def test() -> None:
         url = f"sqlite:///{tmp_path}/runs.db" if kind == "sqlite" else f"file://{tmp_path}/folder"
         clock = SystemClock()

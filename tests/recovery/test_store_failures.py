@@ -175,7 +175,7 @@ def test_a_write_whose_answer_is_lost_is_done_once(tmp_path: Path, kind: str, ca
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_the_dead_held_beside_it_goes_on_though_the_dead_cannot_be_buried(tmp_path: Path, kind: str) -> None:
+def test_other_runs_of_a_dead_runner_continue_though_it_cannot_be_declared_dead(tmp_path: Path, kind: str) -> None:
     async def test(harness: RecoveryHarness) -> None:
         dead = await harness.runner("r1", dead=True)
         await harness.left_by(dead, BAD, created("restart"), *UNDER_WAY)

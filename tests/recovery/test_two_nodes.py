@@ -1,4 +1,4 @@
-"""Two nodes on one folder, as real processes: a frozen one is buried from the other, wakes up, and does no harm."""
+"""Two nodes on one folder, as real processes: a frozen one is declared dead, wakes up and does no harm."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def _runner_of(client: Client, host: str) -> RunnerRecord:
     return record
 
 
-async def _bury(url: str) -> Evidence:
+async def _declare_dead(url: str) -> Evidence:
     """From a third machine, which has less patience than a real one."""
     async with buoy.connect(url) as client:
         record = await _runner_of(client, "node-a")
@@ -93,7 +93,7 @@ def _log(url: str, run_id: str) -> list[e.Event]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", "folder"])
-def test_a_frozen_node_is_buried_and_does_no_harm_when_it_wakes(
+def test_a_frozen_node_is_declared_dead_and_does_no_harm_when_it_wakes(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BUOY_HOST", "node-c")
@@ -105,7 +105,7 @@ def test_a_frozen_node_is_buried_and_does_no_harm_when_it_wakes(
     with node("node-a", tmp_path, url) as frozen:
         wait_until(lambda: place.exists() and place.read_text() == "node-a\n")
         freeze(frozen.pid, url)
-        proof = asyncio.run(_bury(url))
+        proof = asyncio.run(_declare_dead(url))
         assert (proof["proof"], proof["host"]) == (SILENT, "node-a")
         with node("node-b", tmp_path, url):
             wait_until(lambda: _log(url, "j1")[-1].type == "workflow_completed")

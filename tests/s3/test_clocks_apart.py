@@ -17,7 +17,7 @@ from tests.patience import wait_until
 from tests.recovery.skewed_worker import append_commit, naps, works
 from tests.recovery.test_clocks_apart import (
     HOUR_S,
-    buried,
+    declared_dead,
     in_time,
     log_of,
     looked_at,
@@ -48,7 +48,7 @@ def test_the_runs_of_a_worker_that_is_killed_continue_by_the_other_clock(
             first.kill()
             first.wait()
         second.send_signal(signal.SIGCONT)
-        asyncio.run(buried(url))
+        asyncio.run(declared_dead(url))
         asyncio.run(signalled(url))
         for run_id in ("works", "naps", "append_commit"):
             wait_until(lambda run_id=run_id: types_of(url, run_id)[-1] == "workflow_completed")  # type: ignore[misc]

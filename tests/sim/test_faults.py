@@ -22,7 +22,17 @@ from buoy.ports.store import Store
 # They call no store, or come after a silence that is longer than the chaos.
 UNREACHED = {"now", "wait_for_change", "close", "suspect", "reopen"}
 # Only commands for people make them: they complete an id, list what cannot be read, and remove it.
-FOR_PEOPLE = {"run_ids", "counts", "moved", "broken", "discard_broken", "remains", "purge_broken", "tombstones", "bury"}
+FOR_PEOPLE = {
+    "run_ids",
+    "counts",
+    "moved",
+    "broken",
+    "discard_broken",
+    "remains",
+    "purge_broken",
+    "tombstones",
+    "add_tombstone",
+}
 NEVER_HIT = UNREACHED | FOR_PEOPLE
 
 

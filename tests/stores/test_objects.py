@@ -225,20 +225,20 @@ def test_a_claim_that_was_cancelled_is_delivered_later() -> None:
 
 
 @pytest.mark.parametrize("stalls_at", ["held/", "workflow/run-1/state.json", "living/"])
-def test_a_runner_that_is_buried_while_it_claims_keeps_nothing(stalls_at: str) -> None:
+def test_a_runner_that_is_declared_dead_while_it_claims_keeps_nothing(stalls_at: str) -> None:
     async def play(nth: int) -> bool:
         world, store, medic = await _world_with_two()
         await world.author.create(store)
         hits = 0
 
-        async def bury_there(operation: str, key: str, phase: str) -> None:
+        async def declare_dead_there(operation: str, key: str, phase: str) -> None:
             nonlocal hits
             if key.startswith(stalls_at) and phase == "before":
                 hits += 1
                 if hits == nth:
                     await medic.declare_dead(R1, "slow", cause="taken_over", evidence={})
 
-        slow = ObjectStore(MemoryBucket(world.data, bury_there), world.clock)
+        slow = ObjectStore(MemoryBucket(world.data, declare_dead_there), world.clock)
         got = await _claim(slow, "r1")
         if hits < nth:
             assert got == [RUN]
@@ -254,20 +254,20 @@ def test_a_runner_that_is_buried_while_it_claims_keeps_nothing(stalls_at: str) -
     assert nth > 1
 
 
-def test_a_claim_under_way_fails_when_its_runner_is_buried() -> None:
+def test_a_claim_under_way_fails_when_its_runner_is_declared_dead() -> None:
     """Its process would die right after the claim, so only the declaration of its death could release the task."""
 
     async def play() -> None:
         world, store, medic = await _world_with_two()
         await world.author.create(store)
 
-        async def bury_then_die(operation: str, key: str, phase: str) -> None:
+        async def declare_dead_then_die(operation: str, key: str, phase: str) -> None:
             if operation in ("create", "replace") and (key, phase) == (STATE, "before"):
                 await medic.declare_dead(R1, "slow", cause="taken_over", evidence={})
             if operation in ("create", "replace") and (key, phase) == (STATE, "after"):
                 raise Crash
 
-        slow = ObjectStore(MemoryBucket(world.data, bury_then_die), world.clock)
+        slow = ObjectStore(MemoryBucket(world.data, declare_dead_then_die), world.clock)
         assert await _claim(slow, "r1") == []
         assert await _claim(medic, MEDIC) == [RUN]
 
@@ -295,7 +295,7 @@ def test_a_release_whose_answer_was_lost_is_read_back() -> None:
 
 
 def test_a_claimer_that_the_zombie_fenced_does_not_hold_the_run_for_ever() -> None:
-    """Buried too early, the old owner appends once more before its successor does."""
+    """Declared dead too early, the old owner appends once more before its successor does."""
 
     async def play() -> None:
         world, store, medic = await _world_with_two()

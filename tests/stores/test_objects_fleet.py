@@ -1,4 +1,4 @@
-"""Runners in objects: one listing tells who has beaten, a burial survives a crash at any write, and dead is final."""
+"""Runners in objects: one listing shows new beats, a retirement survives a crash at any write, and dead is final."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_without_a_glance_every_record_is_the_newest() -> None:
 
 
 @pytest.mark.parametrize("phase", ["before", "after"])
-def test_a_burial_that_is_killed_at_any_write_is_ended_by_the_next_ones(phase: str) -> None:
+def test_a_retirement_that_is_killed_at_any_write_is_ended_by_the_next_ones(phase: str) -> None:
     async def play(at: int) -> bool:
         fault, clock = Fault(at, phase, dies=True), ManualClock()
         data = MemoryData()
@@ -147,7 +147,7 @@ def test_a_burial_that_is_killed_at_any_write_is_ended_by_the_next_ones(phase: s
     assert at > 4
 
 
-def test_a_runner_that_an_earlier_release_registered_beats_and_is_buried() -> None:
+def test_a_runner_that_an_earlier_release_registered_beats_and_is_retired() -> None:
     """Its entry in `living/` is empty, and its record stands in `runners/`."""
 
     async def test() -> None:

@@ -66,7 +66,7 @@ class Storm:
         return self.over
 
     async def worker(self) -> None:
-        """A runner, and after each of its deaths its successor. Some are buried alive."""
+        """A runner, and after each of its deaths its successor. Some are declared dead while they live."""
         while not self.done():
             runner = RunnerId(f"w{next(self.names)}")
             try:
@@ -76,10 +76,10 @@ class Storm:
                     await self.work(store, runner)
             except Crash:
                 pass
-            sexton = await self.process(crashes=False)
+            other = await self.process(crashes=False)
             why = "dead or not"
             await _patiently(
-                lambda runner=runner, sexton=sexton: sexton.declare_dead(runner, why, cause="taken_over", evidence={})  # type: ignore[misc]
+                lambda runner=runner, other=other: other.declare_dead(runner, why, cause="taken_over", evidence={})  # type: ignore[misc]
             )
 
     async def work(self, store: ObjectStore, runner: RunnerId) -> None:

@@ -2,7 +2,7 @@
 
 Two kinds of time pass through Buoy, and they are never compared. The *run's time* is in events and documents: its
 writers tell it, and it never goes back. It is a plain float here. The *store's time* is in records: due times,
-beats, messages, burials. It is a `StoreTime`, which the type checker does not let code compare with a plain float.
+beats, messages, deaths. It is a `StoreTime`, which the type checker does not let code compare with a plain float.
 
 `run_time` is the only way from one to the other. It needs one moment that both clocks have dated: the last commit.
 """

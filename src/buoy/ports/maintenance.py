@@ -167,7 +167,7 @@ class Archive(Protocol):
         """Tombstones of purged runs after that one, in the store's own order, at most `limit`."""
         ...
 
-    async def bury(self, tombstone: Tombstone) -> bool:
+    async def add_tombstone(self, tombstone: Tombstone) -> bool:
         """Uses up the id of a run that was purged elsewhere. False: it is used here already, by a run or a tombstone.
 
         Nothing is deleted.

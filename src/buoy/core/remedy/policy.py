@@ -42,7 +42,7 @@ class Ruling(msgspec.Struct, frozen=True):
     @property
     def orphaned(self) -> bool:
         """True if the workflow is certainly unknown."""
-        return self.source == "nobody"
+        return self.source == "default"
 
 
 def lookup_policy(
@@ -60,7 +60,7 @@ def lookup_policy(
             return _ruling(found, source)
     if stored:
         return _ruling(stored, "stored")
-    return Ruling("fail", "nobody")
+    return Ruling("fail", "default")
 
 
 def _ruling(found: str, source: str) -> Ruling:

@@ -89,13 +89,13 @@ def jobs_message(to: RunId, by: RunId, dedupe: str, body: Any) -> Message:
 
 def ended_message(lot: RunId, to: RunId, ends: Sequence[JobEnd], first: int) -> tuple[Message, int]:
     """A message of a lot about its ends from that one on, as many as fit, and the place of the next one."""
-    told: list[JobEnd] = []
+    sent: list[JobEnd] = []
     size = 0
     for end in ends[first : first + JOBS_SENT_MAX]:
         size += len(msgspec.json.encode(end))
-        if told and size > JOBS_SENT_BYTES_MAX:
+        if sent and size > JOBS_SENT_BYTES_MAX:
             break
-        told.append(end)
-    last = first + len(told)
-    body = codec.encode(EndedJobs(lot, tuple(told)), "results of jobs")
+        sent.append(end)
+    last = first + len(sent)
+    body = codec.encode(EndedJobs(lot, tuple(sent)), "results of jobs")
     return jobs_message(to, lot, f"{first}-{last}", body), last

@@ -209,7 +209,7 @@ class Outbox:
             await self._repeat_end(run_id)
 
     async def _repeat_end(self, lot: RunId) -> None:
-        """A lot that was cancelled without a runner has told its run nothing. That run continues."""
+        """A lot that was cancelled without a runner has sent its run no report. That run continues."""
         store = self._runner.store
         record = await store.run(lot)
         if record is None or record.document.status is not Status.CANCELLED:

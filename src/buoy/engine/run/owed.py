@@ -104,9 +104,9 @@ def _ends_of_jobs(state: State, events: Sequence[e.Event]) -> Iterator[Owed]:
     if state.created.workflow != e.LOT_WORKFLOW or state.created.parent is None:
         return
     ends = [job_end(each.body) for each in events if isinstance(each.body, e.StepCompleted | e.StepFailed)]
-    told = 0
-    while told < len(ends):
-        message, told = ended_message(state.run_id, state.created.parent.run, ends, told)
+    sent = 0
+    while sent < len(ends):
+        message, sent = ended_message(state.run_id, state.created.parent.run, ends, sent)
         yield SendMessage(message)
 
 

@@ -53,7 +53,7 @@ def note_release(run_id: RunId, *, finding: str, reason: str, actor: str) -> Non
         _LOG.info("Recovered run %s (resume): %s: %s", run_id, finding, reason, extra=facts)
 
 
-def note_burial(runner: str, number: int, named: Collection[RunId], *, reason: str, actor: str) -> None:
+def note_death(runner: str, number: int, named: Collection[RunId], *, reason: str, actor: str) -> None:
     """That a runner was declared dead and `number` runs were released. `named`: those whose ids are known."""
     if not _LOG.isEnabledFor(logging.INFO):
         return

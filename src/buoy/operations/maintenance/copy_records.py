@@ -60,5 +60,5 @@ async def copy_tombstones(source: Client, target: Client, *, dry_run: bool = Fal
             if await target.store.run(after) is not None:
                 here = source.store.name
                 raise WrongState(f"{target.store.name} has a run {after}, which was purged from {here}; look at both")
-            number += dry_run or await target.store.archive.bury(tombstone)
+            number += dry_run or await target.store.archive.add_tombstone(tombstone)
     return number

@@ -18,7 +18,7 @@ from buoy.core.limits import LOOKS_SLACK_S, RUNNERS_GONE_KEPT, SWEEP_ORPHANS_MAX
 from buoy.core.log.events import LOT_WORKFLOW
 from buoy.core.log.lifecycle import RESTING, Status
 from buoy.engine.client.client import Client
-from buoy.engine.services.recovery_log import note_burial, note_release
+from buoy.engine.services.recovery_log import note_death, note_release
 from buoy.errors import CorruptLog, Problem
 from buoy.ports.host import Sight
 from buoy.ports.records import Evidence, Orphan, RunnerRecord, RunQuery, RunRecord
@@ -128,7 +128,7 @@ class Sweep:
         if number:
             self._seen |= released
             why = str(evidence.get("proof", "proven dead"))
-            note_burial(record.info.id, number, released, reason=why, actor=self._client.actor)
+            note_death(record.info.id, number, released, reason=why, actor=self._client.actor)
             ended = len(await end_left(self._client, lots))
             self.tally.count("healthy", ended)
             self.tally.count("resumed", number - ended)

@@ -47,8 +47,8 @@ class HttpArchive:
         found: list[Tombstone] = await self._call("archive.tombstones", after=after, limit=limit)
         return found
 
-    async def bury(self, tombstone: Tombstone) -> bool:
-        done: bool = await self._call("archive.bury", tombstone=tombstone)
+    async def add_tombstone(self, tombstone: Tombstone) -> bool:
+        done: bool = await self._call("archive.add_tombstone", tombstone=tombstone)
         return done
 
     async def half_purged(self) -> list[RunId]:

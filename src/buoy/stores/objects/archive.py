@@ -242,17 +242,17 @@ class ObjectArchive:
     async def _remove(self, run_id: RunId, tombstone: Tombstone) -> None:
         """All but the tombstone, which is at the first and the last place of the log. Can be repeated."""
         first, last = layout.log_key(run_id, 1), layout.log_key(run_id, tombstone.head_seq + 1)
-        await self._bury_first(run_id, tombstone)
+        await self._add_tombstone_first(run_id, tombstone)
         keys = [key for key in await self._bucket.list(layout.run_prefix(run_id)) if key not in (first, last)]
         await self._bucket.delete_many([*keys, *await self._bucket.list(layout.wake_prefix(run_id))])
         index = layout.index_keys(run_id, tombstone.created_at, tombstone.head_seq)
         await self._index.drop([*index, layout.purge_key(run_id)])
 
-    async def _bury_first(self, run_id: RunId, tombstone: Tombstone) -> None:
+    async def _add_tombstone_first(self, run_id: RunId, tombstone: Tombstone) -> None:
         """The first place of the log is what every new run of that id would take."""
         key = layout.log_key(run_id, 1)
         found = await self._bucket.get(key)
-        if found is not None and await self._runs.buried(run_id):
+        if found is not None and await self._runs.has_tombstone(run_id):
             return
         data = msgspec.json.encode(grave(tombstone, TaskState("none", 1)))
         try:
@@ -268,7 +268,7 @@ class ObjectArchive:
     async def tombstones(self, after: RunId | None, limit: int) -> list[Tombstone]:
         return await tombstones(self._bucket, self._runs, after, limit)
 
-    async def bury(self, tombstone: Tombstone) -> bool:
+    async def add_tombstone(self, tombstone: Tombstone) -> bool:
         run_id = check_run_id(tombstone.run_id)
         there = await self._runs.log_object(run_id, 1)
         if there is not None:

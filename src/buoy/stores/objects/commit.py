@@ -109,7 +109,9 @@ class Commits:
         if known is not None and known.head_seq == write.after_seq > 0:
             # The create fails if another writer appended since, unless the run was purged and its places are free
             # again.
-            return FencedOut(0) if await self._runs.buried(write.run_id) else self._runs.remember(known, read=False)
+            return (
+                FencedOut(0) if await self._runs.has_tombstone(write.run_id) else self._runs.remember(known, read=False)
+            )
         if write.after_seq == 0 and known is None:
             # The fence is the create; this only spares a second starter the entries that lead nowhere.
             there = await self._bucket.get(layout.log_key(write.run_id, 1))

@@ -296,7 +296,7 @@ class ObjectIntegrity:
         if trouble.name != _MISSING:
             runner = runner_keys.runner_of(trouble.key) if trouble.key.startswith(layout.LIVING) else None
             if runner is not None:
-                return await self._runners.lay_down(runner)
+                return await self._runners.retire_record(runner)
             await self._bucket.delete(trouble.key)
             return True
         view = None if trouble.run_id is None else await self._runs.load(trouble.run_id)

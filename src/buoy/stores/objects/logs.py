@@ -45,7 +45,7 @@ class Logs:
         first = await self.log_object(run_id, 1)
         return first is not None and first.purged is not None
 
-    async def buried(self, run_id: RunId) -> bool:
+    async def has_tombstone(self, run_id: RunId) -> bool:
         """As `purged`; what cannot be read at the first place of the log is no tombstone."""
         try:
             return await self.purged(run_id)

@@ -158,7 +158,7 @@ class Sweeps:
         await self._judge_all(part, living, listed, limit, found)
 
     async def _tidy_parked(self, listed: set[str], announced: Counter[RunId | None], active: set[RunId]) -> None:
-        """Removes entries of `parked/` that a crash left behind. Claims read `tasks/` only, and burials `held/`."""
+        """Removes entries of `parked/` that a crash left behind. Claims read `tasks/` only, and deaths `held/`."""
         found = [entry for key in sorted(listed) if (entry := layout.parked_entry(key)) is not None]
         doubtful = [entry for entry in found if entry.run_id not in active or announced[entry.run_id] > 1]
         for entry in doubtful[:LOOKS_MAX]:

@@ -249,7 +249,7 @@ class ObjectStore:
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
         freed = await self._sweeps.declare_dead(runner, why, cause, evidence, beat_number)
-        await self._changed(f"burial {runner}", wakes=bool(freed))
+        await self._changed(f"death {runner}", wakes=bool(freed))
         return freed
 
     async def orphans(self, limit: int) -> list[Orphan]:

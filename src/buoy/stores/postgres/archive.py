@@ -64,9 +64,9 @@ class PostgresArchive:
         rows = await self._reader.read(lambda c: c.rows("tombstones", (after or "", limit)))
         return [decoded(_TOMBSTONES.decode, body, f"the tombstone of {run_id}") for body, run_id in rows]
 
-    async def bury(self, tombstone: Tombstone) -> bool:
+    async def add_tombstone(self, tombstone: Tombstone) -> bool:
         values = {"run_id": tombstone.run_id, "head_seq": tombstone.head_seq, "body": _ENCODER.encode(tombstone)}
-        return await self._writer.write(lambda c: c.row("bury_foreign", values) is not None)
+        return await self._writer.write(lambda c: c.row("add_foreign_tombstone", values) is not None)
 
     async def half_purged(self) -> list[RunId]:
         """None ever: a purge is one transaction."""
@@ -180,7 +180,7 @@ def _purge_work(tombstone: Tombstone) -> Work[bool]:
                 return False
             for name in ("delete_log", "delete_inbox", "delete_run"):
                 connection.run(name, found[:1])
-            connection.run("bury", (tombstone.run_id, tombstone.head_seq, body))
+            connection.run("add_tombstone", (tombstone.run_id, tombstone.head_seq, body))
             return True
 
     return purge

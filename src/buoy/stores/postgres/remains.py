@@ -57,7 +57,7 @@ def purge_broken_work(tombstone: Tombstone, digest: str) -> Work[bool]:
                 return False
             for name in ("delete_log", "delete_inbox", "delete_task", "delete_run"):
                 connection.run(name, locked[:1])
-            connection.run("bury", (tombstone.run_id, tombstone.head_seq, body))
+            connection.run("add_tombstone", (tombstone.run_id, tombstone.head_seq, body))
             return True
 
     return purge_broken

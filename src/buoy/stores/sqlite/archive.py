@@ -83,7 +83,7 @@ class SqliteArchive:
         rows = await self._reader.read(lambda c: c.execute(_TOMBS, (after or "", limit)).fetchall())
         return [decoded(_TOMBSTONES.decode, body, f"the tombstone of {run_id}") for body, run_id in rows]
 
-    async def bury(self, tombstone: Tombstone) -> bool:
+    async def add_tombstone(self, tombstone: Tombstone) -> bool:
         values = (tombstone.run_id, tombstone.head_seq, _ENCODER.encode(tombstone))
         return await self._writer.write(lambda c: c.execute(_BURY_FOREIGN, values).rowcount == 1)
 

@@ -158,9 +158,9 @@ def _plan(
     if after_seq != seq:
         return FencedOut(seq)
     if not number:
-        buried = connection.execute(TOMBSTONE, (run_id,)).fetchone()
-        if buried is not None:
-            return FencedOut(buried[0])
+        tombstone = connection.execute(TOMBSTONE, (run_id,)).fetchone()
+        if tombstone is not None:
+            return FencedOut(tombstone[0])
     last_seq = events[-1].seq
     assert last_seq == after_seq + len(events), f"gap in {run_id}"
     status = document.status

@@ -247,7 +247,7 @@ class SqliteStore:
     async def declare_dead(
         self, runner: RunnerId, why: str, *, cause: str, evidence: Evidence, beat_number: int | None = None
     ) -> int | None:
-        work = tasks.bury_work(runner, why, cause, evidence, self._clock.now(), beat_number)
+        work = tasks.declare_dead_work(runner, why, cause, evidence, self._clock.now(), beat_number)
         released = await self._writer.write(work, small=False)
         self._watch.notify()
         return released

@@ -209,7 +209,7 @@ def _beating(connection: sqlite3.Connection, runner: RunnerId, beat_number: int)
     return record if record is not None and record.beat.number == beat_number else None
 
 
-def bury_work(
+def declare_dead_work(
     runner: RunnerId, why: str, cause: str, evidence: Evidence, now: float, beat_number: int | None = None
 ) -> Work[int | None]:
     values = (at_once(now), cause, _ENCODER.encode(evidence), runner)

@@ -24,7 +24,7 @@ async def declare_dead(store: Store, runner: RunnerId, why: str = "killed") -> i
     return freed
 
 
-async def bury_silent(store: Store, runner: RunnerId, beat_number: int) -> int | None:
+async def declare_silent_dead(store: Store, runner: RunnerId, beat_number: int) -> int | None:
     return await store.declare_dead(runner, "silent", cause="taken_over", evidence=PROOF, beat_number=beat_number)
 
 
@@ -56,7 +56,7 @@ class RunnerContract(Contract):
         assert await store.runners(gone=9) == []
 
     @with_harness
-    async def test_a_burial_releases_all_that_was_held(self, harness: StoreHarness) -> None:
+    async def test_a_death_releases_all_that_was_held(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
         dead, alive = await register(store, "dead"), await register(other, "alive")
         for number in range(12):
@@ -71,7 +71,7 @@ class RunnerContract(Contract):
         assert record is not None and record.holder == alive
 
     @with_harness
-    async def test_a_buried_runner_gets_no_more_work_and_its_beat_is_refused(self, harness: StoreHarness) -> None:
+    async def test_a_dead_runner_gets_no_more_work_and_its_beat_is_refused(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
         dead = await register(store, "dead")
         await harness.author(RUN).create(store, Released(due_at=harness.clock.now(), now=harness.clock.now()))
@@ -99,7 +99,7 @@ class RunnerContract(Contract):
         assert [by_id[dead].gone_at, by_id[dead].gone_why] == [gone_at, "killed"]
 
     @with_harness
-    async def test_burying_again_releases_only_what_it_holds_again(self, harness: StoreHarness) -> None:
+    async def test_declaring_dead_again_releases_only_what_it_holds_again(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
         dead, alive = await register(store, "dead"), await register(other, "alive")
         author = await harness.author(RUN).create(store, Held(dead))
@@ -116,7 +116,7 @@ class RunnerContract(Contract):
         assert record.holder == alive or await claim(other, alive) == [RUN]
 
     @with_harness
-    async def test_of_many_burials_at_once_each_run_is_released_by_one(self, harness: StoreHarness) -> None:
+    async def test_of_many_declarations_at_once_each_run_is_released_by_one(self, harness: StoreHarness) -> None:
         stores = await harness.open_many(5)
         dead = await register(stores[0], "dead")
         for number in range(8):
@@ -124,7 +124,7 @@ class RunnerContract(Contract):
         assert sum(await asyncio.gather(*(declare_dead(store, dead) for store in stores))) == 8
 
     @with_harness
-    async def test_burying_a_stranger_is_harmless(self, harness: StoreHarness) -> None:
+    async def test_declaring_a_stranger_dead_is_harmless(self, harness: StoreHarness) -> None:
         store = await harness.open()
         assert await declare_dead(store, RunnerId("ghost")) == 0
 
@@ -147,7 +147,7 @@ class RunnerContract(Contract):
         assert (task.run_id, task.cause) == (RUN, "taken_over")
 
     @with_harness
-    async def test_what_the_dead_take_after_their_burial_is_an_orphan(self, harness: StoreHarness) -> None:
+    async def test_what_the_dead_take_afterwards_is_an_orphan(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
         dead = await register(store, "dead")
         await declare_dead(other, dead)
@@ -252,14 +252,14 @@ class RunnerContract(Contract):
         await harness.author(RUN).create(store, Held(runner))
         assert await other.suspect(runner, 0) is not None
         assert await store.beat(runner, Beat(number=1))
-        assert await bury_silent(other, runner, 0) is None
+        assert await declare_silent_dead(other, runner, 0) is None
         record = await other.run(RUN)
         assert record is not None and record.holder == runner
         assert await store.beat(runner, Beat(number=2))
         assert await other.suspect(runner, 2) is not None
-        assert await bury_silent(other, runner, 2) == 1
+        assert await declare_silent_dead(other, runner, 2) == 1
         assert not await store.beat(runner, Beat(number=3))
-        assert await bury_silent(store, runner, 2) in (0, None)
+        assert await declare_silent_dead(store, runner, 2) in (0, None)
 
     @with_harness
     async def test_of_a_beat_and_a_verdict_at_once_one_wins(self, harness: StoreHarness) -> None:
@@ -267,7 +267,7 @@ class RunnerContract(Contract):
         for number in range(12):
             runner = await register(store, f"r{number}")
             await harness.author(f"run-{number}").create(store, Held(runner))
-            both = [bury_silent(other, runner, 0), store.beat(runner, Beat(number=1))]
+            both = [declare_silent_dead(other, runner, 0), store.beat(runner, Beat(number=1))]
             freed, beaten = await asyncio.gather(*(both if number % 2 else reversed(both)))
             if not number % 2:
                 freed, beaten = beaten, freed

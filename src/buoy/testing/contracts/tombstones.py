@@ -31,8 +31,8 @@ class TombstoneContract(Contract):
     @with_harness
     async def test_a_tombstone_from_elsewhere_uses_up_its_id(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
-        assert await store.archive.bury(FOREIGN)
-        assert not await other.archive.bury(FOREIGN), "once is enough"
+        assert await store.archive.add_tombstone(FOREIGN)
+        assert not await other.archive.add_tombstone(FOREIGN), "once is enough"
         assert await other.archive.tombstone(FOREIGN.run_id) == FOREIGN
         assert await other.archive.tombstones(None, 10) == [FOREIGN]
         assert (await other.find_runs(RunQuery())).runs == ()
@@ -44,6 +44,6 @@ class TombstoneContract(Contract):
     async def test_a_tombstone_from_elsewhere_touches_no_run(self, harness: StoreHarness) -> None:
         store = await harness.open()
         assert await store.archive.import_run(copy_of(e.Paused(reason="hold"), run_id=FOREIGN.run_id))
-        assert not await store.archive.bury(FOREIGN)
+        assert not await store.archive.add_tombstone(FOREIGN)
         assert await store.run(FOREIGN.run_id) is not None
         assert await store.archive.tombstones(None, 10) == []

@@ -87,7 +87,7 @@ def play_in(
                 deaths.dead.add(RunnerId(process.name))
             logs = read_logs(shelf, clock)
         finally:
-            _bury(processes)
+            _declare_dead(processes)
     return Played(point, ended, book.notes, logs, real.monotonic() - began, clock.passed_s)
 
 
@@ -116,7 +116,7 @@ def read_logs(shelf: Shelf, clock: SkippingClock) -> dict[str, list[e.Event]]:
     return asyncio.run(read())
 
 
-def _bury(processes: list[Process]) -> None:
+def _declare_dead(processes: list[Process]) -> None:
     """Ends what still waits in dropped processes. Their clean-up has no effect any more."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)

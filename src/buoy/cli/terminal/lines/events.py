@@ -68,7 +68,7 @@ def _describe_run_level(body: e.Body) -> str:
         case e.Moved():
             return f"to {body.to}"
         case e.JobsEnded():
-            return f"told by {body.lot}"
+            return f"reported by {body.lot}"
         case e.JobsReset() | e.JobsStopped():
             how = "disabled" if isinstance(body, e.JobsStopped) and body.disabled else ""
             names = ", ".join(body.leaves[:5]) + (" and more" if len(body.leaves) > 5 else "")

@@ -34,10 +34,10 @@ def recovery_lines(done: Recovered, words: Wording) -> list[str]:
 
 def _plan_lines(found: Recovered, plan: RecoveryPlan) -> list[str]:
     would = "would be " if found.dry_run else "was "
-    anew = plan.finding.remedy == "rebuild"
+    rebuilt = plan.finding.remedy == "rebuild"
     rests = plan.branch is not None and not plan.wakes
     moved = "moved to a new branch, and stays paused" if rests else done_text(found.recovery.action)
-    lines = [f"  remedy:     {_rewritten(plan, would) if anew else f'it {would}{moved}'}"]
+    lines = [f"  remedy:     {_rewritten(plan, would) if rebuilt else f'it {would}{moved}'}"]
     if plan.branch is not None:
         cut = plan.cutoff_seq or 0
         kept = [f"what ended up to event {cut}"] if cut else []

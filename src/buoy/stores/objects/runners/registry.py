@@ -73,7 +73,7 @@ class Runners:
             if not await self._change(info.id, info=info, suspected_at=None, suspected_beat=None):
                 raise _gone_for_good(info.id) from None
             return
-        # Read after the create: a burial of this id may have ended in between.
+        # Read after the create: this id may have been declared dead in between.
         if await self._bucket.get(runner_keys.runner_key(info.id)) is not None:
             await self._take_back(info.id)
         self._last[info.id] = Located(first, etag, key)
@@ -116,12 +116,12 @@ class Runners:
         if not changed and beat_number is not None and await self.why_not_living(runner) is None:
             return False
         self._last.pop(runner, None)
-        return await self.lay_down(runner)
+        return await self.retire_record(runner)
 
-    async def lay_down(self, runner: RunnerId) -> bool:
-        """Ends a burial: the record goes to `runners/`, then the entry leaves `living/`. False: it is not gone.
+    async def retire_record(self, runner: RunnerId) -> bool:
+        """Moves the record of a runner that is gone from `living/` to `runners/`. False: it is not gone.
 
-        What fails here is a leftover: the verdict stands, and the next retirement ends the burial.
+        What fails here is a leftover: the verdict stands, and the next retirement ends the move.
         """
         key = runner_keys.living_key(runner)
         try:
@@ -141,8 +141,8 @@ class Runners:
     async def gone_entry(self, runner: RunnerId) -> str | None:
         """Its entry in `gone/`, as its record says; None: it is not gone, or has no record that can be read."""
         try:
-            buried = await self._get(runner_keys.runner_key(runner))
-            found = buried or await self._get(runner_keys.living_key(runner))
+            retired = await self._get(runner_keys.runner_key(runner))
+            found = retired or await self._get(runner_keys.living_key(runner))
         except CorruptLog:
             return None
         gone_at = None if found is None else found.object.record.gone_at
@@ -185,7 +185,7 @@ class Runners:
         raise Unavailable(f"the record of runner {runner} is changed by others all the time; try again")
 
     async def _read(self, runner: RunnerId) -> Located | None:
-        """The record, wherever it stands. `living/` is read first: a burial copies to `runners/` before it removes."""
+        """The record, wherever it stands. `living/` is read first: a retirement copies before it removes."""
         living = await self._get(runner_keys.living_key(runner))
         return living or await self._get(runner_keys.runner_key(runner))
 
@@ -236,7 +236,7 @@ class Runners:
         went = [one for one in found if one.gone_at is not None] if gone > 0 else []
         listed = {one.info.id for one in found}
         names = {name for key in entries if (name := runner_keys.runner_of(key)) is not None}
-        others = await each(sorted(names - listed), self._buried)
+        others = await each(sorted(names - listed), self._retired)
         dead = [one for one in others if one is not None and one.gone_at is not None]
         return living + sorted(dead + went, key=_gone, reverse=True)[:gone]
 
@@ -262,8 +262,8 @@ class Runners:
             return nameless(runner, str(error)), False
         return (None, False) if found is None else (found.object.record, found.key == runner_keys.living_key(runner))
 
-    async def _buried(self, runner: RunnerId) -> RunnerRecord | None:
-        """The record of a runner in `gone/`, which has left `living/` if its burial has ended."""
+    async def _retired(self, runner: RunnerId) -> RunnerRecord | None:
+        """The record of a runner in `gone/`, which has left `living/` if its retirement has ended."""
         try:
             found = await self._get(runner_keys.runner_key(runner)) or await self._read(runner)
         except CorruptLog as error:

@@ -43,7 +43,7 @@ class Retirement:
         return await self._remove_all(entries[keep:]) if billed else sum(await each(entries[keep:], self._remove))
 
     async def _tidy_living(self, listed: tuple[RunnerId, RunnerRecord | None]) -> None:
-        """Ends the burial of a runner that is gone. An entry without a record is one of an earlier release."""
+        """Moves the record of a runner that is gone. An entry without a record is one of an earlier release."""
         runner, record = listed
         key = runner_keys.living_key(runner)
         if record is None:
@@ -51,7 +51,7 @@ class Retirement:
         elif record.gone_at is None:
             self._index.trust(key)
         else:
-            await self._runners.lay_down(runner)
+            await self._runners.retire_record(runner)
 
     async def _enter(self, known: set[RunnerId | None], limit: int) -> None:
         """Gives those that are gone and have no entry in `gone/` theirs: they went under an earlier release."""

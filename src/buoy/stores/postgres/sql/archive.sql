@@ -48,7 +48,7 @@ DELETE FROM {schema}.tasks WHERE run = %s;
 -- name: delete_run
 DELETE FROM {schema}.runs WHERE number = %s;
 
--- name: bury
+-- name: add_tombstone
 INSERT INTO {schema}.tombstones (run_id, head_seq, body) VALUES (%s, %s, %s);
 
 -- name: tombstone
@@ -57,7 +57,7 @@ SELECT body FROM {schema}.tombstones WHERE run_id = %s;
 -- name: tombstones
 SELECT body, run_id FROM {schema}.tombstones WHERE run_id > %s ORDER BY run_id LIMIT %s;
 
--- name: bury_foreign
+-- name: add_foreign_tombstone
 INSERT INTO {schema}.tombstones (run_id, head_seq, body) SELECT %(run_id)s, %(head_seq)s, %(body)s
 WHERE NOT EXISTS (SELECT 1 FROM {schema}.runs WHERE run_id = %(run_id)s) ON CONFLICT DO NOTHING RETURNING 1;
 
