@@ -248,12 +248,12 @@ def test_another_host_takes_over_what_a_killed_one_held(harness: CrashHarness) -
     at_work(harness, 8)
     # First: the next worker needs its time to begin, and the runs would end.
     harness.kill(victim.pid)
-    heir = harness.worker(host="open-sea")
+    successor = harness.worker(host="open-sea")
     logs = logs_at_the_end(harness.url, runs)
     judge(harness, logs)
     found = takeovers(logs)
     assert found and {claim.evidence["proof"] for claim in found} == {"silent"}
-    assert heir.poll() is None
+    assert successor.poll() is None
 
 
 def test_workers_whose_clocks_differ_by_an_hour_hand_work_over_at_once(harness: CrashHarness) -> None:

@@ -61,9 +61,11 @@ def test_one_that_wakes_up_after_it_was_given_up_is_fenced_and_stops(store: str,
     )
     freeze(zombie.pid, harness.url)
     began = time.time()
-    heir = harness.worker(host="open-sea")
+    successor = harness.worker(host="open-sea")
     wait_until(
-        lambda: {each.run for each in harness.seen() if each.pid == heir.pid and each.what == "start"} == set(RUNS),
+        lambda: (
+            {each.run for each in harness.seen() if each.pid == successor.pid and each.what == "start"} == set(RUNS)
+        ),
         "the other machine to take over",
     )
     woke = time.time()

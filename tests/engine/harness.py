@@ -208,11 +208,11 @@ def names_done(log: Sequence[e.Event]) -> set[str]:
 # ---- replay without a runner
 
 
-class Desk:
+class ReplayHost:
     """A host that replays and executes nothing: the first commit of an execution is kept and never answered."""
 
     def __init__(self) -> None:
-        self.id = RunnerId("runner-desk")
+        self.id = RunnerId("replay-host")
         self.clock = SystemClock()
         self.ids = SystemIds()
         self.timers = Timers(self.clock)
@@ -242,15 +242,15 @@ class Desk:
 
 async def replayed(workflow: Workflow[..., Any], log: Sequence[e.Event]) -> list[e.Body]:
     """What a replay of this log would append first. For a log that code and engine agree on: `claimed` alone."""
-    desk = Desk()
+    host = ReplayHost()
     created = log[0]
     assert isinstance(created.body, e.WorkflowCreated)
-    execution = Execution(desk, workflow, RunId("replayed"), list(log))  # type: ignore[arg-type]
+    execution = Execution(host, workflow, RunId("replayed"), list(log))  # type: ignore[arg-type]
     execution.run_id = RunId(_run_of(log))
     execution.state.run_id = execution.run_id
-    await execution.resume(e.Claimed(runner=desk.id, cause="taken_over"), [])
+    await execution.resume(e.Claimed(runner=host.id, cause="taken_over"), [])
     execution.detach()
-    return [event.body for write in desk.writes for event in write.events]
+    return [event.body for write in host.writes for event in write.events]
 
 
 def _run_of(log: Sequence[e.Event]) -> str:

@@ -48,7 +48,7 @@ def test_an_end_that_is_kept_again_counts_once() -> None:
 
 
 class _Runner:
-    """What deference needs of a runner."""
+    """What a version router needs of a runner."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -66,14 +66,14 @@ class _LeavesAll(VersionRouter):
 
 async def test_runs_that_others_took_are_not_remembered_for_ever() -> None:
     runner = _Runner()
-    deference = _LeavesAll(cast(Any, runner))
+    router = _LeavesAll(cast(Any, runner))
     for number in range(200):
         run_id = RunId(f"run-{number}")
         task = Task(orchestrate_task_id(run_id, 1), run_id, "w", "default")
-        assert await deference.leave(task, cast(Any, None), State(run_id=run_id))
-        assert deference.recently_deferred(task)
+        assert await router.leave(task, cast(Any, None), State(run_id=run_id))
+        assert router.recently_deferred(task)
         runner.clock.advance(1.0)
-    assert len(deference._until) <= 6
+    assert len(router._until) <= 6
 
 
 @buoy.workflow

@@ -18,7 +18,7 @@ from buoy.engine.run.execution import Execution
 from buoy.ports.records import Committed, Outcome, Write
 from tests.patience import PATIENCE_S
 
-from .harness import Desk, opened, result_of, types_of, until, until_status
+from .harness import ReplayHost, opened, result_of, types_of, until, until_status
 from .scripted_steps import WITNESS, threaded
 
 
@@ -217,7 +217,7 @@ async def test_a_commit_that_comes_back_after_the_run_was_dropped_starts_nothing
     async def waits() -> None:
         await buoy.wait_signal("go")
 
-    class Slow(Desk):
+    class Slow(ReplayHost):
         """A host whose store answers a commit when the test lets it."""
 
         def submit(self, write: Write, done: Callable[[Outcome], None]) -> None:

@@ -80,12 +80,12 @@ def played(test: Callable[[ScheduleHarness], Awaitable[None]], folder: Path, kin
 def test_many_workers_fire_each_time_once(tmp_path: Path, kind: str) -> None:
     async def play(harness: ScheduleHarness) -> None:
         await add_schedule(harness.client, "hourly", report, NOTHING, HOURLY)
-        crew = [await harness.scheduler() for _ in range(6)]
+        schedulers = [await harness.scheduler() for _ in range(6)]
         for _ in range(4):
             harness.clock.advance(1800.0)
-            started = await asyncio.gather(*(each.look() for each in crew))
+            started = await asyncio.gather(*(each.look() for each in schedulers))
             assert sum(each.started for each in started) == (1 if harness.clock.now() % 3600 == 0 else 0)
-            assert sum(each.errors for each in crew) == 0
+            assert sum(each.errors for each in schedulers) == 0
         assert await harness.runs() == ["hourly-20260101T010000Z", "hourly-20260101T020000Z"]
         (found,) = await all_schedules(harness.client)
         assert (found.fired, found.last_run) == (2, "hourly-20260101T020000Z")

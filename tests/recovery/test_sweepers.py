@@ -29,10 +29,10 @@ def runner(name: str, sweep: SweepHealth | None, *, up_s: float = 5_000.0, gone:
 
 
 def looked_at(*records: RunnerRecord) -> tuple[list[SweeperState], dict[str, RunnerFacts]]:
-    crew = {
+    fleet = {
         str(each.info.id): RunnerFacts(id=each.info.id, host="host", pid=7, gone_why=each.gone_why) for each in records
     }
-    return sweepers_of(records, crew, NOW), crew
+    return sweepers_of(records, fleet, NOW), fleet
 
 
 def health(**more: Any) -> SweepHealth:
@@ -57,8 +57,8 @@ def health(**more: Any) -> SweepHealth:
     ],
 )
 def test_an_absent_or_failing_sweeper_is_said(records: list[RunnerRecord], needed: bool, told: str | None) -> None:
-    sweepers, crew = looked_at(*records)
-    found = sweeper_troubles(sweepers, crew, needed=needed)
+    sweepers, fleet = looked_at(*records)
+    found = sweeper_troubles(sweepers, fleet, needed=needed)
     assert (found == []) if told is None else (told in " ".join(found)), found
 
 

@@ -250,11 +250,13 @@ def test_a_number_that_another_run_has_after_a_purge_leads_nobody_astray(tmp_pat
         late = zombie.draft(started(1))
         await zombie.append(store, e.WorkflowCompleted(), task=Ended())
         assert await store.archive.purge(await stone_of(store))
-        heir = await harness.author("heir").create(store)
-        await heir.append(store, claimed("r1"))
-        assert sql(tmp_path, "SELECT number, head_seq FROM runs WHERE run_id = 'heir'") == [(1, 2)], "it has the number"
+        successor = await harness.author("successor").create(store)
+        await successor.append(store, claimed("r1"))
+        assert sql(tmp_path, "SELECT number, head_seq FROM runs WHERE run_id = 'successor'") == [(1, 2)], (
+            "it has the number"
+        )
         assert isinstance(await committed(other, late), FencedOut)
-        assert len(await store.events(heir.run_id)) == 2
+        assert len(await store.events(successor.run_id)) == 2
 
     play(tmp_path, test)
 

@@ -76,11 +76,11 @@ class ClockContract(Contract):
         await harness.author("timer").create(
             store, Released(due_at=harness.clock.now() + 60.0, now=harness.clock.now())
         )
-        held = await harness.author("meanwhile").create(store, Held(ahead))
-        for run_id in ("parked", "timer", "meanwhile"):
+        held = await harness.author("held").create(store, Held(ahead))
+        for run_id in ("parked", "timer", "held"):
             await store.send(message(run_id, "d"))
         await held.append(store, claimed("ahead"), task=Released(due_at=None, now=0.0))
-        assert sorted(await claim(behind, runner)) == ["meanwhile", "parked", "timer"]
+        assert sorted(await claim(behind, runner)) == ["held", "parked", "timer"]
 
     @with_harness
     async def test_what_is_due_at_once_is_told_so_by_every_clock(self, harness: StoreHarness) -> None:
