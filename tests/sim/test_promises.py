@@ -344,10 +344,10 @@ def _taken_back(*, pause: int, takes_back: int) -> Evidence:
     return _story((e.Paused(reason="user", message=pause),), (e.Resumed(message=3),), inbox=[resume])
 
 
-def _held_until(ends_at: float) -> Evidence:
+def _held_until(ends_at: float, *, clocks_set: bool = False) -> Evidence:
     """A pause that ended by itself at 103."""
     paused = e.Paused(reason="rewind", detail="to go back", expires_at=ends_at)
-    return _story((paused,), (e.Resumed(by="the end of its pause"),))
+    return _story((paused,), (e.Resumed(by="the end of its pause"),), clocks_set=clocks_set)
 
 
 WAITED = e.SignalWaited(leaf=WAIT, name="go")
@@ -489,6 +489,7 @@ RIGHT: list[tuple[str, Callable[[], Evidence]]] = [
     ("specs follow their graph", lambda: _graph("+a", "-a", "+c", "c", end=FAILED)),
     ("pauses end for a reason", lambda: _taken_back(pause=1, takes_back=1)),
     ("pauses end for a reason", lambda: _held_until(102.5)),
+    ("pauses end for a reason", lambda: _held_until(104.0, clocks_set=True)),
     ("a cancellation ends a pause", lambda: _story((e.Paused(reason="user"), e.Resumed(), e.CancelRequested()))),
     (
         "a cancellation ends a pause",
