@@ -187,6 +187,39 @@ def test_a_lost_wake_up_is_made_good(tmp_path: Path, kind: str) -> None:
     play(tmp_path, test, kind)
 
 
+def _held_for_30_s(harness: RecoveryHarness) -> e.Paused:
+    """The pause that a request to go back asks for. It ends by itself."""
+    return e.Paused(reason="rewind", expires_at=harness.clock.now() + 30.0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["resume", "restart"])
+def test_a_run_that_a_dead_runner_left_in_a_pause_that_ends_by_itself_is_due(
+    tmp_path: Path, kind: str, policy: str
+) -> None:
+    async def test(harness: RecoveryHarness) -> None:
+        dead = await harness.runner("r1", dead=True)
+        run = await harness.left_by(dead, "run-1", created(policy), *UNDER_WAY, _held_for_30_s(harness))
+        found = await recover_run(harness.client, run)
+        assert (found.needed, found.error) == (True, None)
+        assert await harness.due() == ["run-1"]  # the worker that takes it gives it back until the pause ends
+
+    play(tmp_path, test, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_whose_pause_should_have_ended_by_itself_is_due(tmp_path: Path, kind: str) -> None:
+    async def test(harness: RecoveryHarness) -> None:
+        run = await harness.plant("run-1", created(), *UNDER_WAY, _held_for_30_s(harness))
+        harness.clock.advance(120.0)
+        found = await recover_run(harness.client, run)
+        assert found.reason is not None and found.reason.startswith("Q4: its pause was to end by itself")
+        assert found.error is None
+        assert await harness.due() == ["run-1"]
+
+    play(tmp_path, test, kind)
+
+
 def test_the_task_of_an_interrupted_run_comes_back(tmp_path: Path) -> None:
     async def test(harness: RecoveryHarness) -> None:
         stopped = e.Interrupted(signal="SIGTERM", runner="r1")

@@ -24,3 +24,8 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
     difference: e.Difference | None = None
     # All versions that were tried and did not fit, this one included.
     misfits: tuple[str, ...] = ()
+
+
+def until_asked(pause: Pause | None) -> bool:
+    """Whether only a message can wake the run: it is paused, and its pause does not end by itself."""
+    return pause is not None and pause.expires_at is None

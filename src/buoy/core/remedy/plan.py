@@ -18,6 +18,7 @@ from buoy.core.diagnosis.stable_points import asking_module, last_module_complet
 from buoy.core.ids import BranchId, LeafId, RunId
 from buoy.core.log import events as e
 from buoy.core.log.lineage import branches, visible
+from buoy.core.log.pause import until_asked
 from buoy.core.log.renames import read_names
 from buoy.core.log.state import State, fold
 from buoy.core.remedy.kept_leaves import Split, split
@@ -220,7 +221,7 @@ def _branch(
         dropped=found.dropped,
         again=found.again,
         bodies=(created, recovered),
-        wakes=fold(run_id, log).pause is None,
+        wakes=not until_asked(fold(run_id, log).pause),
     )
 
 

@@ -13,6 +13,7 @@ import msgspec
 from buoy.core.ids import RunId, RunnerId, orchestrate_task_id
 from buoy.core.log.document import Document
 from buoy.core.log.lifecycle import Status
+from buoy.core.log.pause import until_asked
 from buoy.core.spec.model import is_spec
 from buoy.core.times import StoreTime
 from buoy.ports.maintenance import Tombstone
@@ -226,7 +227,7 @@ def task_after(write: Write, old: TaskState | None, seen: int, clock: StoreClock
             old, kind="held", seq=first, rev=0, holder=change.runner, seen=seen, active_seq=active_seq,
             generation=generation, entry=str(old.entry_version) if again else "",
         )  # fmt: skip
-    due_at, at_once = (None, False) if write.document.status is Status.PAUSED else clock.place(change)
+    due_at, at_once = (None, False) if until_asked(write.document.pause) else clock.place(change)
     return TaskState(
         kind="parked" if due_at is None else "due",
         seq=first,

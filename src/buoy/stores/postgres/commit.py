@@ -16,7 +16,8 @@ import psycopg
 from buoy.core.ids import RunId
 from buoy.core.log.codec import encode_events
 from buoy.core.log.document import Document
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.pause import until_asked
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Outcome, Released, Write
 from buoy.stores.postgres.connection import Connection
 from buoy.stores.postgres.errors import collided
@@ -173,7 +174,7 @@ def _change(place: int, write: Write) -> _Change | None:
     elif isinstance(task, Ended):
         change.kind = "e"
     elif isinstance(task, Released):
-        _release(change, task, parked=document.status is Status.PAUSED)
+        _release(change, task, parked=until_asked(document.pause))
     return change
 
 

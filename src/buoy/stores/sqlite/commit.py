@@ -20,7 +20,8 @@ import msgspec
 from buoy.core.ids import RunId, orchestrate_task_id
 from buoy.core.log.codec import encode_events
 from buoy.core.log.document import Document
-from buoy.core.log.lifecycle import TERMINAL, Status
+from buoy.core.log.lifecycle import TERMINAL
+from buoy.core.log.pause import until_asked
 from buoy.ports.records import Committed, Ended, FencedOut, Held, Outcome, Released, TaskChange, Write
 from buoy.stores.sqlite.due import at_once
 from buoy.stores.sqlite.lanes import Row, Work
@@ -250,7 +251,7 @@ def _apply_tasks(connection: sqlite3.Connection, changes: dict[RunId, _Change], 
             if change.has_task or change.seen:
                 held.append((task.runner, change.seen, number))
         else:
-            parked = change.document.status is Status.PAUSED
+            parked = until_asked(change.document.pause)
             evidence = _ENCODER.encode(task.evidence) if task.evidence else NO_EVIDENCE
             released.append(released_row(change.seen, task, evidence, clock, number, parked=parked))
     for statement, some in (

@@ -121,6 +121,19 @@ class WakeContract(Contract):
         assert await claim(store, runner) == [RUN]
 
     @with_harness
+    async def test_a_run_whose_pause_ends_by_itself_is_due_when_its_release_says_so(
+        self, harness: StoreHarness
+    ) -> None:
+        store = await harness.open()
+        runner = await register(store, "r1")
+        author = await harness.author(RUN).create(store, Held(runner))
+        now = harness.clock.now()
+        await author.append(store, claimed("r1"), e.Paused(reason="rewind", expires_at=now + 30.0), task=PARKED)
+        assert await claim(store, runner) == []
+        await author.append(store, claimed("r1"), task=Released(due_at=now, now=now))
+        assert await claim(store, runner) == [RUN]
+
+    @with_harness
     async def test_pokes_reach_the_holder_until_it_has_seen_the_message(self, harness: StoreHarness) -> None:
         store, other = await harness.open_many(2)
         runner, stranger = await register(store, "r1"), await register(other, "r2")
