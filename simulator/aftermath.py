@@ -45,6 +45,9 @@ class Aftermath(msgspec.Struct):
     schedules: dict[str, Schedule] = {}
     # As lists have them, page after page; by the name of the list.
     lists: dict[str, list[Document]] = {}
+    # Purged runs that lists name all the same: an entry whose writer got no answer arrived after the purge. `doctor`
+    # finds it.
+    late: dict[str, Document] = {}
     # How many runs there are of each status, as the store counts them.
     counts: dict[str, int] = {}
     living: frozenset[str] = frozenset()
@@ -66,6 +69,11 @@ def look_after(world: World) -> Aftermath:
         if world.schedules:
             found.schedules.update({each.name: each for each in await store.schedules.schedules()})
         found.lists = {name: await _listed(store, query) for name, query in _queries(found).items()}
+        found.late = {
+            document.run_id: document
+            for document in found.lists["all"]
+            if document.run_id not in found.documents and world.faults.was_late(f"~{document.run_id}~")
+        }
         found.counts = await store.counts()
         found.living = frozenset(str(record.info.id) for record in await store.runners())
         found.troubles = await _troubles(store)
@@ -123,7 +131,8 @@ def wrong_lists(found: Aftermath) -> Iterator[str]:
     """Each list has all that belongs to it once, and as the store tells of it alone."""
     for name, listed in found.lists.items():
         kind, _, value = name.partition(" ")
-        wanted = {run_id: each for run_id, each in found.documents.items() if _belongs(each, kind, value)}
+        there = {**found.documents, **found.late}
+        wanted = {run_id: each for run_id, each in there.items() if _belongs(each, kind, value)}
         ids = [document.run_id for document in listed]
         if sorted(ids) != sorted(wanted):
             twice = sorted({each for each in ids if ids.count(each) > 1})
@@ -135,7 +144,7 @@ def wrong_lists(found: Aftermath) -> Iterator[str]:
 
 def wrong_counts(found: Aftermath) -> Iterator[str]:
     """Each run counts once, under its status. Of some that ended a store may not tell how."""
-    wanted = Counter(document.status.value for document in found.documents.values())
+    wanted = Counter(document.status.value for document in (*found.documents.values(), *found.late.values()))
     counts = Counter({status: number for status, number in found.counts.items() if status != MORE})
     untold = counts.pop(ENDED, 0)
     left = wanted - counts

@@ -73,6 +73,8 @@ class Faults:
         # What went wrong, by the names of the faults, and how often by kind.
         self.struck: list[str] = []
         self.counts: dict[str, int] = {}
+        # Writes that arrived when their writers had given them up.
+        self.late: list[str] = []
         # Until when no process, or none of these processes, gets an answer; and whose heartbeats get none.
         self.outage_until = 0.0
         self.cut_off: dict[str, float] = {}
@@ -92,6 +94,10 @@ class Faults:
         if kind is not None:
             self.count(kind)
         return True
+
+    def was_late(self, part: str) -> bool:
+        """Whether a write whose name has that part was late."""
+        return any(part in what for what in self.late)
 
     def count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
@@ -185,6 +191,7 @@ class Gate:
         if dice >= faults.rates.late or not faults.strikes(f"{self._name}:{self._passed}l", "late write"):
             return None
         self._process.tell(f"{what} is on its way, but gets no answer")
+        faults.late.append(what)
         return amount * _LONG_S
 
     def doubles(self) -> bool:

@@ -29,6 +29,12 @@ def test_a_list_that_has_each_run_once_is_right() -> None:
     assert list(wrong_lists(_lists(OTHER, ONE))) == []
 
 
+def test_a_list_may_name_a_purged_run_whose_entry_arrived_after_the_purge() -> None:
+    late = _document("run-3")
+    assert list(wrong_lists(Aftermath(documents=BOTH, lists={"all": [OTHER, ONE, late]}, late={"run-3": late}))) == []
+    assert len(list(wrong_lists(Aftermath(documents=BOTH, lists={"all": [OTHER, ONE, late]})))) == 1
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
